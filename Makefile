@@ -1,0 +1,45 @@
+# Everything a newcomer needs: each target first prepares what it uses. Only Python 3.11+ is assumed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+export UV_PYTHON_DOWNLOADS = never
+
+.PHONY: setup verify test lint bench lock clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recollect needs Python 3.11 or newer; this is " + sys.version.split()[0])'
+	@command -v $(UV) >/dev/null || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv; }
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	$(UV) pip sync --quiet --python $(BIN)/python requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+# Engines that are better taken from the system than from a wheel; the line says what is skipped without them.
+.PHONY: engines
+engines:
+	@sh tools/system-packages
+
+verify: setup engines
+	$(BIN)/python -m pytest -q tests/contract
+
+test: setup engines
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup engines
+	$(BIN)/python bench/stores.py
+
+# Pins every version with its hash; no address is recorded.
+lock:
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras --group dev pyproject.toml -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

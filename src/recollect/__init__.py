@@ -1,0 +1,1 @@
+"""LLM memory that is provably not forgotten."""
