@@ -1,8 +1,8 @@
 """The identity witness: a small file, kept elsewhere, that remembers which store this was.
 
 A wiped volume opens as a cheerful empty store. The witness holds the store's UUID and a high-water mark: the session
-and sequence of an acknowledged append. At open both are compared with what the store says of itself; a different UUID is
-a wiped or swapped store, a lower sequence one that was rolled back.
+and sequence of an acknowledged append. At open both are compared with what the store says of itself: a different UUID
+is a wiped or swapped store, a lower sequence one that was rolled back.
 
 The file is written at open, at close and at most once a second. While running, the mark is the one of the write before,
 at least a second old: what an engine may lose by its own promise does not raise an alarm, a rolled-back store does.
