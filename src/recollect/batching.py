@@ -35,7 +35,8 @@ class Batcher(Generic[Job, Result]):
         self._batch_max = batch_max
         self._in_flight_max = in_flight_max
         self._waiting: deque[tuple[Job, asyncio.Future[Result]]] = deque()
-        self._batches: set[asyncio.Task[None]] = set()
+        self._in_flight = 0
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
     async def submit(self, job: Job) -> Result:
         """The job's result, within the time limit: `NotWritten` if it had not started, else `OutcomeUnknown`."""
@@ -63,29 +64,37 @@ class Batcher(Generic[Job, Result]):
 
     async def drain(self) -> None:
         """Waits until everything submitted so far has ended."""
-        while self._batches:
-            await asyncio.wait(set(self._batches))
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
 
     def _start(self) -> None:
-        if self._waiting and len(self._batches) < self._in_flight_max:
+        if self._waiting and self._in_flight < self._in_flight_max:
+            self._in_flight += 1
             task = asyncio.get_running_loop().create_task(self._work())
-            self._batches.add(task)
-            task.add_done_callback(self._batches.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
-        while self._waiting:
-            size = min(len(self._waiting), self._batch_max)
-            batch = [self._waiting.popleft() for _ in range(size)]
-            try:
-                results = await self._run([job for job, _ in batch])
-            except Exception as error:
-                results = [error] * size
-            for (_, future), result in zip(batch, results, strict=True):
-                if future.done():  # its caller gave up
-                    continue
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
-            # Let the callers that were just answered submit their next job, so that it joins the next batch.
-            await asyncio.sleep(0)
+        try:
+            while self._waiting:
+                await self._run_batch()
+                # Let the callers that were just answered submit their next job, so that it joins the next batch.
+                await asyncio.sleep(0)
+        finally:
+            # Here and not in a done callback: a job submitted between the two would wait for ever.
+            self._in_flight -= 1
+
+    async def _run_batch(self) -> None:
+        size = min(len(self._waiting), self._batch_max)
+        batch = [self._waiting.popleft() for _ in range(size)]
+        try:
+            results = await self._run([job for job, _ in batch])
+        except Exception as error:
+            results = [error] * size
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():  # its caller gave up
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
