@@ -32,16 +32,19 @@ from recollect.errors import (
     NotWritten,
     OutcomeUnknown,
     RecollectError,
+    Refused,
     StoreReplaced,
     Unreadable,
+    shorten,
 )
 from recollect.guarantees import what_can_be_lost
 from recollect.message import Damaged, Message, decode
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite_file import (
     POLICIES,
+    FileGuard,
     choose_policy,
-    file_id,
+    is_locked,
     parse_url,
     prepare_file,
     until,
@@ -53,28 +56,42 @@ log = logging.getLogger("recollect")
 INLINE_MAX_S = 0.002
 """Commits that take longer on average leave the event loop."""
 
+KNOWN_MAX = 10_000
+"""Sessions whose counters are kept at hand."""
+
 INLINE_ROWS_MAX = 200
 """Reads of more rows leave the event loop."""
 
-_SESSION = """
-SELECT id, floor, ended, expires_at, (SELECT max(sequence) FROM recollect_messages WHERE session = s.id)
+SEQUENCE_MAX = 2**32 - 1
+
+_SESSION = f"""
+SELECT id, floor, ended, expires_at, (
+    SELECT place & {SEQUENCE_MAX} FROM recollect_messages
+    WHERE place BETWEEN s.id << 32 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)
 FROM recollect_sessions s WHERE key = ?"""
 
-# Newest first, so that the limit stops the scan; the planner reads one session's range of the primary key backwards.
-_HISTORY = """
-SELECT m.sequence, m.record, s.floor
-FROM recollect_sessions s JOIN recollect_messages m ON m.session = s.id
-WHERE s.key = ? AND (s.expires_at IS NULL OR s.expires_at > ?) AND m.sequence > ?
-ORDER BY m.sequence DESC LIMIT ?"""
+_INSERT = "INSERT INTO recollect_messages (place, record) VALUES (?, ?)"
 
-_LIVE_SESSIONS = """
+_INSERT_ALONE = """
+INSERT INTO recollect_messages (place, record)
+SELECT ?, ? FROM recollect_sessions WHERE id = ? AND expires_at IS NULL AND floor < ?"""
+
+# Newest first, so that the limit stops the scan.
+_HISTORY = f"""
+SELECT m.place & {SEQUENCE_MAX}, m.record, s.floor
+FROM recollect_sessions s JOIN recollect_messages m
+ON m.place BETWEEN (s.id << 32) + ? AND (s.id << 32) + {SEQUENCE_MAX}
+WHERE s.key = ? AND (s.expires_at IS NULL OR s.expires_at > ?)
+ORDER BY m.place DESC LIMIT ?"""
+
+_LIVE_SESSIONS = f"""
 SELECT id, key FROM recollect_sessions s
 WHERE id > ? AND (expires_at IS NULL OR expires_at > ?)
-AND EXISTS (SELECT 1 FROM recollect_messages WHERE session = s.id)
+AND EXISTS (SELECT 1 FROM recollect_messages WHERE place BETWEEN s.id << 32 AND (s.id << 32) + {SEQUENCE_MAX})
 ORDER BY id LIMIT 500"""
 
 Value = TypeVar("Value")
-Job = Callable[[sqlite3.Connection], Any]
+Job = Append | Callable[[sqlite3.Connection], Any]
 """Runs inside the write transaction. It makes every check before its first write, so that its error undoes nothing."""
 
 
@@ -108,10 +125,13 @@ class SqliteStore:
         self._writer = self._connect()
         self._reader = self._connect()
         self._far_reader = self._connect()
-        self._file = file_id(path)
+        self._guard = FileGuard(path)
         self._write_thread = ThreadPoolExecutor(1, "recollect-sqlite-write")
         self._read_thread = ThreadPoolExecutor(1, "recollect-sqlite-read")
-        self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
+        self._batcher = Batcher[Job, Any](self._run, attempt=self._attempt, timeout_s=options.timeout_s)
+        # Sessions as this store's last appends left them; valid while `data_version` says nobody else wrote.
+        self._known: dict[bytes, _Session] = {}
+        self._known_version = -1
         self.identity: str = self._writer.execute(
             "SELECT value FROM recollect_meta WHERE name = 'identity'"
         ).fetchone()[0]
@@ -142,7 +162,7 @@ class SqliteStore:
         self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
-        receipt: Receipt = await self._submit(lambda connection: self._append(connection, append))
+        receipt: Receipt = await self._submit(append)
         if self._witness is not None:
             self._witness.note(session, receipt.last)
         return receipt
@@ -159,7 +179,7 @@ class SqliteStore:
 
     async def forget(self, session: str) -> None:
         key = session_key(session)
-        await self._submit(lambda connection: _end(connection, key, "forgotten"))
+        await self._submit(lambda connection: self._end(connection, key, "forgotten"))
 
     async def close(self) -> None:
         if self._closed:
@@ -171,6 +191,7 @@ class SqliteStore:
         await asyncio.to_thread(self._end_threads)
         for connection in (self._reader, self._far_reader, self._writer):
             connection.close()
+        self._guard.close()
 
     async def state(self, session: str) -> SessionState:
         key = session_key(session)
@@ -185,7 +206,7 @@ class SqliteStore:
         freed = 0
         while keys := await self._read(_expired_keys, inline=False):
             for key in keys:
-                freed += await self._submit(partial(_sweep_one, key=key))
+                freed += await self._submit(partial(self._sweep_one, key=key))
         return freed
 
     async def sessions(self) -> AsyncIterator[str]:
@@ -198,7 +219,7 @@ class SqliteStore:
     # ---- inside the write transaction
 
     def _append(self, connection: sqlite3.Connection, append: Append) -> Receipt:
-        found = _session(connection, append.key)
+        found = self._known.get(append.key) or _session(connection, append.key)
         if append.turn is not None and found is not None:
             first_and_last = connection.execute(
                 "SELECT first, last FROM recollect_turns WHERE session = ? AND turn = ?",
@@ -212,38 +233,77 @@ class SqliteStore:
         last_seen = 0 if found is None else found.last
         if append.expect is not None and append.expect != last_seen:
             raise Conflict(append.session, append.expect, last_seen)
-        found = self._begin_or_renew(connection, append.key, found)
         first, last = last_seen + 1, last_seen + len(append.records)
-        connection.executemany(
-            "INSERT INTO recollect_messages (session, sequence, record) VALUES (?, ?, ?)",
-            [(found.id, first + place, record) for place, record in enumerate(append.records)],
-        )
+        if last > SEQUENCE_MAX:
+            raise Refused(f"session {shorten(append.session)}: full after {SEQUENCE_MAX:,} messages")
+        session, expires_at = self._begin_or_renew(connection, append.key, found)
+        for sequence, record in enumerate(append.records, first):
+            connection.execute(_INSERT, (session << 32 | sequence, record))
         if append.turn is not None:
-            self._remember_turn(connection, found.id, append.turn, first, last)
+            self._remember_turn(connection, session, append.turn, first, last)
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[append.key] = _Session(
+            session, 0 if found is None else found.floor, None, expires_at, last
+        )
         return self._receipt(append.session, first, last)
+
+    def _append_alone(self, append: Append) -> Receipt | None:
+        """One message without turn, `expect` or expiry, as the one statement it takes; None where that cannot be.
+
+        The place comes from what this store knows. If another process was there since, the place is taken, or the
+        session's row says otherwise, and the transaction that looks first has to do it.
+        """
+        known = self._known.get(append.key)
+        if known is None or len(append.records) != 1 or append.turn is not None or append.expect is not None:
+            return None
+        sequence = known.last + 1
+        if self._ttl_s is not None or sequence > SEQUENCE_MAX:
+            return None
+        started = time.monotonic()
+        try:
+            cursor = self._writer.execute(
+                _INSERT_ALONE, (known.id << 32 | sequence, append.records[0], known.id, sequence)
+            )
+        except sqlite3.IntegrityError:
+            return None
+        except sqlite3.Error as error:
+            if is_locked(error):
+                return None
+            self._roll_back()
+            raise _commit_failed(self._path, error) from error
+        if cursor.rowcount != 1:
+            return None
+        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
+        self._known[append.key] = known._replace(newest=sequence)
+        self._check_file()
+        return Receipt(append.session, sequence, sequence, self._policy.durability)
 
     def _receipt(self, session: str, first: int, last: int) -> Receipt:
         return Receipt(session, first, last, self._policy.durability)
 
-    def _begin_or_renew(self, connection: sqlite3.Connection, key: bytes, found: _Session | None) -> _Session:
-        """The session row, created if new, emptied if expired, with its expiry as this append leaves it."""
+    def _begin_or_renew(
+        self, connection: sqlite3.Connection, key: bytes, found: _Session | None
+    ) -> tuple[int, float | None]:
+        """The session's id and expiry as this append leaves them; created if new, emptied if expired."""
+        if found is not None and self._ttl_s is None and found.expires_at is None:
+            return found.id, None
         now = time.time()
         expires_at = None if self._ttl_s is None else now + self._ttl_s
         if found is None:
-            cursor = connection.execute(
+            row = connection.execute(
                 "INSERT INTO recollect_sessions (key, expires_at) VALUES (?, ?)", (key, expires_at)
-            )
-            assert cursor.lastrowid is not None
-            return _Session(cursor.lastrowid, 0, None, expires_at, None)
+            ).lastrowid
+            assert row is not None
+            return row, expires_at
         if found.expired(now):
-            _end(connection, key, "expired")
-        elif self._options.refresh == "never" and found.newest is not None and self._ttl_s is not None:
+            self._end(connection, key, "expired")
+        elif self._ttl_s is not None and self._options.refresh == "never" and found.newest is not None:
             expires_at = found.expires_at if found.expires_at is not None else expires_at
-        if expires_at != found.expires_at:
-            connection.execute(
-                "UPDATE recollect_sessions SET expires_at = ? WHERE id = ?", (expires_at, found.id)
-            )
-        return found
+        connection.execute(
+            "UPDATE recollect_sessions SET expires_at = ? WHERE id = ?", (expires_at, found.id)
+        )
+        return found.id, expires_at
 
     def _remember_turn(
         self, connection: sqlite3.Connection, session: int, turn: bytes, first: int, last: int
@@ -262,27 +322,58 @@ class SqliteStore:
     def _refresh(self, connection: sqlite3.Connection, key: bytes) -> None:
         assert self._ttl_s is not None
         now = time.time()
+        self._known.pop(key, None)
         connection.execute(
             "UPDATE recollect_sessions SET expires_at = ? WHERE key = ? AND expires_at > ?",
             (now + self._ttl_s, key, now),
         )
 
+    def _end(self, connection: sqlite3.Connection, key: bytes, why: str) -> None:
+        """Removes the messages; what they were numbered stays known."""
+        self._known.pop(key, None)
+        found = _session(connection, key)
+        if found is None:
+            return
+        connection.execute(
+            "DELETE FROM recollect_messages WHERE place BETWEEN ? AND ?",
+            (found.id << 32, (found.id << 32) + SEQUENCE_MAX),
+        )
+        connection.execute(
+            "UPDATE recollect_sessions SET floor = ?, ended = ?, expires_at = NULL WHERE id = ?",
+            (found.last, why, found.id),
+        )
+
+    def _sweep_one(self, connection: sqlite3.Connection, key: bytes) -> int:
+        found = _session(connection, key)
+        if found is None or not found.expired(time.time()):  # renewed since it was listed
+            return 0
+        self._end(connection, key, "expired")
+        return 1
+
     # ---- running transactions
 
-    async def _submit(self, job: Callable[[sqlite3.Connection], Value]) -> Value:
+    async def _submit(self, job: Job) -> Any:
         if self._closed:
             raise NotWritten("the store is closed")
-        result: Value = await self._batcher.submit(job)
-        return result
+        return await self._batcher.submit(job)
+
+    def _attempt(self, jobs: list[Job]) -> list[Any] | None:
+        """Commits on the event loop, if commits are short and the lock is free."""
+        if self._commit_s > INLINE_MAX_S or self._policy.journal != "wal":
+            return None
+        if len(jobs) == 1 and isinstance(jobs[0], Append):
+            receipt = self._append_alone(jobs[0])
+            if receipt is not None:
+                return [receipt]
+        return self._commit(jobs, wait_s=0.0)
 
     async def _run(self, jobs: list[Job]) -> list[Any]:
-        if self._commit_s < INLINE_MAX_S and self._policy.journal == "wal":
-            results = self._commit(jobs, wait_s=0.0)
-            if results is not None:
-                return results
-        loop = asyncio.get_running_loop()
+        results = self._attempt(jobs)
+        if results is not None:
+            return results
         # A little less than the caller's own limit, so that the caller hears of the lock, not of the time.
         wait_s = self._options.timeout_s * 0.9
+        loop = asyncio.get_running_loop()
         results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)
         if results is None:
             raise NotWritten(f"{self._path} was locked by another process for {wait_s:g} s; safe to retry")
@@ -296,21 +387,39 @@ class SqliteStore:
             return None
         started = time.monotonic()
         try:
-            results = [_outcome(job, connection) for job in jobs]
+            self._forget_known_if_stale(connection)
+            results = [self._outcome(job, connection) for job in jobs]
         except sqlite3.Error as error:
-            _roll_back(connection)
+            self._roll_back()
             raise NotWritten(f"{self._path}: {error}; nothing was written") from error
         try:
             committed = until(deadline, lambda: connection.execute("COMMIT"))
         except sqlite3.Error as error:
-            _roll_back(connection)
+            self._roll_back()
             raise _commit_failed(self._path, error) from error
         if not committed:
-            _roll_back(connection)
+            self._roll_back()
             return None
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
         self._check_file()
         return results
+
+    def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
+        try:
+            return self._append(connection, job) if isinstance(job, Append) else job(connection)
+        except RecollectError as error:
+            return error
+
+    def _forget_known_if_stale(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if version != self._known_version:
+            self._known.clear()
+            self._known_version = version
+
+    def _roll_back(self) -> None:
+        self._known.clear()
+        if self._writer.in_transaction:  # a full disk has rolled back already
+            self._writer.execute("ROLLBACK")
 
     async def _read(self, query: Callable[[sqlite3.Connection], Value], *, inline: bool) -> Value:
         if self._closed:
@@ -318,7 +427,11 @@ class SqliteStore:
         self._check_file()
         try:
             if inline and self._policy.journal == "wal":
-                return query(self._reader)
+                try:
+                    return query(self._reader)
+                except sqlite3.OperationalError as error:
+                    if not is_locked(error):
+                        raise
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._read_thread, self._query, query)
         except sqlite3.Error as error:
@@ -337,7 +450,7 @@ class SqliteStore:
         return 0 if found is None else found.last
 
     def _check_file(self) -> None:
-        if file_id(self._path) != self._file:
+        if not self._guard.intact():
             raise StoreReplaced(
                 f"{self._path} was deleted or replaced while the store was open; what was written since then is not "
                 "there. Open it again once the volume is back."
@@ -364,8 +477,10 @@ def _session(connection: sqlite3.Connection, key: bytes) -> _Session | None:
 
 
 def _history(connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None) -> list[Stored]:
-    above = 0 if after is None else after
-    rows = connection.execute(_HISTORY, (key, time.time(), above, -1 if last is None else last)).fetchall()
+    above = min(after or 0, SEQUENCE_MAX)
+    rows = connection.execute(
+        _HISTORY, (above + 1, key, time.time(), -1 if last is None else last)
+    ).fetchall()
     if not rows:
         return []
     rows.reverse()
@@ -383,17 +498,6 @@ def _history(connection: sqlite3.Connection, key: bytes, last: int | None, after
     return history
 
 
-def _end(connection: sqlite3.Connection, key: bytes, why: str) -> None:
-    found = _session(connection, key)
-    if found is None:
-        return
-    connection.execute("DELETE FROM recollect_messages WHERE session = ?", (found.id,))
-    connection.execute(
-        "UPDATE recollect_sessions SET floor = ?, ended = ?, expires_at = NULL WHERE id = ?",
-        (found.last, why, found.id),
-    )
-
-
 def _live_sessions(connection: sqlite3.Connection, above: int) -> list[tuple[int, bytes]]:
     return connection.execute(_LIVE_SESSIONS, (above, time.time())).fetchall()
 
@@ -405,27 +509,7 @@ def _expired_keys(connection: sqlite3.Connection) -> list[bytes]:
     return [key for (key,) in rows]
 
 
-def _sweep_one(connection: sqlite3.Connection, key: bytes) -> int:
-    found = _session(connection, key)
-    if found is None or not found.expired(time.time()):  # renewed since it was listed
-        return 0
-    _end(connection, key, "expired")
-    return 1
-
-
 # ---- errors and locks
-
-
-def _outcome(job: Job, connection: sqlite3.Connection) -> Any:
-    try:
-        return job(connection)
-    except RecollectError as error:
-        return error
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:  # a full disk has rolled back already
-        connection.execute("ROLLBACK")
 
 
 def _commit_failed(path: Path, error: sqlite3.Error) -> RecollectError:
