@@ -9,11 +9,13 @@ from pathlib import Path
 from recollect.verify import providers
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import Options
+from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.protocols import Engine, Policy
 from recollect.verify.engines.redis import RedisEngine
 
 ENGINES: Mapping[str, type[LocalServer]] = {
     "redis": RedisEngine,
+    "postgres": PostgresEngine,
 }
 """Every engine by name. To add one: a module beside these, and a line here."""
 

@@ -37,7 +37,7 @@ _LOG_TAIL_BYTES = 64 * 1024
 ADVICE = {
     r"No space left on device": "the disk is full: free some space, or set TMPDIR to another disk",
     r"Address already in use": "its port is in use: leave the port out to get a free one",
-    r"Permission denied|Operation not permitted": "it may not write to its folder: choose one it may write to",
+    r"Permission denied|Operation not permitted": "it may not write to its folder: choose another",
     r"incompatible with server": "its data is of another major version: upgrade it, or start that version",
     r"Bad file format|Unexpected end of file|truncated": "its own data is damaged: the log says which file",
     r"Bad directive|FATAL CONFIG|unrecognized configuration parameter|invalid value for parameter": (

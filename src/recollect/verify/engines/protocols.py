@@ -153,15 +153,19 @@ class Replicated(Protocol):
 
 @runtime_checkable
 class Upgradable(Protocol):
-    """Can run the same data under another version.
+    """Can run the same data under another version. A running engine is stopped first, in good order."""
 
-    `downgrade` is the plain attempt: what the engine then does (an empty start, a refusal as `StartFailed`)
-    is the finding. After a refusal the former version is in place again.
-    """
+    def upgrade(self, version: str) -> Endpoint:
+        """The way that the engine's own documentation gives."""
 
-    def upgrade(self, version: str) -> Endpoint: ...
+    def downgrade(self, version: str) -> Endpoint:
+        """The plain attempt: what comes of it (an empty start, a refusal as `StartFailed`) is the finding."""
 
-    def downgrade(self, version: str) -> Endpoint: ...
+    def swap(self, version: str) -> Endpoint:
+        """The plain attempt in either direction: the same folder under the other version, nothing converted.
+
+        After a refusal the former version is in place again.
+        """
 
 
 @runtime_checkable

@@ -192,13 +192,13 @@ class RedisEngine(LocalServer):
 
     def upgrade(self, version: str) -> Endpoint:
         """The same folder under another version, as after a package or image upgrade."""
-        return self._swap(version)
+        return self.swap(version)
 
     def downgrade(self, version: str) -> Endpoint:
         """The same; 7 → 6.2 starts empty and says nothing, because the AOF has moved to `appendonlydir`."""
-        return self._swap(version)
+        return self.swap(version)
 
-    def _swap(self, version: str) -> Endpoint:
+    def swap(self, version: str) -> Endpoint:
         name = "valkey" if self.product == "Valkey" and "@" not in version else "redis"
         build = providers.find(version if "@" in version else f"{name}@{version}")
         self.stop()
@@ -225,8 +225,12 @@ class RedisReplica:
         self._primary = primary
         self.engine = RedisEngine(primary.build, options, primary=primary)
         self._nowhere = Reservation()
-        self.engine.start()
-        self._wait_for_link()
+        try:
+            self.engine.start()
+            self._wait_for_link()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def endpoint(self) -> Endpoint:
