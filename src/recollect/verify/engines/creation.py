@@ -7,15 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from recollect.verify import providers
+from recollect.verify.engines.chroma import ChromaEngine
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import Options
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.protocols import Engine, Policy
 from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.engines.sqlite import SqliteEngine
 
 ENGINES: Mapping[str, type[LocalServer]] = {
     "redis": RedisEngine,
     "postgres": PostgresEngine,
+    "sqlite": SqliteEngine,
+    "chroma": ChromaEngine,
 }
 """Every engine by name. To add one: a module beside these, and a line here."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -29,3 +30,5 @@ class Endpoint:
     replicas: tuple[str, ...] = ()
     namespace: str | None = None
     """A key prefix (Redis) or schema (PostgreSQL) that is ours alone, on an engine that others use too."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What a connection to an embedded engine has to set for the policy to hold (SQLite's PRAGMAs)."""

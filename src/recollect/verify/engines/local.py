@@ -62,7 +62,8 @@ class LocalServer(ABC):
     name: ClassVar[str]
     policies: ClassVar[Mapping[str, Policy]]
     default_policy: ClassVar[str]
-    embedded: ClassVar[bool] = False
+    listens: ClassVar[bool] = True
+    """Whether it has a TCP port."""
     stop_signal: ClassVar[int] = signal.SIGTERM
 
     def __init__(self, build: Build, options: Options) -> None:
@@ -72,7 +73,7 @@ class LocalServer(ABC):
         self.folder = folder.subfolder(self.name, options.root)
         self._data = options.data or self.folder / "data"
         self.log = self.folder / "log"
-        self.reservation = Reservation(options.port)
+        self._reservation = Reservation(options.port) if self.listens else None
         self._process: Process | None = None
         self._paused = False
         self._log_start = 0
@@ -103,7 +104,13 @@ class LocalServer(ABC):
 
     @property
     def port(self) -> int:
-        return self.reservation.port
+        if self._reservation is None:
+            raise EngineError(f"{self.name} has no port: it is embedded; use its path")
+        return self._reservation.port
+
+    @property
+    def embedded(self) -> bool:
+        return False
 
     @property
     def endpoint(self) -> Endpoint:
@@ -203,7 +210,8 @@ class LocalServer(ABC):
         for replica in self._replicas:
             replica.close()
         self.kill()
-        self.reservation.close()
+        if self._reservation is not None:
+            self._reservation.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def alive(self) -> bool:
