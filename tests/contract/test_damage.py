@@ -108,9 +108,7 @@ async def _postgres(place: Place, session: str, how: str, sequences: list[int], 
     import asyncpg
 
     connection = await asyncpg.connect(place.url)
-    (number,) = await connection.fetchrow(
-        "SELECT id FROM recollect_sessions WHERE name = $1", session.encode()
-    )
+    number = await connection.fetchval("SELECT id FROM recollect_sessions WHERE name = $1", session.encode())
     if how == "remove":
         await connection.execute(
             "DELETE FROM recollect_messages WHERE session_id = $1 AND sequence = ANY($2)", number, sequences
