@@ -328,10 +328,12 @@ class RedisStore:
             end, first, count, elements = reply
             assert isinstance(end, int)
             assert isinstance(first, int)
-            if isinstance(elements, bytes):
-                elements = list[Reply](elements.split(b"\n")) if count else []
-            if isinstance(elements, list) and len(elements) == count:
-                return end, first, [element for element in elements if isinstance(element, bytes)]
+            assert isinstance(elements, list)
+            strings = [string for string in elements if isinstance(string, bytes)]
+            if form == b"joined":
+                strings = [element for joined in strings for element in joined.split(b"\n")]
+            if len(strings) == count:
+                return end, first, strings
             form = b"apart"
         raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
 

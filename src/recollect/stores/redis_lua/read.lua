@@ -39,9 +39,13 @@ local from = floor + 1
 if after and after >= from then from = after + 1 end
 if limit and last - limit >= from then from = last - limit + 1 end
 local window = last - from + 1
-if window <= 0 then return {last, from, 0, ''} end
+if window <= 0 then return {last, from, 0, {}} end
 -- A list that is shorter than it must be is given whole: the caller finds the holes by the sequences in it.
 local start = length == last - floor and -window or 0
 local elements = redis.call('LRANGE', messages, start, -1)
-if ARGV[6] == 'apart' or #elements > 5000 then return {last, from, #elements, elements} end
-return {last, from, #elements, table.concat(elements, '\n')}
+if ARGV[6] == 'apart' then return {last, from, #elements, elements} end
+local joined = {}
+for index = 1, #elements, 5000 do
+  joined[#joined + 1] = table.concat(elements, '\n', index, math.min(index + 4999, #elements))
+end
+return {last, from, #elements, joined}
