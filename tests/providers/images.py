@@ -1,7 +1,7 @@
 """Docker images made here from the binaries of this machine, with `docker import`: no registry is asked.
 
-An image is the server, a shell, the libraries that `ldd` names, and the few files that a libc wants. PostgreSQL's has an
-entrypoint that does what the official image's does, as far as the tests look.
+An image is the server, a shell, the libraries that `ldd` names, and the few files that a libc wants.
+PostgreSQL's has an entrypoint that does what the official image's does, as far as the tests look.
 """
 
 from __future__ import annotations

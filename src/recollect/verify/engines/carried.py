@@ -1,7 +1,9 @@
-"""What engines in containers share, whoever made the container: the docker provider, or compose from a user's file.
+"""What engines in containers share, whoever made the container: the docker provider, or compose from a user's
+file.
 
-They are slower than native ones by an order of magnitude and prove what only they can: what a deleted, anonymous or tmpfs
-volume costs, and the very image that production runs. Replicas and preloaded shims are for native engines.
+They are slower than native ones by an order of magnitude and prove what only they can: what a deleted,
+anonymous or tmpfs volume costs, and the very image that production runs. Replicas and preloaded shims are for
+native engines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""An engine that is a service of the user's compose file: configured as the file says, which is the policy `custom`."""
+"""An engine that is a service of the user's compose file: configured as the file says, which is the policy
+`custom`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An engine in a container of the docker provider: the policies that it has natively, on docker's kinds of storage."""
+"""An engine in a container of the docker provider: the policies that it has natively, on docker's kinds of
+storage."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class ContainerEngine(CarriedEngine):
         return Login(host, port)
 
     def recreate(self) -> Endpoint:
-        """A new container in place of this one, as `docker compose up` after a change: an anonymous volume is lost."""
+        """A new container in place of this one, as `docker compose up` after a change: an anonymous volume
+        is lost."""
         self.stop()
         self._container.discard()
         return self.start()

@@ -79,6 +79,11 @@ def read_settings(address: Address) -> dict[str, str]:
         return {name: connection.value(f"SHOW {name}") or "" for name in DURABILITY_SETTINGS}
 
 
+def identify(address: Address) -> tuple[str, str]:
+    with Connection(address) as connection:
+        return "PostgreSQL", (connection.value("SHOW server_version") or "").split(" ")[0]
+
+
 class PostgresEngine(LocalServer):
     name = "postgres"
     policies = POLICIES
@@ -152,12 +157,11 @@ class PostgresEngine(LocalServer):
 
     def _endpoint_now(self) -> Endpoint:
         user = cluster.SUPERUSER
-        with Connection(self.address) as connection:
-            version = (connection.value("SHOW server_version") or "").split(" ")[0]
+        product, version = identify(self.address)
         return Endpoint(
             url=f"postgresql://{user}@{ports.HOST}:{self.port}/postgres",
             engine=self.name,
-            product=self.product,
+            product=product,
             version=version,
             policy=self.policy,
             provider=self.provider,
@@ -306,11 +310,6 @@ def _container_command(product: str, policy: Policy) -> list[str]:
     return ["postgres", *(word for key, value in settings.items() for word in ("-c", f"{key}={value}"))]
 
 
-def _identify(login: Login) -> tuple[str, str]:
-    with Connection(_address(login)) as connection:
-        return "PostgreSQL", (connection.value("SHOW server_version") or "").split(" ")[0]
-
-
 def _url(login: Login) -> str:
     address = _address(login)
     password = f":{quote(address.password, safe='')}" if address.password else ""
@@ -336,7 +335,7 @@ RECIPE = Recipe(
     command=_container_command,
     files=lambda policy: {_CONTAINER_CONFIG: policy.config.read_text()} if policy.config else {},
     is_ready=lambda login: is_ready(_address(login)),
-    identify=_identify,
+    identify=lambda login: identify(_address(login)),
     settings=lambda login: read_settings(_address(login)),
     url=_url,
     credentials=_compose_login,

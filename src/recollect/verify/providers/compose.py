@@ -53,7 +53,7 @@ class ComposeService:
     def __init__(self, file: Path, service: str, *, pull: bool = False) -> None:
         if not file.is_file():
             raise EngineError(f"no compose file {file}; write --provider compose:FILE#SERVICE")
-        docker.client().close()
+        self._client = docker.client()
         docker_sweep.register()
         self.file = file.resolve()
         self.service = service
@@ -67,7 +67,8 @@ class ComposeService:
         self._ours = folder.subfolder("compose") / "compose.yaml"
         # JSON is YAML, and every version of compose reads it.
         self._ours.write_text(json.dumps(self.resolved, default=str))
-        self._up = False
+        self._number: str | None = None
+        """Of the service's container, once it is up."""
 
     # Changing the file --------------------------------------------------------------------------
 
@@ -104,45 +105,54 @@ class ComposeService:
     def start(self) -> None:
         """Up with what it depends on, or started again; returns when its own health check, if any, is
         content."""
-        self._run(["up", "-d", self.service] if not self._up else ["start", self.service])
-        self._up = True
+        if self._number is None:
+            self._run(["up", "-d", self.service])
+            self._number = self._run(["ps", "-q", self.service]).split()[0]
+        else:
+            self._run(["start", self.service])
         if self.definition.get("healthcheck"):
             wait_until(
-                lambda: (
-                    self._inspect()["State"].get("Health", {}).get("Status") == "healthy"
-                    or not self.running()
-                ),
+                lambda: self._state().get("Health", {}).get("Status") == "healthy" or not self.running(),
                 _TIMEOUT_S,
                 f"service {self.service!r} did not become healthy",
             )
 
     def kill(self) -> None:
         if self.running():
-            self._run(["kill", "-s", "SIGKILL", self.service])
-            wait_until(lambda: not self.running(), _TIMEOUT_S, f"service {self.service!r} did not end")
+            self._container().kill(signal="SIGKILL")
+            self._container().wait()
 
     def stop(self, timeout_s: float) -> None:
         if self.running():
-            self._run(["stop", "-t", str(int(timeout_s)), self.service])
+            self._container().stop(timeout=int(timeout_s))
 
     def pause(self) -> None:
-        self._run(["pause", self.service])
+        self._container().pause()
 
     def resume(self) -> None:
-        self._run(["unpause", self.service])
+        self._container().unpause()
 
     def wipe(self) -> None:
         """Its containers and its volumes; what the file mounts from the host stays."""
         self._run(["down", "-v", "--remove-orphans"])
-        self._up = False
+        self._number = None
 
-    remove = wipe
+    def remove(self) -> None:
+        self.wipe()
+        self._client.close()
 
     def running(self) -> bool:
-        return self._up and bool(self._inspect()["State"]["Running"])
+        return self._number is not None and bool(self._state()["Running"])
 
     def exit_status(self) -> int:
-        return int(self._inspect()["State"]["ExitCode"])
+        return int(self._state()["ExitCode"])
+
+    def _container(self) -> Any:
+        return self._client.containers.get(self._number)
+
+    def _state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._container().attrs["State"]
+        return state
 
     def address(self, port: int) -> tuple[str, int]:
         """Host and port as of now; another one after every start."""
@@ -154,17 +164,10 @@ class ComposeService:
         return _host_of(published[0]), int(published[2])
 
     def logs(self, lines_max: int) -> str:
-        return self._run(["logs", "--no-color", f"--tail={lines_max}", self.service])
-
-    def _inspect(self) -> dict[str, Any]:
-        import contextlib
-
-        number = self._run(
-            ["ps", "-q", "-a", self.service] if len(command()) > 1 else ["ps", "-q", self.service]
-        )
-        with contextlib.closing(docker.client()) as connected:
-            attributes: dict[str, Any] = connected.containers.get(number.split()[0]).attrs
-            return attributes
+        if self._number is None:
+            return ""
+        text: str = self._container().logs(tail=lines_max).decode(errors="replace")
+        return text
 
     def _run(self, arguments: Sequence[str], file: Path | None = None) -> str:
         argv = [*command(), "-p", self.project, "-f", str(file or self._ours)]
