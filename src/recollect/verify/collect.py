@@ -7,18 +7,15 @@ pass also validates: an event that no runner could have written raises `HistoryE
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from recollect.verify.context import fractures
 from recollect.verify.evidence import (
     CLOCK_FAULTS,
     DROPPED,
-    FAILED,
+    IN_WHOLE,
+    IN_WINDOW,
     NEVER,
     NOT_A_DISTURBANCE,
-    OK,
-    OPEN,
-    UNKNOWN,
     Conflict,
     Disturbance,
     Divergence,
@@ -26,6 +23,7 @@ from recollect.verify.evidence import (
     FailedRead,
     Fracture,
     Refusal,
+    Retention,
 )
 from recollect.verify.history import AnyHistory, HistoryError
 from recollect.verify.op import Ask, Context, Event, Found, Rows, Seen, Write
@@ -36,18 +34,20 @@ from recollect.verify.sessions import Purge, Session
 from recollect.verify.views import WHOLE, chain_of, count_of, from_runs
 
 WHOLE_ASK = Ask()
-_OUTCOMES = {"ok": OK, "fail": FAILED, "unknown": UNKNOWN}
 
 
-class _Open(NamedTuple):
-    """An invocation that has not completed."""
+class _Client:
+    """One process and its open invocation; reused from one operation to the next, because it is hot."""
 
-    event: Event
-    session: Session
-    turn: int
-    epoch: int
-    live: int
-    life: Life | None
+    __slots__ = ("epoch", "event", "is_open", "life", "live", "session", "turn")
+
+    def __init__(self, event: Event, session: Session) -> None:
+        self.event, self.session = event, session
+        self.is_open = False
+        self.turn = NEVER
+        self.epoch = 0
+        self.live = 0  # messages that a read had to find when it began
+        self.life: Life | None = None
 
 
 def collect(history: AnyHistory) -> Evidence:
@@ -66,11 +66,11 @@ class _Collector:
         self.clock = EngineClock()
         self.reads = ReadFolder(evidence, self.clock)
         self.sessions: dict[str, Session] = {}
-        self.open: dict[int, _Open] = {}
+        self.clients: dict[int, _Client] = {}
         self.epoch = 0
         self.active: dict[str, int] = {}  # fault → its place in evidence.disturbances
         self.engine_down = False
-        self._complete: dict[str, Callable[[_Open, Event], None]] = {
+        self._complete: dict[str, Callable[[_Client, Event], None]] = {
             "append": self._complete_write,
             "save": self._complete_write,
             "read": self._complete_read,
@@ -82,65 +82,79 @@ class _Collector:
 
     def feed(self, events: list[Event]) -> None:
         event = None
+        clients, invoke, complete = self.clients, self._invoke, self._complete
+        ok_ops = 0
         try:
             for event in events:
                 kind = event.kind
                 if kind == "invoke":
-                    self._invoke(event)
+                    invoke(event)
                 elif kind == "ok" or kind == "fail" or kind == "unknown":
-                    opened = self.open.pop(event.process)
-                    self._complete[opened.event.operation](opened, event)
+                    client = clients.get(event.process)
+                    if client is None or not client.is_open:
+                        raise ValueError(f"process {event.process} completes without an open invocation")
+                    client.is_open = False
                     if kind == "ok":
-                        self.evidence.ok_ops += 1
+                        ok_ops += 1
+                    complete[client.event.operation](client, event)
                 else:
                     self._disturb(event)
         except (KeyError, ValueError, IndexError, AttributeError, OverflowError) as error:
             index = event.index if event is not None else NEVER
-            raise HistoryError(index + 2, _explain(error, event)) from error
+            raise HistoryError(index + 2, f"not a possible event: {error}") from error
+        self.evidence.ok_ops += ok_ops
         if event is not None:
             self.evidence.events = event.index + 1
 
     def finish(self) -> None:
         evidence = self.evidence
-        for opened in self.open.values():
-            evidence.unknown_outcomes += 1
-            if opened.turn != NEVER and evidence.turn_outcome[opened.turn] != OK:
-                evidence.turn_outcome[opened.turn] = UNKNOWN
+        for client in self.clients.values():
+            if client.is_open:
+                evidence.unknown_outcomes += 1
+                if client.turn != NEVER:
+                    evidence.unknown.add(client.turn)
+        evidence.unknown = {turn for turn in evidence.unknown if evidence.turn_done[turn] == NEVER}
+        evidence.failed = {turn for turn in evidence.failed if evidence.turn_done[turn] == NEVER}
+        evidence.failed -= evidence.unknown
         for place, found in enumerate(evidence.disturbances):
             if found.healed == NEVER:
                 evidence.disturbances[place] = found._replace(healed=evidence.events)
         for session in self.sessions.values():
             self.reads.finish(session)
 
-    def _session(self, name: str) -> Session:
-        session = self.sessions.get(name)
-        if session is None:
-            session = self.sessions[name] = Session(len(self.sessions))
-            self.evidence.sessions.append(name)
-        return session
-
     def _invoke(self, event: Event) -> None:
         process, operation = event.process, event.operation
-        if process in self.open:
+        session = self.sessions.get(event.session)
+        if session is None:
+            session = self.sessions[event.session] = Session(len(self.sessions))
+            self.evidence.sessions.append(event.session)
+        client = self.clients.get(process)
+        if client is None:
+            client = self.clients[process] = _Client(event, session)
+        elif client.is_open:
             raise ValueError(f"process {process} invokes {operation!r} while an operation of it is open")
-        session = self._session(event.session)
-        turn = NEVER
+        client.is_open, client.event, client.session = True, event, session
+        client.turn = NEVER
         if operation == "append" or operation == "save":
-            turn = self._begin_write(session, event)
+            client.turn = self._begin_write(session, event)
+        elif operation == "read":
+            client.epoch = self.epoch
+            client.live = session.live - len(session.missing)
         elif operation == "forget":
             session.forgets_open += 1
             self._mutate(session, event.index, 1)
+        elif operation == "context":
+            client.epoch = self.epoch
+            client.live = session.live - len(session.missing)
         elif operation not in self._complete:
             raise ValueError(f"unknown operation {operation!r}")
-        life = session.life
+        client.life = life = session.life
         if life is not None:
             life.advance(self.clock.low(event.time_s), self.clock.high(event.time_s), event.index)
             if life.renews(operation):
                 life.begin()
             else:
-                life = None
-        live = session.live - len(session.missing)
-        self.open[process] = _Open(event, session, turn, self.epoch, live, life)
+                client.life = None
 
     def _begin_write(self, session: Session, event: Event) -> int:
         evidence, write = self.evidence, event.value
@@ -154,9 +168,7 @@ class _Collector:
             evidence.turn_first.append(first)
             evidence.turn_invoked.append(event.index)
             evidence.turn_done.append(NEVER)
-            evidence.turn_invoked_s.append(event.time_s)
             evidence.turn_done_s.append(0.0)
-            evidence.turn_outcome.append(OPEN)
             for _ in range(count):
                 evidence.message_turn.append(turn)
                 evidence.state.append(0)
@@ -164,9 +176,11 @@ class _Collector:
                 evidence.rank.append(0.0)
         else:
             turn = self._retry(session, event, first, count)
+        if count > 1:
+            evidence.has_batches = True
         self._mutate(session, event.index, 1)
         if write.retention_s is not None or write.base is not None or write.dropped:
-            self._declare(session, turn, write)
+            self._declare(session, turn, write, event.time_s)
         return turn
 
     def _retry(self, session: Session, event: Event, first: int, count: int) -> int:
@@ -181,11 +195,11 @@ class _Collector:
         evidence.retries[turn] = event.index
         return turn
 
-    def _declare(self, session: Session, turn: int, write: Write) -> None:
+    def _declare(self, session: Session, turn: int, write: Write, invoked_s: float) -> None:
         """The rarer parts of a write: its retention, the read it was built on, what it drops on purpose."""
         evidence, header = self.evidence, self.evidence.header
         if write.retention_s is not None:
-            evidence.retention[turn] = write.retention_s
+            evidence.retention[turn] = Retention(write.retention_s, invoked_s)
             if session.life is None:
                 session.life = Life(write.retention_s, header.refresh, header.clock_bound_s)
         if write.base is not None:
@@ -197,37 +211,37 @@ class _Collector:
         session.mutations_open += change
         session.last_mutation = index
 
-    def _renew(self, opened: _Open, event: Event) -> None:
-        life = opened.life
+    def _renew(self, client: _Client, event: Event) -> None:
+        life = client.life
         if life is not None:
-            low_s, high_s = self.clock.low(opened.event.time_s), self.clock.high(event.time_s)
+            low_s, high_s = self.clock.low(client.event.time_s), self.clock.high(event.time_s)
             life.end(event.kind, low_s, high_s, event.index)
 
-    def _complete_write(self, opened: _Open, event: Event) -> None:
-        evidence, session, turn, index = self.evidence, opened.session, opened.turn, event.index
+    def _complete_write(self, client: _Client, event: Event) -> None:
+        evidence, session, turn, index = self.evidence, client.session, client.turn, event.index
         self._mutate(session, index, -1)
         if session.life is not None:
-            self._renew(opened, event)
+            self._renew(client, event)
         if event.kind != "ok":
             self._not_acknowledged(session, turn, event.kind)
             return
         if evidence.turn_done[turn] != NEVER:
             return  # a repeated attempt at an acknowledged turn
-        evidence.turn_outcome[turn] = OK
         evidence.turn_done[turn] = index
         evidence.turn_done_s[turn] = event.time_s
-        messages, state = evidence.turn_messages(turn), evidence.state
-        session.live += len(messages)
-        evidence.acked += len(messages)
+        write = client.event.value
+        assert type(write) is Write  # checked when it was invoked
+        first, count, state = write.first, len(write.checksums), evidence.state
+        session.live += count
+        evidence.acked += count
         whole, window = session.whole, session.window
-        for message in messages:
-            if not state[message] & whole.bit:
+        for message in range(first, first + count):
+            if not state[message] & IN_WHOLE:
                 whole.pending.append(message)
-            if window is not None and not state[message] & window.bit:
+            if window is not None and not state[message] & IN_WINDOW:
                 window.pending.append(message)
-        write = opened.event.value
-        if type(write) is Write and write.expect is not None:
-            self._compare(session, turn, write.expect, opened.event.index)
+        if write.expect is not None:
+            self._compare(session, turn, write.expect, client.event.index)
 
     def _not_acknowledged(self, session: Session, turn: int, kind: str) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
@@ -235,8 +249,9 @@ class _Collector:
         if kind == "unknown":
             evidence.unknown_outcomes += 1
             session.unknown_messages += len(evidence.turn_messages(turn))
-        if evidence.turn_outcome[turn] in (OPEN, FAILED):
-            evidence.turn_outcome[turn] = _OUTCOMES[kind]
+            evidence.unknown.add(turn)
+        else:
+            evidence.failed.add(turn)
 
     def _compare(self, session: Session, turn: int, expect: int, invoked: int) -> None:
         earlier = session.expects.get(expect)
@@ -245,47 +260,46 @@ class _Collector:
         elif invoked > session.forget_floor:
             self.evidence.conflicts.append(Conflict(turn, earlier, expect))
 
-    def _complete_read(self, opened: _Open, event: Event) -> None:
-        session, asked = opened.session, opened.event
+    def _complete_read(self, client: _Client, event: Event) -> None:
+        session, asked = client.session, client.event
         if session.life is not None:
             session.life.advance(self.clock.low(asked.time_s), self.clock.high(event.time_s), asked.index)
-            self._renew(opened, event)
+            self._renew(client, event)
         if event.kind != "ok":
             if event.kind == "fail":
-                self._failed_read(opened, event)
+                self._failed_read(client, event)
             else:
                 self.evidence.unknown_outcomes += 1
             return
         value = event.value
-        self.reads.begun_s = asked.time_s
+        self.reads.begun_s, self.reads.ended_s = asked.time_s, event.time_s
         if type(value) is Context:
-            self._context(opened, event, value)
+            self.evidence.operations.add("context")
+            self._context(client, event, value)
             return
         if value is not None and type(value) is not Seen:
             raise ValueError(f"a read returns what it saw, not {type(value).__name__}")
         ask = asked.value if type(asked.value) is Ask else WHOLE_ASK
-        self._fold(opened, event, ask, value or Seen())
+        self._fold(client, event, ask, value or Seen())
 
-    def _fold(self, opened: _Open, event: Event, ask: Ask, seen: Seen) -> None:
-        evidence, session = self.evidence, opened.session
+    def _fold(self, client: _Client, event: Event, ask: Ask, seen: Seen) -> None:
+        evidence, session = self.evidence, client.session
         read, size = len(evidence.read_done), count_of(seen)
-        evidence.read_session.append(session.number)
         evidence.read_process.append(event.process)
-        evidence.read_invoked.append(opened.event.index)
+        evidence.read_invoked.append(client.event.index)
         evidence.read_done.append(event.index)
-        evidence.read_done_s.append(event.time_s)
         evidence.read_size.append(size)
-        evidence.last_ok_read[session.number] = opened.event.index
+        session.last_ok_read = client.event.index
         if ask is WHOLE_ASK or chain_of(ask, size) == WHOLE:
-            self.reads.fold_whole(session, read, seen, opened.epoch)
+            self.reads.fold_whole(session, read, seen, client.epoch)
         else:
             self.reads.fold_window(session, read, seen, ask)
 
-    def _context(self, opened: _Open, event: Event, context: Context) -> None:
+    def _context(self, client: _Client, event: Event, context: Context) -> None:
         read = len(self.evidence.read_done)
         first = context.parts[0]
-        session, evidence = opened.session, self.evidence
-        self._fold(opened, event, first.ask, first.seen)
+        session, evidence = client.session, self.evidence
+        self._fold(client, event, first.ask, first.seen)
         whole = chain_of(first.ask, count_of(first.seen)) == WHOLE
         view = session.whole.view if whole else session.open_window().view
         for part in context.parts[1:]:
@@ -300,18 +314,18 @@ class _Collector:
         known = 0 <= element < len(self.evidence.message_turn)
         return known and self.evidence.session_of(element) == session.number
 
-    def _failed_read(self, opened: _Open, event: Event) -> None:
+    def _failed_read(self, client: _Client, event: Event) -> None:
         """A read that raised counts against the store only while the engine was up and undisturbed."""
-        session, index = opened.session, opened.event.index
+        session, index = client.session, client.event.index
         last = self.evidence.disturbances[-1] if self.evidence.disturbances else None
         disturbed = self.active or self.engine_down or (last is not None and last.healed > index)
-        if not disturbed and opened.live > 0 and not session.forgets_open and not session.forget_unknown:
+        if not disturbed and client.live > 0 and not session.forgets_open and not session.forget_unknown:
             self.evidence.failed_reads.append(
-                FailedRead(session.number, event.index, event.error or "", opened.live)
+                FailedRead(session.number, event.index, event.error or "", client.live)
             )
 
-    def _complete_forget(self, opened: _Open, event: Event) -> None:
-        session, evidence = opened.session, self.evidence
+    def _complete_forget(self, client: _Client, event: Event) -> None:
+        session, evidence = client.session, self.evidence
         session.forgets_open -= 1
         self._mutate(session, event.index, -1)
         if event.kind == "unknown":
@@ -320,39 +334,42 @@ class _Collector:
             evidence.uncertain_forgets += 1
         if event.kind != "ok":
             return
+        evidence.operations.add("forget")
         session.forget_done = event.index
         session.expects.clear()
         evidence.forgotten += session.live - len(session.missing)
         session.live = len(session.missing)
         session.whole.pending.clear()
-        session.purge = Purge(opened.event.index, event.index, len(evidence.message_turn))
+        session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))
         session.whole.scanned = False
         if session.window is not None:
             session.window.pending.clear()
             session.window.scanned = False
 
-    def _complete_search(self, opened: _Open, event: Event) -> None:
-        value, session, evidence = event.value, opened.session, self.evidence
+    def _complete_search(self, client: _Client, event: Event) -> None:
+        value, session, evidence = event.value, client.session, self.evidence
         if event.kind != "ok" or session.forgets_open or session.forget_unknown:
             return
         if type(value) is not Found:
             raise ValueError(f"a search returns what it found, not {type(value).__name__}")
+        evidence.operations.add("search")
         listed, found = set(from_runs(value.listed)), set(from_runs(value.found))
         for message in sorted(listed ^ found):
             if not 0 <= message < len(evidence.message_turn):
                 continue
             acknowledged = evidence.acknowledged(message)
-            settled = NEVER < acknowledged < opened.event.index and session.forget_done < opened.event.index
+            settled = NEVER < acknowledged < client.event.index and session.forget_done < client.event.index
             if settled and evidence.session_of(message) == session.number:
                 evidence.divergences.append(Divergence(message, event.index, message in listed))
 
-    def _complete_count(self, opened: _Open, event: Event) -> None:
-        value, session = event.value, opened.session
+    def _complete_count(self, client: _Client, event: Event) -> None:
+        value, session = event.value, client.session
         if event.kind != "ok":
             return
         if type(value) is not Rows:
             raise ValueError(f"a count returns rows, not {type(value).__name__}")
-        session.last_count = (value.rows, opened.event.index, event.index)
+        self.evidence.operations.add("count")
+        session.last_count = (value.rows, client.event.index, event.index)
         if session.missing:
             self.reads.hold_against_count(session)
 
@@ -401,9 +418,3 @@ class _Collector:
         if place is not None:
             found = self.evidence.disturbances[place]
             self.evidence.disturbances[place] = found._replace(healed=event.index)
-
-
-def _explain(error: Exception, event: Event | None) -> str:
-    if isinstance(error, KeyError) and event is not None and event.kind in _OUTCOMES:
-        return f"process {event.process} completes {event.kind!r} without an open invocation"
-    return f"not a possible event: {error}"

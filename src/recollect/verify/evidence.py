@@ -20,7 +20,6 @@ from recollect.verify.op import Header
 from recollect.verify.views import OddTable
 
 NEVER = -1
-OPEN, OK, FAILED, UNKNOWN = 0, 1, 2, 3
 
 # Bits of `Evidence.state`, one byte per message.
 IN_WHOLE = 1
@@ -53,6 +52,27 @@ class Disturbance(NamedTuple):
     injected: int
     injected_s: float
     healed: int
+
+
+class Loss(NamedTuple):
+    """A message missing for good.
+
+    `disturbance` is the first one after the message was last known to be there, None if there was none
+    between its acknowledgement and the read. `expired` means that time took it, not a crash and not another
+    writer.
+    """
+
+    message: int
+    absence: Absence
+    disturbance: Disturbance | None
+    expired: bool
+
+
+class Retention(NamedTuple):
+    """How long a turn's messages are to live, and when its write was invoked and acknowledged."""
+
+    retention_s: float
+    invoked_s: float
 
 
 class Sighting(NamedTuple):
@@ -176,31 +196,30 @@ class Evidence:
     turn_first: array[int] = field(default_factory=lambda: array("q"))
     turn_invoked: array[int] = field(default_factory=lambda: array("q"))
     turn_done: array[int] = field(default_factory=lambda: array("q"))
-    turn_invoked_s: array[float] = field(default_factory=lambda: array("d"))
     turn_done_s: array[float] = field(default_factory=lambda: array("d"))
-    turn_outcome: bytearray = field(default_factory=bytearray)
     # One row per message.
     message_turn: array[int] = field(default_factory=lambda: array("i"))
     state: bytearray = field(default_factory=bytearray)
     seen_at: array[int] = field(default_factory=lambda: array("i"))
     rank: array[float] = field(default_factory=lambda: array("d"))
     # One row per read that succeeded.
-    read_session: array[int] = field(default_factory=lambda: array("i"))
     read_process: array[int] = field(default_factory=lambda: array("q"))
     read_invoked: array[int] = field(default_factory=lambda: array("q"))
     read_done: array[int] = field(default_factory=lambda: array("q"))
-    read_done_s: array[float] = field(default_factory=lambda: array("d"))
     read_size: array[int] = field(default_factory=lambda: array("i"))
 
     sessions: list[str] = field(default_factory=list)
     odds: OddTable = field(default_factory=OddTable)
     retries: dict[int, int] = field(default_factory=dict)
-    retention: dict[int, float] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+    unknown: set[int] = field(default_factory=set)
+    retention: dict[int, Retention] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
     disturbances: list[Disturbance] = field(default_factory=list)
     session_turns: dict[int, list[int]] | None = None
 
     absences: list[Absence] = field(default_factory=list)
+    losses: list[Loss] | None = None
     leaks: list[Sighting] = field(default_factory=list)
     strangers: list[Sighting] = field(default_factory=list)
     altered: list[Sighting] = field(default_factory=list)
@@ -232,7 +251,8 @@ class Evidence:
     unknown_outcomes: int = 0
     uncertain_forgets: int = 0
     truncated: bool = False
-    operations: set[str] = field(default_factory=set)
+    operations: set[str] = field(default_factory=set)  # the rarer ones that were acknowledged
+    has_batches: bool = False
     injected: set[str] = field(default_factory=set)
 
     def acknowledged(self, message: int) -> int:

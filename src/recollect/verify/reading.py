@@ -44,12 +44,13 @@ class ReadFolder:
         self.evidence = evidence
         self.clock = clock
         self.epoch_started = 0
-        self.begun_s = 0.0  # when the read that is being folded was invoked
+        self.begun_s = 0.0  # when the read that is being folded was invoked, and when it completed
+        self.ended_s = 0.0
 
     def fold_whole(self, session: Session, read: int, seen: Seen, epoch: int) -> None:
         """A read that had to return everything."""
         chain = session.whole
-        removed = self._cut(chain, seen)
+        removed = self._cut(chain, seen) if seen.skip or seen.keep != len(chain.view) else None
         tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
         if tail:
             self._extend(session, chain, read, tail)
@@ -57,7 +58,8 @@ class ReadFolder:
             self._leave(session, chain, read, removed, NEVER)
         if chain.pending:
             self._settle(session, chain, read, NEVER)
-        self._judge_gone(session, chain, read, tail)
+        if session.purge is not None or session.life is not None:
+            self._judge_gone(session, chain, read, tail)
         if session.vanished:
             self._regress(session, read)
         if epoch > session.epoch:
@@ -98,10 +100,11 @@ class ReadFolder:
                     break
         self.evidence.unchecked += sum(message not in session.missing for message in session.whole.pending)
         self.evidence.last_whole_read[session.number] = session.whole.last_read
+        self.evidence.last_ok_read[session.number] = session.last_ok_read
         maybe_before = session.life.maybe_before if session.life is not None else NEVER
         self.evidence.gone_before[session.number] = max(session.forget_floor, maybe_before)
 
-    def may_be_gone(self, session: Session, message: int, time_s: float) -> bool:
+    def may_be_gone(self, session: Session, message: int) -> bool:
         """Whether a forget, a compaction or an expiry explains that the message is not there."""
         evidence = self.evidence
         turn = evidence.message_turn[message]
@@ -111,11 +114,11 @@ class ReadFolder:
             return False
         if evidence.header.refresh != "message":
             return evidence.turn_invoked[turn] < session.life.maybe_before
-        retention_s = evidence.retention.get(turn)
-        if retention_s is None:
+        retention = evidence.retention.get(turn)
+        if retention is None:
             return False
-        age_s = self.clock.high(time_s) - self.clock.low(evidence.turn_invoked_s[turn])
-        return age_s >= retention_s - evidence.header.clock_bound_s
+        age_s = self.clock.high(self.ended_s) - self.clock.low(retention.invoked_s)
+        return age_s >= retention.retention_s - evidence.header.clock_bound_s
 
     def hold_against_count(self, session: Session) -> None:
         """Missing messages are only hidden if the engine, asked directly in the same state, has the rows."""
@@ -203,7 +206,7 @@ class ReadFolder:
 
         Every message has a rank, and ranks grow along the order of the reads. Messages first seen now,
         between two known ones, get ranks between theirs. Ranks of messages that were never in one read
-        together are a guess, so a conflict is a suspicion that the reorder checker has to prove with two reads.
+        together are a guess, so a conflict is a suspicion, which has to be proven with two reads.
         """
         rank = self.evidence.rank
         low = rank[before] if before != NEVER else 0.0
@@ -260,7 +263,7 @@ class ReadFolder:
     def _leave(self, session: Session, chain: Chain, read: int, removed: View, floor: int) -> None:
         """Messages that the view had before, and has no more."""
         evidence = self.evidence
-        begun, done_s = evidence.read_invoked[read], evidence.read_done_s[read]
+        begun = evidence.read_invoked[read]
         for message in removed:
             if evidence.state[message] & chain.bit:
                 continue  # it only moved
@@ -275,7 +278,7 @@ class ReadFolder:
                     since = session.entered.get(message, evidence.seen_at[message])
                     session.vanished[message] = (since, chain.last_read)
             elif floor == NEVER or self._comes_after(message, floor):
-                if not self.may_be_gone(session, message, done_s):
+                if not self.may_be_gone(session, message):
                     since = max(acknowledged, evidence.read_invoked[chain.last_read])
                     self._miss(session, message, read, since)
                 elif session.forgets_open:
@@ -293,7 +296,7 @@ class ReadFolder:
             evidence.state,
             chain.bit,
         )
-        begun, done_s = evidence.read_invoked[read], evidence.read_done_s[read]
+        begun = evidence.read_invoked[read]
         waiting: View = []
         for message in chain.pending:
             if state[message] & bit:
@@ -303,7 +306,7 @@ class ReadFolder:
                 waiting.append(message)
             elif floor != NEVER and not self._comes_after(message, floor):
                 continue
-            elif not self.may_be_gone(session, message, done_s):
+            elif not self.may_be_gone(session, message):
                 self._miss(session, message, read, acknowledged)
             elif session.forgets_open:
                 waiting.append(message)
@@ -334,9 +337,7 @@ class ReadFolder:
             settled = acknowledged != NEVER and acknowledged < evidence.read_invoked[read]
             if evidence.state[message] & IN_WHOLE or settled:
                 del session.vanished[message]
-            elif first <= before <= last and not self.may_be_gone(
-                session, message, evidence.read_done_s[read]
-            ):
+            elif first <= before <= last and not self.may_be_gone(session, message):
                 evidence.regressions.append(Regression(message, read, before))
 
     def _recovered(self, session: Session, read: int, epoch: int) -> None:
@@ -381,12 +382,12 @@ class ReadFolder:
             if message < 0:
                 continue
             turn = evidence.message_turn[message]
-            acknowledged, retention_s = evidence.turn_done[turn], evidence.retention.get(turn)
-            if acknowledged == NEVER or retention_s is None or acknowledged > evidence.read_invoked[read]:
+            acknowledged, retention = evidence.turn_done[turn], evidence.retention.get(turn)
+            if acknowledged == NEVER or retention is None or acknowledged > evidence.read_invoked[read]:
                 continue
             if evidence.header.refresh == "message":
                 age_s = low_s - self.clock.high(evidence.turn_done_s[turn])
-                if age_s > retention_s + bound_s:
+                if age_s > retention.retention_s + bound_s:
                     evidence.overdue.setdefault(message, Overdue(message, read, acknowledged, age_s))
             elif acknowledged < life.surely_before <= evidence.read_invoked[read]:
                 overdue = Overdue(message, read, life.renewed, life.age_s(low_s))

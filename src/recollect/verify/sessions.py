@@ -52,6 +52,7 @@ class Session:
         "forgets_open",
         "last_count",
         "last_mutation",
+        "last_ok_read",
         "last_read_by",
         "life",
         "live",
@@ -83,6 +84,7 @@ class Session:
         self.epoch = 0
         self.mutations_open = 0
         self.last_mutation = NEVER
+        self.last_ok_read = NEVER  # index at which the latest successful read was invoked
         self.unknown_messages = 0
         self.last_count: tuple[int, int, int] | None = None  # rows, invoked, done
         self.life: Life | None = None
