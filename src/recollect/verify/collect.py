@@ -96,6 +96,8 @@ class _Collector:
                     client.is_open = False
                     if kind == "ok":
                         ok_ops += 1
+                    if client.session.life is not None:
+                        self._age(client, event)
                     complete[client.event.operation](client, event)
                 else:
                     self._disturb(event)
@@ -150,9 +152,10 @@ class _Collector:
             raise ValueError(f"unknown operation {operation!r}")
         client.life = life = session.life
         if life is not None:
-            life.advance(self.clock.low(event.time_s), self.clock.high(event.time_s), event.index)
-            if life.renews(operation):
-                life.begin()
+            low_s, high_s = self._engine_s(event.time_s, event.time_s)
+            life.advance(low_s, high_s, event.index)
+            if life.may_renew(operation):
+                life.begin(low_s)
             else:
                 client.life = None
 
@@ -199,7 +202,7 @@ class _Collector:
         """The rarer parts of a write: its retention, the read it was built on, what it drops on purpose."""
         evidence, header = self.evidence, self.evidence.header
         if write.retention_s is not None:
-            evidence.retention[turn] = Retention(write.retention_s, invoked_s)
+            evidence.retention.setdefault(turn, Retention(write.retention_s, invoked_s))
             if session.life is None:
                 session.life = Life(write.retention_s, header.refresh, header.clock_bound_s)
         if write.base is not None:
@@ -211,17 +214,25 @@ class _Collector:
         session.mutations_open += change
         session.last_mutation = index
 
-    def _renew(self, client: _Client, event: Event) -> None:
-        life = client.life
+    def _age(self, client: _Client, event: Event) -> None:
+        """Time has passed for a session with a retention, and the completed operation may have renewed it."""
+        low_s, high_s = self._engine_s(client.event.time_s, event.time_s)
+        life = client.session.life
         if life is not None:
-            low_s, high_s = self.clock.low(client.event.time_s), self.clock.high(event.time_s)
-            life.end(event.kind, low_s, high_s, event.index)
+            life.advance(low_s, high_s, client.event.index)
+        if client.life is not None:
+            operation = client.event.operation
+            # A repeated attempt may find its turn stored, and store and renew nothing.
+            surely = operation not in ("search", "count", "forget")
+            surely = surely and (client.turn == NEVER or client.turn not in self.evidence.retries)
+            client.life.end(event.kind, low_s, high_s, event.index, surely=surely)
+
+    def _engine_s(self, start_s: float, end_s: float) -> tuple[float, float]:
+        return self.clock.low(start_s, end_s), self.clock.high(start_s, end_s)
 
     def _complete_write(self, client: _Client, event: Event) -> None:
         evidence, session, turn, index = self.evidence, client.session, client.turn, event.index
         self._mutate(session, index, -1)
-        if session.life is not None:
-            self._renew(client, event)
         if event.kind != "ok":
             self._not_acknowledged(session, turn, event.kind)
             return
@@ -262,9 +273,6 @@ class _Collector:
 
     def _complete_read(self, client: _Client, event: Event) -> None:
         session, asked = client.session, client.event
-        if session.life is not None:
-            session.life.advance(self.clock.low(asked.time_s), self.clock.high(event.time_s), asked.index)
-            self._renew(client, event)
         if event.kind != "ok":
             if event.kind == "fail":
                 self._failed_read(client, event)
@@ -392,19 +400,27 @@ class _Collector:
                 self._begin_disturbance(fault, event)
             if fault in CLOCK_FAULTS:
                 offset_s = event.value.offset_s if type(event.value) is DisturbanceValue else 0.0
+                self._pass_time(event)
                 self.clock.inject(fault, offset_s, event.time_s)
+                self._rewind(event.time_s)
                 self._pass_time(event)
         elif kind == "fault-healed":
             if fault in CLOCK_FAULTS and fault in self.active:
                 self._pass_time(event)
                 self.clock.heal(event.time_s)
+                self._rewind(event.time_s)
             self._heal(fault, event)
 
     def _pass_time(self, event: Event) -> None:
         """The engine may expire sessions by itself while the clock is wrong, without any operation."""
         for session in self.sessions.values():
             if session.life is not None:
-                session.life.advance(self.clock.low(event.time_s), self.clock.high(event.time_s), event.index)
+                session.life.advance(*self._engine_s(event.time_s, event.time_s), event.index)
+
+    def _rewind(self, time_s: float) -> None:
+        for session in self.sessions.values():
+            if session.life is not None:
+                session.life.rewind(self.clock.low(time_s, time_s))
 
     def _begin_disturbance(self, name: str, event: Event) -> None:
         self.active[name] = len(self.evidence.disturbances)

@@ -117,7 +117,9 @@ class ReadFolder:
         retention = evidence.retention.get(turn)
         if retention is None:
             return False
-        age_s = self.clock.high(self.ended_s) - self.clock.low(retention.invoked_s)
+        now_s = self.clock.high(retention.invoked_s, self.ended_s)  # it may have expired in between
+        written_s = self.clock.low(retention.invoked_s, evidence.turn_done_s[turn] or self.ended_s)
+        age_s = now_s - written_s
         return age_s >= retention.retention_s - evidence.header.clock_bound_s
 
     def hold_against_count(self, session: Session) -> None:
@@ -376,7 +378,7 @@ class ReadFolder:
         evidence, life = self.evidence, session.life
         if life is None or (evidence.header.refresh != "message" and not life.surely_before):
             return
-        low_s = self.clock.low(self.begun_s)
+        low_s = self.clock.low(self.begun_s, self.ended_s)
         bound_s = evidence.header.clock_bound_s
         for message in chain.view:
             if message < 0:
@@ -386,7 +388,7 @@ class ReadFolder:
             if acknowledged == NEVER or retention is None or acknowledged > evidence.read_invoked[read]:
                 continue
             if evidence.header.refresh == "message":
-                age_s = low_s - self.clock.high(evidence.turn_done_s[turn])
+                age_s = low_s - self.clock.high(retention.invoked_s, evidence.turn_done_s[turn])
                 if age_s > retention.retention_s + bound_s:
                     evidence.overdue.setdefault(message, Overdue(message, read, acknowledged, age_s))
             elif acknowledged < life.surely_before <= evidence.read_invoked[read]:

@@ -27,6 +27,9 @@ class _Span:
     high_s: float
     frozen: bool = False
 
+    def low_at(self, time_s: float) -> float:
+        return (self.start_s if self.frozen else time_s) + self.low_s
+
 
 class EngineClock:
     """Translates a run's monotonic time into bounds on the engine's clock."""
@@ -46,15 +49,24 @@ class EngineClock:
     def heal(self, time_s: float) -> None:
         self._begin(_Span(time_s, 0.0, 0.0))
 
-    def low(self, time_s: float) -> float:
-        span = self._span(time_s)
-        return span.start_s + span.low_s if span.frozen else time_s + span.low_s
+    def low(self, start_s: float, end_s: float) -> float:
+        """The least that the engine's clock can have shown between two moments."""
+        first, last = self._place(start_s), self._place(end_s)
+        if first == last:
+            return self._spans[first].low_at(start_s)
+        inner = (span.low_at(span.start_s) for span in self._spans[first + 1 : last + 1])
+        return min(self._spans[first].low_at(start_s), *inner)
 
-    def high(self, time_s: float) -> float:
-        return time_s + self._span(time_s).high_s
+    def high(self, start_s: float, end_s: float) -> float:
+        """The most that it can have shown."""
+        first, last = self._place(start_s), self._place(end_s)
+        if first == last:
+            return end_s + self._spans[last].high_s
+        ends = [*self._starts[first + 1 : last + 1], end_s]
+        return max(end + span.high_s for end, span in zip(ends, self._spans[first : last + 1], strict=True))
 
-    def _span(self, time_s: float) -> _Span:
-        return self._spans[max(0, bisect_right(self._starts, time_s) - 1)]
+    def _place(self, time_s: float) -> int:
+        return max(0, bisect_right(self._starts, time_s) - 1)
 
     def _begin(self, span: _Span) -> None:
         self._spans.append(span)
@@ -93,40 +105,45 @@ class Life:
         self.surely_before = 0
         self.renewed = -1
 
-    def renews(self, operation: str) -> bool:
-        if self._refresh == "read":
-            return True
-        return operation in ("append", "save")
+    def may_renew(self, operation: str) -> bool:
+        """Whether the operation can renew; with `read` we do not know which of a store's look-ups do."""
+        return self._refresh == "read" or operation in ("append", "save")
 
-    def begin(self) -> None:
-        """An operation that renews has been invoked: until it completes, the end of life is open."""
+    def begin(self, low_s: float) -> None:
+        """Such an operation has been invoked: until it completes, the end of life is open."""
         self._touches_open += 1
+        if self._earliest_s == INFINITY:
+            self._earliest_s = low_s
 
-    def end(self, outcome: str, invoked_low_s: float, done_high_s: float, index: int) -> None:
-        """It completed; a failed one renewed nothing, an unknown one may still renew at any time."""
+    def end(self, outcome: str, low_s: float, high_s: float, index: int, *, surely: bool) -> None:
+        """It completed, between these engine times; `surely` is False if it may have renewed nothing.
+
+        A failed one renewed nothing, an unknown one may still renew at any time. With `never`, whether an
+        append began a new life depends on whether the old one had ended, so the earliest start stays.
+        """
         self._touches_open -= 1
         if outcome == "unknown":
             self._uncertain = True
         if outcome != "ok":
             return
-        if self._refresh == "never" and self._earliest_s != INFINITY:
-            # Whether this append began a new life depends on whether the old one had ended.
-            self._latest_s = done_high_s
-            return
-        if self._earliest_s == INFINITY or invoked_low_s > self._earliest_s:
-            self._earliest_s = invoked_low_s
-        self._latest_s = max(self._latest_s, done_high_s)
+        if surely and self._refresh != "never":
+            self._earliest_s = max(self._earliest_s, low_s)
+        self._latest_s = max(self._latest_s, high_s)
         self.renewed = index
+
+    def rewind(self, low_s: float) -> None:
+        """The engine's clock was set back: a renewal from now on may end earlier than the one before."""
+        self._earliest_s = min(self._earliest_s, low_s)
 
     def advance(self, low_s: float, high_s: float, index: int) -> None:
         """Time has come to between `low_s` and `high_s` at the event `index`."""
         if self._earliest_s == INFINITY:
             return
         if high_s - self._earliest_s >= self._retention_s - self._bound_s:
-            self.maybe_before = index
+            self.maybe_before = max(self.maybe_before, index)
         certain = not self._touches_open and not self._uncertain
         if certain and low_s - self._latest_s > self._retention_s + self._bound_s:
-            self.surely_before = index
+            self.surely_before = max(self.surely_before, index)
 
     def age_s(self, low_s: float) -> float:
         return low_s - self._latest_s
