@@ -137,6 +137,7 @@ class Simulation:
         self.retired: set[int] = set()
         self.next_process = features.processes
         self.processes = list(range(features.processes))
+        self.sure_forgets = False
         self.engine_up = True
         self.fault: str | None = None
         self.last_read: dict[tuple[int, str], tuple[int, list[int]]] = {}
@@ -262,7 +263,7 @@ class Simulation:
             write = self.rng.choice(retry)[1]
         else:
             expect = None
-            if self.features.compare_and_set and self.rng.random() < 0.5:
+            if count is None and self.features.compare_and_set and self.rng.random() < 0.5:
                 expect = memory.sequence
             write = self.new_write(process, count or self.rng.randint(1, self.features.batch_max), expect)
         return self.invoke_write(process, memory, "append", write)
@@ -341,6 +342,9 @@ class Simulation:
 
     def complete(self, op: Open, kind: str) -> None:
         del self.open[op.process]
+        if kind == "unknown" and op.operation == "forget" and self.sure_forgets:
+            self.limbo = [late for late in self.limbo if late is not op]
+            kind = "ok" if op.result == "applied" else "fail"
         if kind == "ok":
             self.acknowledge(op)
             return

@@ -16,6 +16,8 @@ from recollect.verify.evidence import (
     IN_WINDOW,
     NEVER,
     NOT_A_DISTURBANCE,
+    SEEN,
+    Absence,
     Conflict,
     Disturbance,
     Divergence,
@@ -39,13 +41,13 @@ WHOLE_ASK = Ask()
 class _Client:
     """One process and its open invocation; reused from one operation to the next, because it is hot."""
 
-    __slots__ = ("epoch", "event", "is_open", "life", "live", "session", "turn")
+    __slots__ = ("event", "is_open", "life", "live", "session", "struck", "turn")
 
     def __init__(self, event: Event, session: Session) -> None:
         self.event, self.session = event, session
         self.is_open = False
         self.turn = NEVER
-        self.epoch = 0
+        self.struck = NEVER
         self.live = 0  # messages that a read had to find when it began
         self.life: Life | None = None
 
@@ -67,7 +69,7 @@ class _Collector:
         self.reads = ReadFolder(evidence, self.clock)
         self.sessions: dict[str, Session] = {}
         self.clients: dict[int, _Client] = {}
-        self.epoch = 0
+        self.struck = NEVER  # index of the latest disturbance that can have cost data
         self.active: dict[str, int] = {}  # fault → its place in evidence.disturbances
         self.engine_down = False
         self._complete: dict[str, Callable[[_Client, Event], None]] = {
@@ -123,6 +125,14 @@ class _Collector:
                 evidence.disturbances[place] = found._replace(healed=evidence.events)
         for session in self.sessions.values():
             self.reads.finish(session)
+        evidence.absences = [absence for absence in evidence.absences if not self._is_misplaced(absence)]
+
+    def _is_misplaced(self, absence: Absence) -> bool:
+        """Reads showed the message in front of the window's first element: out of order, but not absent."""
+        evidence, floor = self.evidence, absence.floor
+        if floor == NEVER or not evidence.state[floor] & evidence.state[absence.message] & SEEN:
+            return False
+        return evidence.rank[absence.message] < evidence.rank[floor]
 
     def _invoke(self, event: Event) -> None:
         process, operation = event.process, event.operation
@@ -140,13 +150,13 @@ class _Collector:
         if operation == "append" or operation == "save":
             client.turn = self._begin_write(session, event)
         elif operation == "read":
-            client.epoch = self.epoch
+            client.struck = self.struck
             client.live = session.live - len(session.missing)
         elif operation == "forget":
             session.forgets_open += 1
             self._mutate(session, event.index, 1)
         elif operation == "context":
-            client.epoch = self.epoch
+            client.struck = self.struck
             client.live = session.live - len(session.missing)
         elif operation not in self._complete:
             raise ValueError(f"unknown operation {operation!r}")
@@ -299,7 +309,7 @@ class _Collector:
         evidence.read_size.append(size)
         session.last_ok_read = client.event.index
         if ask is WHOLE_ASK or chain_of(ask, size) == WHOLE:
-            self.reads.fold_whole(session, read, seen, client.epoch)
+            self.reads.fold_whole(session, read, seen, client.struck)
         else:
             self.reads.fold_window(session, read, seen, ask)
 
@@ -309,12 +319,12 @@ class _Collector:
         session, evidence = client.session, self.evidence
         self._fold(client, event, first.ask, first.seen)
         whole = chain_of(first.ask, count_of(first.seen)) == WHOLE
-        view = session.whole.view if whole else session.open_window().view
+        chain = session.whole if whole or session.window is None else session.window
         for part in context.parts[1:]:
             for element in evidence.odds.decode_tail(part.seen):
                 if not self._owns(session, element):
                     self.reads.strange(session, read, element)
-        for message, has, lacks in fractures(view, context.parts, evidence.odds):
+        for message, has, lacks in fractures(chain.view, context.parts, evidence.odds):
             if self._owns(session, message):
                 evidence.fractures.append(Fracture(message, read, has, lacks))
 
@@ -377,9 +387,8 @@ class _Collector:
         if type(value) is not Rows:
             raise ValueError(f"a count returns rows, not {type(value).__name__}")
         self.evidence.operations.add("count")
-        session.last_count = (value.rows, client.event.index, event.index)
         if session.missing:
-            self.reads.hold_against_count(session)
+            self.reads.hold_against_count(session, value.rows, client.event.index, event.index)
 
     def _disturb(self, event: Event) -> None:
         kind, fault = event.kind, event.operation
@@ -426,8 +435,7 @@ class _Collector:
         self.active[name] = len(self.evidence.disturbances)
         self.evidence.disturbances.append(Disturbance(name, event.index, event.time_s, NEVER))
         if name not in CLOCK_FAULTS:
-            self.epoch += 1
-            self.reads.epoch_started = event.index
+            self.struck = event.index
 
     def _heal(self, name: str, event: Event) -> None:
         place = self.active.pop(name, None)

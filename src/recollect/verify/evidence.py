@@ -36,13 +36,15 @@ class Absence(NamedTuple):
     """An acknowledged message that a read, begun after the acknowledgement, did not return.
 
     `since` is the index of the acknowledgement or of the last read that still had it. `back` is the first
-    later read that has it again, or NEVER: missing for good.
+    later read that has it again, or NEVER: missing for good. `floor` is the first element or the cursor of a
+    window that should have had it, NEVER for a whole read.
     """
 
     message: int
     read: int
     since: int
     back: int = NEVER
+    floor: int = NEVER
 
 
 class Disturbance(NamedTuple):
@@ -128,9 +130,12 @@ class FailedRead(NamedTuple):
 
 
 class Recovery(NamedTuple):
-    """The first whole read of a session after a disturbance; `kept` is whether it has any older message."""
+    """The first whole read of a session after the disturbance at `struck`.
 
-    epoch: int
+    `kept` is whether it has any message that was written before.
+    """
+
+    struck: int
     session: int
     read: int
     kept: bool

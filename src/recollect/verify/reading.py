@@ -17,6 +17,7 @@ from __future__ import annotations
 from recollect.verify.evidence import (
     DROPPED,
     IN_WHOLE,
+    IN_WINDOW,
     NEVER,
     SEEN,
     Absence,
@@ -43,12 +44,11 @@ class ReadFolder:
     def __init__(self, evidence: Evidence, clock: EngineClock) -> None:
         self.evidence = evidence
         self.clock = clock
-        self.epoch_started = 0
         self.begun_s = 0.0  # when the read that is being folded was invoked, and when it completed
         self.ended_s = 0.0
 
-    def fold_whole(self, session: Session, read: int, seen: Seen, epoch: int) -> None:
-        """A read that had to return everything."""
+    def fold_whole(self, session: Session, read: int, seen: Seen, struck: int) -> None:
+        """A read that had to return everything; `struck` is the latest disturbance before it began."""
         chain = session.whole
         removed = self._cut(chain, seen) if seen.skip or seen.keep != len(chain.view) else None
         tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
@@ -62,17 +62,15 @@ class ReadFolder:
             self._judge_gone(session, chain, read, tail)
         if session.vanished:
             self._regress(session, read)
-        if epoch > session.epoch:
-            session.epoch = epoch
-            self._recovered(session, read, epoch)
+        if struck > session.struck:
+            session.struck = struck
+            self._recovered(session, read, struck)
         chain.last_read = read
         session.last_read_by[self.evidence.read_process[read]] = read
-        if session.missing and session.last_count is not None:
-            self.hold_against_count(session)
 
     def fold_window(self, session: Session, read: int, seen: Seen, ask: Ask) -> None:
         """A `last` or `after` read: it must have what comes provably after its first element or cursor."""
-        chain = session.open_window()
+        chain = session.window or self._open_window(session)
         removed = self._cut(chain, seen)
         tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
         if tail:
@@ -85,6 +83,14 @@ class ReadFolder:
                 self._settle(session, chain, read, floor)
         self._judge_gone(session, chain, read, tail)
         chain.last_read = read
+
+    def _open_window(self, session: Session) -> Chain:
+        """The first window of a session has to show what the whole reads and acknowledgements promise."""
+        session.window = chain = Chain(IN_WINDOW)
+        turn_done, message_turn = self.evidence.turn_done, self.evidence.message_turn
+        shown = [m for m in session.whole.view if m >= 0 and turn_done[message_turn[m]] != NEVER]
+        chain.pending = shown + session.whole.pending
+        return chain
 
     def finish(self, session: Session) -> None:
         """The history is over: a missing message that the latest view has was only late."""
@@ -122,19 +128,17 @@ class ReadFolder:
         age_s = now_s - written_s
         return age_s >= retention.retention_s - evidence.header.clock_bound_s
 
-    def hold_against_count(self, session: Session) -> None:
-        """Missing messages are only hidden if the engine, asked directly in the same state, has the rows."""
+    def hold_against_count(self, session: Session, rows: int, invoked: int, done: int) -> None:
+        """Missing messages are only hidden if the engine, asked directly later, in the same state, has the rows."""
         read = session.whole.last_read
-        if session.last_count is None or read == NEVER or session.mutations_open:
+        if read == NEVER or session.mutations_open:
             return
-        rows, invoked, done = session.last_count
-        if session.last_mutation > min(invoked, self.evidence.read_invoked[read]):
+        begun = self.evidence.read_invoked[read]
+        if invoked < begun or session.last_mutation > begun:
             return
         surplus = rows - self.evidence.read_size[read] - session.unknown_messages
-        for message, place in list(session.missing.items())[: max(0, surplus)]:
-            absence = self.evidence.absences[place]
-            if absence.read <= read:
-                self.evidence.hidden.setdefault(message, Hidden(message, read, done, rows))
+        for message in list(session.missing)[: max(0, surplus)]:
+            self.evidence.hidden.setdefault(message, Hidden(message, read, done, rows))
 
     def _cut(self, chain: Chain, seen: Seen) -> View:
         """Reduce the view to what the read kept of it; returns the messages that left."""
@@ -282,7 +286,7 @@ class ReadFolder:
             elif floor == NEVER or self._comes_after(message, floor):
                 if not self.may_be_gone(session, message):
                     since = max(acknowledged, evidence.read_invoked[chain.last_read])
-                    self._miss(session, message, read, since)
+                    self._miss(session, message, read, since, floor)
                 elif session.forgets_open:
                     chain.pending.append(message)  # should that forget fail, the message has to come back
                 elif chain.bit == IN_WHOLE and acknowledged > session.forget_done:
@@ -309,7 +313,7 @@ class ReadFolder:
             elif floor != NEVER and not self._comes_after(message, floor):
                 continue
             elif not self.may_be_gone(session, message):
-                self._miss(session, message, read, acknowledged)
+                self._miss(session, message, read, acknowledged, floor)
             elif session.forgets_open:
                 waiting.append(message)
             elif bit == IN_WHOLE:
@@ -325,10 +329,10 @@ class ReadFolder:
         acknowledged = evidence.turn_done[evidence.message_turn[floor]]
         return acknowledged != NEVER and acknowledged < evidence.turn_invoked[evidence.message_turn[message]]
 
-    def _miss(self, session: Session, message: int, read: int, since: int) -> None:
+    def _miss(self, session: Session, message: int, read: int, since: int, floor: int) -> None:
         if message not in session.missing:
             session.missing[message] = len(self.evidence.absences)
-            self.evidence.absences.append(Absence(message, read, since))
+            self.evidence.absences.append(Absence(message, read, since, floor=floor))
 
     def _regress(self, session: Session, read: int) -> None:
         """Whether this process saw one of the vanished, never acknowledged messages in an earlier read."""
@@ -342,10 +346,10 @@ class ReadFolder:
             elif first <= before <= last and not self.may_be_gone(session, message):
                 evidence.regressions.append(Regression(message, read, before))
 
-    def _recovered(self, session: Session, read: int, epoch: int) -> None:
+    def _recovered(self, session: Session, read: int, struck: int) -> None:
         turn_invoked, message_turn = self.evidence.turn_invoked, self.evidence.message_turn
-        kept = any(m >= 0 and turn_invoked[message_turn[m]] < self.epoch_started for m in session.whole.view)
-        self.evidence.recoveries.append(Recovery(epoch, session.number, read, kept))
+        kept = any(m >= 0 and turn_invoked[message_turn[m]] < struck for m in session.whole.view)
+        self.evidence.recoveries.append(Recovery(struck, session.number, read, kept))
 
     def _judge_gone(self, session: Session, chain: Chain, read: int, tail: View) -> None:
         """Hold what is visible against the latest acknowledged forget and against the end of retention."""

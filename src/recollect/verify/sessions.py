@@ -6,7 +6,7 @@ messages that no read had the chance to show yet, messages that went missing, fo
 
 from __future__ import annotations
 
-from recollect.verify.evidence import IN_WHOLE, IN_WINDOW, NEVER
+from recollect.verify.evidence import IN_WHOLE, NEVER
 from recollect.verify.retention import Life
 from recollect.verify.views import View
 
@@ -45,12 +45,10 @@ class Chain:
 class Session:
     __slots__ = (
         "entered",
-        "epoch",
         "expects",
         "forget_done",
         "forget_unknown",
         "forgets_open",
-        "last_count",
         "last_mutation",
         "last_ok_read",
         "last_read_by",
@@ -60,6 +58,7 @@ class Session:
         "mutations_open",
         "number",
         "purge",
+        "struck",
         "top_rank",
         "unknown_messages",
         "vanished",
@@ -81,12 +80,11 @@ class Session:
         self.forget_unknown = False
         self.forget_done = NEVER
         self.purge: Purge | None = None
-        self.epoch = 0
+        self.struck = NEVER  # the latest disturbance after which the session was read
         self.mutations_open = 0
         self.last_mutation = NEVER
         self.last_ok_read = NEVER  # index at which the latest successful read was invoked
         self.unknown_messages = 0
-        self.last_count: tuple[int, int, int] | None = None  # rows, invoked, done
         self.life: Life | None = None
         self.expects: dict[int, int] = {}  # expected sequence → turn acknowledged with it
 
@@ -94,8 +92,3 @@ class Session:
     def forget_floor(self) -> int:
         """A message invoked before this index may have been taken by a forget."""
         return FOREVER if self.forgets_open or self.forget_unknown else self.forget_done
-
-    def open_window(self) -> Chain:
-        if self.window is None:
-            self.window = Chain(IN_WINDOW)
-        return self.window

@@ -9,9 +9,9 @@ Does not verify: sessions that were never read again. What expired as time passe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
-from recollect.verify.evidence import NEVER, Evidence, Loss
+from recollect.verify.evidence import NEVER, Evidence, Loss, Recovery
 from recollect.verify.finding import Finding, before_fault, subject
 from recollect.verify.losses import losses
 
@@ -25,7 +25,10 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
             by_read[loss.absence.read].append(loss)
     if not by_read:
         return []
-    reset = [loss for read in _reset_reads(evidence, by_read) for loss in by_read[read]]
+    reset = {
+        loss.message: loss
+        for loss in (*_after_disturbances(evidence, by_read), *_in_the_end(evidence, by_read))
+    }
     return [
         Finding(
             loss.message,
@@ -36,25 +39,31 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
             if loss.disturbance is None
             else evidence.moment_s(loss.disturbance, loss.absence.since, loss.absence.read),
         )
-        for loss in reset
+        for loss in reset.values()
         if loss.message not in claimed
     ]
 
 
-def _reset_reads(evidence: Evidence, by_read: dict[int, list[Loss]]) -> list[int]:
-    """The reads that found nothing, of those moments at which all sessions had nothing."""
-    if not evidence.recoveries:
-        last = [read for read in evidence.last_whole_read.values() if read != NEVER]
-        empty = all(not evidence.read_size[read] for read in last)
-        return sorted(by_read) if empty and all(not evidence.read_size[read] for read in by_read) else []
-    epochs: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+def _after_disturbances(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[Loss]:
+    """Losses of every disturbance after which no session had anything older than it."""
+    recoveries: dict[int, list[Recovery]] = defaultdict(list)
     for recovery in evidence.recoveries:
-        epochs[recovery.epoch].append((recovery.read, recovery.kept))
-    reset: list[int] = []
-    for reads in epochs.values():
-        if not any(kept for _, kept in reads):
-            reset += [read for read, _ in reads if read in by_read]
-    return reset
+        recoveries[recovery.struck].append(recovery)
+    for struck, reads in recoveries.items():
+        if not any(recovery.kept for recovery in reads):
+            for recovery in reads:
+                for loss in by_read.get(recovery.read, ()):
+                    if evidence.acknowledged(loss.message) < struck:
+                        yield loss
+
+
+def _in_the_end(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[Loss]:
+    """Losses of empty reads, if in the end every session is empty."""
+    last = [read for read in evidence.last_whole_read.values() if read != NEVER]
+    if not any(evidence.read_size[read] for read in last):
+        for read, found in by_read.items():
+            if not evidence.read_size[read]:
+                yield from found
 
 
 def describe(evidence: Evidence, finding: Finding) -> str:
