@@ -46,6 +46,7 @@ NOBODY_ANSWERED: frozenset[str] = frozenset(
         "recollect.errors.EngineUnavailable",
         "recollect.errors.NotWritten",
         "recollect.errors.OutcomeUnknown",
+        "recollect.errors.StoreReplaced",
         "redis.exceptions.ConnectionError",
         "redis.exceptions.TimeoutError",
         "asyncpg.exceptions._base.InterfaceError",
