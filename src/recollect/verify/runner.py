@@ -92,6 +92,7 @@ class Run:
         self._listener = Listener()
         self._seats: dict[int, Seat] = {}
         self._heal: list[Callable[[], None]] = []
+        self.operations = 0
 
     # ---- the whole run
 
@@ -366,6 +367,7 @@ class Run:
             seat.ended = True
             return
         seat.intent, seat.since, seat.steps = intent, time.monotonic(), seat.steps + 1
+        self.operations += 1
         try:
             seat.client.send(request)
         except ClientDied as death:
