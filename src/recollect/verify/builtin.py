@@ -61,7 +61,7 @@ class Next:
 
 
 def _open(endpoint: Endpoint, url: str, **options: Any) -> Opening:
-    return open_store(url, timeout_s=OPERATION_TIMEOUT_S, **options)
+    return open_store(url, timeout_s=OPERATION_TIMEOUT_S, witness=endpoint.settings.get("witness"), **options)
 
 
 def _with(url: str, name: str, value: str | None) -> str:
