@@ -38,12 +38,22 @@ from recollect.stores.redis_errors import not_connected, read_refused, write_ref
 from recollect.stores.redis_pool import Pool, PoolExhausted
 from recollect.stores.redis_reading import placed
 from recollect.stores.redis_script import APPEND, FORGET, READ, STATE, Script
-from recollect.stores.redis_settings import QUESTIONS, QUESTIONS_COUNT, Plan, plan, read_settings
+from recollect.stores.redis_settings import (
+    QUESTIONS,
+    QUESTIONS_COUNT,
+    Plan,
+    Settings,
+    answers_waitaof_early,
+    plan,
+    read_settings,
+    unreachable,
+)
 from recollect.stores.redis_wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
 from recollect.witness import Witness
 
 SESSIONS_REMEMBERED_MAX = 10_000
 SCAN_COUNT = 1000
+PROBE_TIMEOUT_S = 6.0
 
 _logger = logging.getLogger("recollect")
 
@@ -68,6 +78,8 @@ class RedisStore:
         self._commit: Commit
         self._plan: Plan | None = None
         self._identity: str | None = None
+        self._honest_build: str | None = None
+        """The engine whose WAITAOF was seen to wait."""
         self._witness: Witness | None = None
         self._replaced: str | None = None
         self._closed = False
@@ -108,6 +120,11 @@ class RedisStore:
             first, last = reply - len(append.records) + 1, reply
         else:
             first, last = _earlier_turn(append, reply)
+            if write.plan.count and isinstance(reply, list) and reply[2] != 1:
+                raise OutcomeUnknown(
+                    "stored before, but the engine takes no writes now, so what it survives cannot be told; "
+                    "retry with the same turn id"
+                )
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
         if last > place.known:
@@ -201,13 +218,8 @@ class RedisStore:
     async def _start(self) -> None:
         wire = await self._connect()
         assert self._plan is not None
-        batches_max = self._options.pool_size if self._plan.count else 1
         self._commit = Commit(
-            self._pool,
-            self._plan,
-            timeout_s=self._options.timeout_s,
-            pool_size=self._options.pool_size,
-            batches_max=batches_max,
+            self._pool, self._plan, timeout_s=self._options.timeout_s, pool_size=self._options.pool_size
         )
         self._pool.adopt(wire)
         name = self._address.identity_key
@@ -238,7 +250,13 @@ class RedisStore:
             async with asyncio.timeout(timeout_s):
                 request = QUESTIONS + pack("GET", self._address.identity_key)
                 *answers, identity = await wire.replies(request, QUESTIONS_COUNT + 1)
-            planned = plan(read_settings(answers, self._address.shown), self._options, self._address.shown)
+            if isinstance(identity, ReplyError):  # still loading, or not allowed
+                raise read_refused(identity)
+            settings = read_settings(answers, self._address.shown)
+            planned = plan(settings, self._options, self._address.shown)
+            if planned.waits_for_disk:
+                async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
+                    await self._check_waitaof(wire, settings)
             if self._identity is not None and identity != self._identity.encode():
                 raise self._replaced_by(identity)
         except (WireLost, TimeoutError) as error:
@@ -249,6 +267,18 @@ class RedisStore:
             raise
         self._adopt(planned)
         return wire
+
+    async def _check_waitaof(self, wire: Wire, settings: Settings) -> None:
+        if settings.build == self._honest_build:
+            return
+        if await answers_waitaof_early(wire, f"{self._address.prefix}:probe"):
+            assert self._options.durability is not None
+            why = (
+                f"appendfsync is everysec, and {settings.build} answers WAITAOF before it has fsynced (seen just now); "
+                "CONFIG SET appendfsync always"
+            )
+            raise unreachable(self._address.shown, self._options.durability, why)
+        self._honest_build = settings.build
 
     def _adopt(self, planned: Plan) -> None:
         if planned == self._plan:

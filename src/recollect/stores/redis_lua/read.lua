@@ -29,9 +29,11 @@ if expires and (length == 0 or ttl_ms) then
   if length == 0 then
     if now >= expires then floor = last end
   else
-    redis.call('PEXPIREAT', messages, now + ttl_ms)
-    redis.call('PEXPIREAT', turns, now + ttl_ms + 86400000)
-    redis.call('HSET', counter, 'expires', now + ttl_ms)
+    -- An engine that takes no writes just now must still be readable.
+    if type(redis.pcall('HSET', counter, 'expires', now + ttl_ms)) == 'number' then
+      redis.call('PEXPIREAT', messages, now + ttl_ms)
+      redis.call('PEXPIREAT', turns, now + ttl_ms + 86400000)
+    end
   end
 end
 
