@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -35,7 +36,8 @@ def new_prefix() -> str:
 
 
 @contextmanager
-def hands_on(engine: Engine) -> Iterator["redis.Redis"]:
+def hands_on(engine: Engine) -> Iterator[Any]:
+    """The driver's own client. Untyped, for it promises either bytes or text from every call."""
     url = engine.endpoint.socket_url
     assert url is not None
     client = redis.Redis.from_url(url)
