@@ -1,6 +1,9 @@
 """What only the Redis store has: its keys, its round trips, its pool, its driver without retries."""
 
 import asyncio
+import shutil
+import socket
+import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from recollect import Message, NotWritten, OutcomeUnknown, Refused, open_store
+from recollect import EngineUnavailable, Message, NotWritten, OutcomeUnknown, Refused, open_store
 from recollect.appending import session_key
 from recollect.stores.redis_address import parse_address
 from recollect.stores.redis_wire import Replies, Reply, ReplyError, pack
@@ -115,6 +118,29 @@ async def test_addresses_that_cannot_be_honoured_are_refused(url: str, word: str
 async def test_a_read_url_is_refused(engine: Engine) -> None:
     with pytest.raises(Refused, match="read_url"):
         await open_store(address(engine), read_url="redis://replica/0")
+
+
+async def test_tls(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed, so there is no certificate to serve")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = tmp_path / "tls.conf"
+    config.write_text(
+        f"tls-port {port}\ntls-cert-file {certificate}\ntls-key-file {key}\n"
+        f"tls-ca-cert-file {certificate}\ntls-auth-clients no\n"
+    )
+    with started("redis@7", "custom", config):
+        async with open_store(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}") as store:
+            await store.append("s", say("x" * 100_000))
+            assert await texts(store, "s") == ["x" * 100_000]
+        with pytest.raises(EngineUnavailable, match="certificate"):
+            await open_store(f"rediss://127.0.0.1:{port}/0")
 
 
 # ---- round trips
@@ -243,6 +269,23 @@ async def test_reads_share_the_pool_and_wait_for_it(engine: Engine) -> None:
         assert all(found)
         with hands_on(engine) as hands:
             assert len(hands.client_list()) <= 3
+
+
+async def test_busy_readers_do_not_starve_a_writer(engine: Engine) -> None:
+    async with open_store(address(engine), pool_size=1, timeout_s=3) as store:
+        await store.append("s", say("0"))
+        done = False
+
+        async def read() -> None:
+            while not done:
+                await store.history("s")
+
+        readers = [asyncio.create_task(read()) for _ in range(3)]
+        for number in range(1, 20):
+            await store.append("s", say(str(number)))
+        done = True
+        await asyncio.gather(*readers)
+        assert await texts(store, "s") == [str(number) for number in range(20)]
 
 
 @pytest.mark.parametrize(

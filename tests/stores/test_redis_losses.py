@@ -11,6 +11,7 @@ import pytest
 from recollect import (
     Conflict,
     Damaged,
+    EngineUnavailable,
     Message,
     SessionState,
     Store,
@@ -225,6 +226,28 @@ async def test_a_wiped_engine_is_not_an_empty_memory(build: str) -> None:
                 await store.state("s")
         async with open_store(url) as again:
             assert await again.history("s") == []
+
+
+async def test_an_engine_that_is_still_loading_is_not_taken_for_a_wiped_one(tmp_path: Path) -> None:
+    config = tmp_path / "slow.conf"
+    config.write_text("key-load-delay 10000\nloading-process-events-interval-bytes 1024\nsave ''\n")
+    with started("redis@7", "custom", config) as engine, hands_on(engine) as hands:
+        async with open_store(address(engine)) as store:
+            await store.append("s", say("a"))
+            hands.mset({f"filler-{number}": "x" * 100 for number in range(60)})
+            hands.save()
+            engine.kill()
+            restarting = asyncio.create_task(asyncio.to_thread(engine.restart))
+            refused: set[str] = set()
+            while not restarting.done():
+                try:
+                    await store.history("s")
+                except EngineUnavailable as error:
+                    refused.add("loading" if "loading" in str(error) else "down")
+                await asyncio.sleep(0.001)
+            await restarting
+            assert "loading" in refused
+            assert await texts(store, "s") == ["a"]
 
 
 async def test_flushed_under_a_running_store(engine: Engine) -> None:

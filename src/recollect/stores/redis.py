@@ -245,6 +245,9 @@ class RedisStore:
         try:
             wire = await connect(connection)
         except Exception as error:
+            await asyncio.sleep(
+                0
+            )  # a refusal can come without any wait: callers that try again let others run
             raise not_connected(error, self._address.shown) from error
         try:
             async with asyncio.timeout(timeout_s):
