@@ -1,6 +1,7 @@
 """Messages that are gone are said to be gone: evicted, deleted by hand, lost with the last writes, or wiped."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -234,7 +235,7 @@ async def test_an_engine_that_is_still_loading_is_not_taken_for_a_wiped_one(tmp_
     with started("redis@7", "custom", config) as engine, hands_on(engine) as hands:
         async with open_store(address(engine)) as store:
             await store.append("s", say("a"))
-            hands.mset({f"filler-{number}": "x" * 100 for number in range(60)})
+            hands.mset({f"filler-{number}": os.urandom(1100) for number in range(100)})
             hands.save()
             engine.kill()
             restarting = asyncio.create_task(asyncio.to_thread(engine.restart))
