@@ -16,6 +16,7 @@ from recollect import (
 )
 from recollect.stores import redis as redis_store
 from recollect.verify.engines import Reconfigurable, Replicated
+from recollect.verify.engines.redis import RedisReplica
 from tests.contract.reading import texts
 from tests.stores.redis_places import BUILDS, address, hands_on, started
 
@@ -179,6 +180,39 @@ async def test_replicas_are_waited_for_and_counted(build: str) -> None:
             assert await store.append("s", HELLO, turn="t1") == receipt
             await store.forget("s")
             assert await store.history("s") == []
+
+
+async def test_a_retry_is_not_acknowledged_by_a_copy_that_another_connection_waits_for() -> None:
+    """WAIT looks at this connection's own writes: a retry that wrote nothing would be waved through."""
+    with started("redis@7", "aof-always") as engine:
+        assert isinstance(engine, Replicated)
+        replica = engine.replica()
+        assert isinstance(replica, RedisReplica)
+        url = address(engine)
+        async with open_store(url, replicas=1, timeout_s=1) as store:
+            await store.append("s", HELLO, turn="t1")
+            replica.engine.pause()
+            with pytest.raises(OutcomeUnknown, match="0 of 1 replicas"):
+                await store.append("s", HELLO, turn="t2")
+            with hands_on(engine) as hands:
+                hands.client_kill_filter(_type="normal", skipme=True)
+            with pytest.raises(OutcomeUnknown, match="0 of 1 replicas"):
+                await store.append("s", HELLO, turn="t2")
+            replica.engine.resume()
+            assert (await store.append("s", HELLO, turn="t2")).replicas == 1
+
+
+async def test_an_aof_that_is_just_being_switched_on_is_not_trusted_yet() -> None:
+    with started("redis@7", "rdb") as engine, hands_on(engine) as hands:
+        hands.mset({f"filler-{number}": "x" for number in range(50)})
+        hands.config_set("rdb-key-save-delay", 100_000)
+        hands.config_set("appendfsync", "always")
+        hands.config_set("appendonly", "yes")
+        with pytest.raises(DurabilityUnavailable, match="first rewrite has not ended"):
+            await open_store(address(engine), durability="fsynced")
+        async with open_store(address(engine)) as store:
+            assert (await store.append("s", HELLO)).durability is Durability.BUFFERED
+            assert "first rewrite" in str(store.notice)
 
 
 async def test_a_replica_is_not_opened_as_a_store() -> None:

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Self
 
 from recollect.appending import Append, check_window, checked_append, session_key, session_of
@@ -61,11 +62,13 @@ _logger = logging.getLogger("recollect")
 class _Place:
     """A session this store used: its packed keys, and the last sequence it was given here."""
 
-    __slots__ = ("keys", "known")
+    __slots__ = ("keys", "known", "lost_told")
 
     def __init__(self, keys: bytes) -> None:
         self.keys = keys
         self.known = 0
+        self.lost_told = 0
+        """The loss of messages up to here was logged."""
 
 
 class RedisStore:
@@ -113,7 +116,7 @@ class RedisStore:
         write = self._append_write(append, place, b"ask")
         reply = await self._commit.submit(write)
         if isinstance(reply, list) and reply[0] == b"behind":
-            await self._check_not_replaced(session, place.known, reply[1])
+            await self._check_not_replaced(session, place, reply[1])
             write = self._append_write(append, place, b"go on")
             reply = await self._commit.submit(write)
         if isinstance(reply, int):
@@ -169,7 +172,11 @@ class RedisStore:
     async def state(self, session: str) -> SessionState:
         key = session_key(session)
         self._check_open(EngineUnavailable)
-        reply = await self._run(STATE, self._place(session, key).keys + pack_arguments(("look",)), 1)
+        place = self._place(session, key)
+        reply = await self._run(STATE, place.keys + pack_arguments(("look",)), 1)
+        if reply == b"absent" and place.known:
+            await self._check_not_replaced(session, place, 0)
+            return SessionState.LIVE  # lost, and reading says so
         if not isinstance(reply, bytes):
             raise Unreadable(f"session {shorten(session)}: unexpected state {reply!r}")
         return SessionState(reply.decode())
@@ -186,6 +193,9 @@ class RedisStore:
             # The first call brings the source, so that the engine knows the others by their digest.
             requests = [STATE.by_source(bodies[0], 1), *(STATE.by_digest(body, 1) for body in bodies[1:])]
             replies = await self._ask(b"".join(requests), len(requests))
+            for reply in replies:
+                if isinstance(reply, ReplyError):
+                    raise write_refused(reply)
             swept += replies.count(b"swept")
         return swept
 
@@ -256,6 +266,8 @@ class RedisStore:
             if isinstance(identity, ReplyError):  # still loading, or not allowed
                 raise read_refused(identity)
             settings = read_settings(answers, self._address.shown)
+            if self._identity is not None:  # an AOF can begin only once, and a later rewrite looks the same
+                settings = replace(settings, aof_begins=False)
             planned = plan(settings, self._options, self._address.shown)
             if planned.waits_for_disk:
                 async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
@@ -300,19 +312,21 @@ class RedisStore:
         )
         return StoreReplaced(self._replaced)
 
-    async def _check_not_replaced(self, session: str, known: int, found: Reply) -> None:
+    async def _check_not_replaced(self, session: str, place: _Place, found: Reply) -> None:
         """The engine knows less of the session than this store was told. Raises if it is another engine."""
         [identity] = await self._ask(pack("GET", self._address.identity_key), 1)
         if isinstance(identity, ReplyError):
             raise read_refused(identity)
         if identity != self.identity.encode():
             raise self._replaced_by(identity)
-        _logger.error(
-            "session %s: the engine lost acknowledged messages: it is at sequence %s, it was at %d",
-            shorten(session),
-            found,
-            known,
-        )
+        if place.lost_told < place.known:
+            place.lost_told = place.known
+            _logger.error(
+                "session %s: the engine lost acknowledged messages: it is at sequence %s, it was at %d",
+                shorten(session),
+                found,
+                place.known,
+            )
 
     def _check_open(self, kind: type[RecollectError]) -> None:
         if self._replaced is not None:
@@ -355,7 +369,7 @@ class RedisStore:
             if not isinstance(reply, list):
                 break
             if reply[0] == b"behind":
-                await self._check_not_replaced(session, place.known, reply[1])
+                await self._check_not_replaced(session, place, reply[1])
                 behind = b"go on"
                 continue
             end, first, count, elements = reply

@@ -38,7 +38,7 @@ class Write:
 
 
 class Commit:
-    """Sends writes in batches: one after the other, or, where each waits for disks or replicas, on all connections."""
+    """Sends writes in batches: one after the other, or, where each waits for disks or replicas, several at once."""
 
     def __init__(self, pool: Pool, plan: Plan, *, timeout_s: float, pool_size: int) -> None:
         self.plan = plan
@@ -80,7 +80,7 @@ class Commit:
     def _start(self) -> None:
         if self._gathering or not self._waiting:
             return
-        batches_max = self._pool_size if self.plan.count else 1
+        batches_max = max(1, self._pool_size - 1) if self.plan.count else 1  # one is left for reads
         if len(self._sent) + len(self._starting) >= batches_max:
             return
         if wire := self._pool.take():

@@ -21,6 +21,7 @@ class Pool:
         self._idle: list[Wire] = []
         self._lent: set[Wire] = set()
         self._opening = 0
+        self._closed = False
         self._waiting: deque[asyncio.Future[Wire | None]] = deque()
 
     def take(self) -> Wire | None:
@@ -74,6 +75,8 @@ class Pool:
         self._idle.append(wire)
 
     def give_back(self, wire: Wire) -> None:
+        if self._closed:
+            wire.abort()
         if wire.closed:
             self._lent.discard(wire)
             self._hand_over(None)
@@ -82,6 +85,7 @@ class Pool:
             self._idle.append(wire)
 
     async def close(self) -> None:
+        self._closed = True
         wires = [*self._idle, *self._lent]
         self._idle.clear()
         for wire in wires:

@@ -17,8 +17,6 @@ _CONFIG = (
     "appendfsync",
     "no-appendfsync-on-rewrite",
     "save",
-    "maxmemory",
-    "maxmemory-policy",
 )
 QUESTIONS = pack("INFO") + b"".join(pack("CONFIG", "GET", name) for name in _CONFIG)
 QUESTIONS_COUNT = 1 + len(_CONFIG)
@@ -42,6 +40,8 @@ class Settings:
     """`redis` or `valkey`."""
     version: tuple[int, ...]
     policy: str
+    aof_begins: bool
+    """The AOF was just switched on: until its first rewrite ends, a crash loses what the snapshot does not hold."""
     fsync_pauses: bool
     """`no-appendfsync-on-rewrite yes`: no fsync while a snapshot or a rewrite runs."""
     maxmemory: int
@@ -51,6 +51,8 @@ class Settings:
 
     @property
     def durability(self) -> Durability:
+        if self.aof_begins:
+            return Durability.BUFFERED
         if self.policy == "aof-always":
             return Durability.WRITTEN if self.fsync_pauses else Durability.FSYNCED
         return Durability.WRITTEN if self.policy == "aof-no" else Durability.BUFFERED
@@ -58,7 +60,8 @@ class Settings:
     @property
     def waits_for_disk(self) -> bool:
         """Whether WAITAOF can be asked: Redis since 7.2, Valkey always; and there must be an fsync to wait for."""
-        return self.policy in ("aof-everysec", "mixed") and (self.name == "valkey" or self.version >= (7, 2))
+        known = self.name == "valkey" or self.version >= (7, 2)
+        return known and self.policy in ("aof-everysec", "mixed") and not self.aof_begins
 
     @property
     def build(self) -> str:
@@ -110,6 +113,12 @@ def read_settings(replies: list[Reply], address: str) -> Settings:
         name="valkey" if valkey else "redis",
         version=tuple(int(part) for part in (version or "0").split(".") if part.isdigit()),
         policy=_policy(config),
+        aof_begins=info.get("aof_base_size") == "0"
+        and (
+            info.get("aof_rewrite_in_progress") == "1"
+            or info.get("aof_rewrite_scheduled") == "1"
+            or info.get("aof_last_bgrewrite_status") == "err"
+        ),
         fsync_pauses=config is not None and config.get("no-appendfsync-on-rewrite") == "yes",
         maxmemory=int(info.get("maxmemory", 0)),
         eviction=info.get("maxmemory_policy", "noeviction"),
@@ -193,6 +202,11 @@ def _why_not(settings: Settings) -> str:
         return "the engine refuses CONFIG, so what it keeps cannot be told; allow CONFIG GET for this user"
     if settings.policy in ("none", "rdb"):
         return f"appendonly is no; {AOF_ON_SAFELY}; then CONFIG SET appendfsync always"
+    if settings.aof_begins:
+        return (
+            "the AOF was switched on just now and its first rewrite has not ended; open the store when INFO "
+            "persistence says aof_rewrite_in_progress:0 and aof_last_bgrewrite_status:ok"
+        )
     if settings.policy == "aof-no":
         return "appendfsync is no; CONFIG SET appendfsync always"
     if settings.policy == "aof-always":
@@ -225,6 +239,8 @@ def _notice(settings: Settings, durability: Durability) -> str | None:
     ways = []
     if settings.policy == "unknown":
         ways.append("cannot tell what can be lost: the engine refuses CONFIG; allow CONFIG GET for this user")
+    elif settings.aof_begins:
+        ways.append("can lose everything since the last snapshot until the AOF's first rewrite has ended")
     elif settings.policy == "aof-always" and settings.fsync_pauses:
         ways.append(
             "can lose what was written during a snapshot or a rewrite, when the power fails then; stopped by "
