@@ -41,8 +41,8 @@ SESSIONS = st.text(alphabet=st.characters(exclude_categories=()), max_size=40)
 
 
 def _keys(session: str) -> list[bytes]:
-    parts = parse_address("redis://h/0?prefix=p*").session_keys(session_key(session)).split(b"\r\n")
-    return parts[1::2]
+    address = parse_address("redis://h/0?prefix=p*")
+    return [key.encode() for key in address.session_keys(session_key(session))]
 
 
 @given(SESSIONS, SESSIONS)

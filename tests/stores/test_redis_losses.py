@@ -161,6 +161,16 @@ async def test_a_line_end_in_a_foreign_element_stays_in_it(engine: Engine) -> No
         assert await texts(store, "s") == ["a", "b", "c"]
 
 
+async def test_what_another_tool_adds_hides_nothing(engine: Engine) -> None:
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store:
+        await store.append("s", say("a", "b"))
+        with hands_on(engine) as hands:
+            hands.rpush(f"{prefix}:{{ss}}:m", '{"role": "user", "content": "foreign"}')
+        assert await texts(store, "s") == ["a", "b", "foreign"]
+        assert await texts(store, "s", after=1) == ["b", "foreign"]
+
+
 def test_an_element_that_is_there_twice() -> None:
     found = placed([b"4 {}", b"5 {}", b"5 {}", b"6 {}"], 4, 6)
     assert [item.sequence for item in found] == [4, 5, 5, 6]
@@ -299,6 +309,17 @@ async def test_the_engine_frees_expired_messages_by_itself_and_keeps_turn_ids_a_
         assert await store.state("s") is SessionState.EXPIRED
         assert (await store.append("s", say("b"))).first == 2
         assert shape(await store.history("s")) == [2]
+
+
+async def test_a_session_that_was_forgotten_and_then_expired_is_expired(engine: Engine) -> None:
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix), ttl=timedelta(milliseconds=50)) as store:
+        await store.append("s", say("a"))
+        await store.forget("s")
+        await store.append("s", say("b"))
+        with hands_on(engine) as hands:
+            await _until_gone(hands.exists, f"{prefix}:{{ss}}:m")
+        assert await store.state("s") is SessionState.EXPIRED
 
 
 async def _until_gone(exists: Callable[[str], int], key: str) -> None:
