@@ -124,7 +124,10 @@ class RedisStore:
         write = self._append_write(append, place, b"ask")
         reply = await self._commit.submit(write)
         if isinstance(reply, list) and reply[0] == b"behind":
-            await self._check_not_replaced(session, place, reply[1])
+            try:
+                await self._check_not_replaced(session, place, reply[1])
+            except EngineUnavailable as error:
+                raise NotWritten(f"{error}; safe to retry") from error
             write = self._append_write(append, place, b"go on")
             reply = await self._commit.submit(write)
         if isinstance(reply, int):
@@ -265,9 +268,7 @@ class RedisStore:
         try:
             wire = await connect(connection)
         except Exception as error:
-            await asyncio.sleep(
-                0
-            )  # a refusal can come without any wait: callers that try again let others run
+            await asyncio.sleep(0)  # a refusal needs no wait: a caller that tries again must let others run
             raise not_connected(error, self._address.shown) from error
         try:
             async with asyncio.timeout(timeout_s):
@@ -371,6 +372,8 @@ class RedisStore:
         request = place.snapshot + pack_arguments((0 if last is None else -last, -1)) + pack("EXEC")
         *_, reply = await self._ask(request, 5)
         match reply:
+            case [[None, None], 0, []] if not place.known:
+                return [], 1, 0
             case [[bytes(end_text), floor_text], int(length), list(elements)] if end_text.isdigit():
                 end = int(end_text)
                 floor = int(floor_text) if isinstance(floor_text, bytes) and floor_text.isdigit() else 0
