@@ -80,6 +80,7 @@ class PostgresStore:
             self._run, timeout_s=options.timeout_s, in_flight_max=min(IN_FLIGHT_MAX, options.pool_size)
         )
         self._under_way = 0
+        self._last_appender = 0
         self._known: set[bytes] = set()
         self._closed = False
 
@@ -117,13 +118,17 @@ class PostgresStore:
         append = checked_append(session, messages, turn, expect)
         if self._closed:
             raise NotWritten("the store is closed")
-        if self._under_way:
+        appender = id(asyncio.current_task())
+        alone = appender == self._last_appender and not self._under_way
+        self._last_appender = appender
+        if not alone:
             receipt = await self._batcher.submit(append)
         else:
-            (result,) = await self._run([append])
-            if isinstance(result, Exception):
-                raise result
-            receipt = result
+            self._under_way += 1
+            try:
+                receipt = await self._append_one(append)
+            finally:
+                self._under_way -= 1
         if self._witness is not None:
             self._witness.note(session, receipt.last)
         return receipt
@@ -176,7 +181,7 @@ class PostgresStore:
 
     async def sweep(self) -> int:
         expired, above = 0, 0
-        while rows := await self._write(schema.EXPIRE, above):
+        while rows := await self._write(schema.EXPIRE, (above,)):
             expired += len(rows)
             above = max(row[0] for row in rows)
         above = 0
@@ -199,38 +204,49 @@ class PostgresStore:
     async def _run(self, appends: list[Append]) -> list[Receipt | Exception]:
         self._under_way += 1
         try:
-            if len(appends) == 1:
-                return [await self._append_one(appends[0])]
-            return await self._append_many(appends)
+            return (
+                [await self._append_one(appends[0])]
+                if len(appends) == 1
+                else await self._append_many(appends)
+            )
         finally:
             self._under_way -= 1
 
-    async def _append_one(self, append: Append) -> Receipt | Exception:
-        if append.key not in self._known:
-            return (await self._append_many([append]))[0]
+    async def _append_one(self, append: Append) -> Receipt:
+        if append.key in self._known:
+            receipt = await self._append_plainly(append)
+            if receipt is not None:
+                return receipt
+        (result,) = await self._append_many([append])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def _append_plainly(self, append: Append) -> Receipt | None:
+        """The receipt, or None if nothing was written because the case is not the plain one."""
         records, turn, reached = append.records, append.turn, self._reach
-        many = len(records) > 1
-        arguments = [
+        size = len(records)
+        arguments: tuple[Any, ...] = (
             append.key,
-            records if many else records[0],
+            records if size > 1 else records[0],
             append.expect,
             self._options.ttl,
             self._ttl_kept,
             reached.commit_mode,
             reached.fingerprint,
-        ]
+        )
         if turn is not None:
-            arguments += [turn, self._turns_max]
+            arguments += (turn, self._turns_max)
         try:
-            rows = await self._write(schema.APPEND_ONE[many, turn is not None], *arguments)
+            rows = await self._write(schema.APPEND_ONE[size > 1, turn is not None], arguments)
         except NotWritten as error:
-            if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
-                raise
-            rows = []  # another append with this turn id was faster
+            if isinstance(error.__cause__, asyncpg.UniqueViolationError):
+                return None  # another append with this turn id was faster
+            raise
         if not rows:
-            return (await self._append_many([append]))[0]
+            return None
         last = rows[0][0]
-        return Receipt(append.session, last - len(records) + 1, last, reached.durability, reached.replicas)
+        return Receipt(append.session, last - size + 1, last, reached.durability, reached.replicas)
 
     async def _append_many(self, appends: list[Append]) -> list[Receipt | Exception]:
         """Each append's receipt or error, in the order given."""
@@ -316,7 +332,7 @@ class PostgresStore:
     async def _touch(self, key: bytes) -> None:
         """Restarts the time to live. A statement of its own: an update sees newer rows than its query's snapshot."""
         try:
-            await self._write(schema.TOUCH, key, self._options.ttl)
+            await self._write(schema.TOUCH, (key, self._options.ttl))
         except NotWritten as error:
             raise EngineUnavailable(f"the time to live was not restarted: {error}") from error
 
@@ -340,7 +356,7 @@ class PostgresStore:
     async def _fetch(self, pool: Pool, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Rows of a read; once more on a fresh connection if the one from the pool had ended."""
         for attempt in (1, 2):
-            connection = await pool.acquire()
+            connection = pool.take() or await pool.acquire()
             try:
                 rows = await connection.fetch(statement, *arguments, timeout=self._timeout_s)
             except (Exception, asyncio.CancelledError) as error:
@@ -356,27 +372,27 @@ class PostgresStore:
         raise AssertionError("unreachable")
 
     async def _write_value(self, statement: str, *arguments: Any) -> Any:
-        rows = await self._write(statement, *arguments)
+        rows = await self._write(statement, arguments)
         return rows[0][0]
 
-    async def _write(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+    async def _write(self, statement: str, arguments: tuple[Any, ...]) -> list[asyncpg.Record]:
         """Rows of a write, sent once."""
+        pool = self._pool
         try:
-            connection = await self._pool.acquire()
+            connection = pool.take() or await pool.acquire()
         except EngineUnavailable as error:
             raise write_error(error) from error
         try:
             rows = await connection.fetch(statement, *arguments, timeout=self._timeout_s)
         except asyncpg.PostgresError as error:
-            self._pool.release(connection)  # which drops it if it has ended
+            pool.release(connection)  # which drops it if it has ended
             raise write_error(error) from error
-        except Exception as error:
-            self._pool.discard(connection)
-            raise write_error(error) from error
-        except asyncio.CancelledError:
-            self._pool.discard(connection)
+        except BaseException as error:
+            pool.discard(connection)
+            if isinstance(error, Exception):
+                raise write_error(error) from error
             raise
-        self._pool.release(connection)
+        pool.release(connection)
         return rows
 
 

@@ -10,6 +10,7 @@ what waits on its socket: the end of the connection, if it has ended.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -50,44 +51,48 @@ class Pool:
         self._size = size
         self._timeout_s = timeout_s
         self._prepare = prepare
-        self._slots = asyncio.Semaphore(size)
+        self._taken = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._idle: list[tuple[Connection, float]] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
+
+    def take(self) -> Connection | None:
+        """A connection that was in use a moment ago, if there is one: the quick way, without waiting."""
+        if self._idle and self._taken < self._size:
+            connection, released_at = self._idle[-1]
+            if time.monotonic() - released_at < IDLE_TRUSTED_S and not connection.is_closed():
+                self._idle.pop()
+                self._taken += 1
+                return connection
+        return None
 
     async def acquire(self) -> Connection:
         """A connection that was alive a moment ago, within the time limit; else `EngineUnavailable`."""
         if self._closed:
             raise EngineUnavailable("the store is closed")
         deadline = time.monotonic() + self._timeout_s
-        if self._slots.locked():
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._slots.acquire()
-            except TimeoutError:
-                raise PoolExhausted(
-                    f"all {self._size} connections of the pool (pool_size={self._size}) were busy for "
-                    f"{self._timeout_s:g} s; raise pool_size, or look for what holds them"
-                ) from None
+        if self._taken < self._size:
+            self._taken += 1
         else:
-            await self._slots.acquire()
+            await self._wait()
         try:
             return await self._living() or await self._connect(deadline)
         except BaseException:
-            self._slots.release()
+            self._give_back()
             raise
 
     def release(self, connection: Connection) -> None:
         if connection.is_closed() or self._closed:
-            self.discard(connection)
-            return
-        self._idle.append((connection, time.monotonic()))
-        self._slots.release()
+            self._end(connection)
+        else:
+            self._idle.append((connection, time.monotonic()))
+        self._give_back()
 
     def discard(self, connection: Connection) -> None:
         """Ends a connection whose state is not known; a statement that still runs on it is asked to stop."""
         self._end(connection)
-        self._slots.release()
+        self._give_back()
 
     async def close(self) -> None:
         self._closed = True
@@ -96,6 +101,31 @@ class Pool:
         self._idle.clear()
         while self._closing:
             await asyncio.wait(set(self._closing))
+
+    async def _wait(self) -> None:
+        """Until another caller hands its place over."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await turn
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if turn.done() and not turn.cancelled():  # handed over at the last moment
+                self._give_back()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise PoolExhausted(
+                f"all {self._size} connections of the pool (pool_size={self._size}) were busy for "
+                f"{self._timeout_s:g} s; raise pool_size, or look for what holds them"
+            ) from None
+
+    def _give_back(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # else its caller gave up
+                turn.set_result(None)
+                return
+        self._taken -= 1
 
     async def _living(self) -> Connection | None:
         while self._idle:
