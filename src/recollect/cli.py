@@ -6,6 +6,7 @@ from __future__ import annotations
 import typer
 
 from recollect.commands.engines import engines
+from recollect.commands.migrate import migrate
 
 app = typer.Typer(
     name="recollect",
@@ -22,6 +23,7 @@ def _group() -> None:
 
 
 app.command()(engines)
+app.command()(migrate)
 
 
 def main() -> None:
