@@ -1,9 +1,9 @@
 """Bringing a PostgreSQL schema up to date, with Alembic.
 
 Everything happens in one transaction under an advisory lock of the schema, so any number of processes may open a store
-at once: the first migrates, the others wait and then find nothing to do. Alembic keeps its state in global variables and
-blocks, so within a process one migration runs at a time, on a thread with an event loop of its own. SQLAlchemy only
-carries the connection; the address is read by asyncpg, as it is when the store is opened.
+at once: the first migrates, the others wait and then find nothing to do. Alembic keeps its state in global variables
+and blocks, so within a process one migration runs at a time, on a thread with an event loop of its own. SQLAlchemy
+only carries the connection; the address is read by asyncpg, as it is when the store is opened.
 """
 
 import asyncio
