@@ -27,12 +27,10 @@ class Place:
 
     @property
     def url(self) -> str:
-        return self.url_as("")
+        return f"{self.engine.endpoint.socket_url}&search_path={self.schema}"
 
     def url_as(self, role: str) -> str:
-        socket_url = self.engine.endpoint.socket_url
-        assert socket_url is not None
-        return f"{socket_url}&search_path={self.schema}" + (f"&user={role}" if role else "")
+        return self.url.replace("//postgres@", f"//{role}@", 1)
 
 
 def started(spec: str = "postgres", policy: str = "default") -> PostgresEngine:
