@@ -44,13 +44,13 @@ def test_the_release_knows_the_newest_migration() -> None:
 
 
 async def test_processes_that_open_at_once_do_not_collide(place: Place) -> None:
-    processes = [opener(place.url) for _ in range(3)]
+    processes = [opener(place.url) for _ in range(2)]
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     answers = [process.communicate(timeout=60)[0].split() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert [process.returncode for process in processes] == [0, 0]
     assert len({identity for identity, *_ in answers}) == 1
 
 
