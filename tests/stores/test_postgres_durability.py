@@ -51,7 +51,7 @@ def test_settings_give_a_durability(settings: Settings, durability: Durability, 
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
 def test_what_no_transaction_can_set_is_refused_by_name(setting: str) -> None:
-    settings = replace(DEFAULT, **{setting: False})
+    settings = replace(DEFAULT, fsync=setting != "fsync", full_page_writes=setting != "full_page_writes")
     assert reach(settings, Options(durability=Durability.WRITTEN)).durability is Durability.WRITTEN
     with pytest.raises(DurabilityUnavailable, match=f"`{setting} = on`"):
         reach(settings, Options(durability=Durability.FSYNCED))
@@ -231,6 +231,20 @@ async def test_a_slow_replica_does_not_hold_up_reading(pair: tuple[Place, Postgr
             assert await count(store, "s") == 1
         finally:
             replica.engine.resume()
+
+
+async def test_a_replica_of_another_store_is_not_read(
+    pair: tuple[Place, PostgresReplica], place: Place
+) -> None:
+    replicated, replica = pair
+    async with open_store(replicated.url) as elsewhere:
+        await elsewhere.append("s", said("not ours"))
+        replica.wait_caught_up()
+    async with open_store(place.url, read_url=replica_url(replicated, replica)) as store:
+        await store.append("s", said("ours"))
+        (found,) = await store.history("s")
+        assert isinstance(found.message, Message)
+        assert found.message.text == "ours"
 
 
 async def test_a_standby_is_not_opened_for_writing(pair: tuple[Place, PostgresReplica]) -> None:

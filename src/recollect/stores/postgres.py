@@ -34,13 +34,14 @@ from recollect.errors import (
     RecollectError,
     StoreReplaced,
 )
-from recollect.message import Damaged, Message, decode
+from recollect.message import Message
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores import postgres_schema as schema
 from recollect.stores.postgres_durability import Reach, reach, read_settings
 from recollect.stores.postgres_errors import read_error, write_error
 from recollect.stores.postgres_opening import check_server, open_schema
 from recollect.stores.postgres_pool import Connection, Pool, remaining_s
+from recollect.stores.postgres_rows import placed
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
@@ -72,7 +73,11 @@ class PostgresStore:
         self._witness: Witness | None = None
         self._identity = identity
         self._pool = Pool(url, options.pool_size, self._prepare)
-        self._replica = None if options.read_url is None else Pool(options.read_url, options.pool_size)
+        self._replica = (
+            None
+            if options.read_url is None
+            else Pool(options.read_url, options.pool_size, self._prepare_replica)
+        )
         lanes = min(IN_FLIGHT_MAX, options.pool_size)
         self._batcher = Batcher[Append, Receipt](
             self._run,
@@ -83,7 +88,7 @@ class PostgresStore:
         self._unreplicated: set[Connection] = set()
         self._under_way = 0
         self._last_appender = 0
-        self._known: set[bytes] = set()
+        self._known: set[int] = set()  # hashes, because an id may be long; a wrong guess costs a round trip
         self._closed = False
 
     @classmethod
@@ -152,7 +157,7 @@ class PostgresStore:
             rows = await self._replica_rows(self._replica, deadline, key, after, last)
         if rows is None:
             rows = await self._fetch(self._pool, deadline, schema.HISTORY, key, after, last)
-        return _placed(rows, after, last)
+        return placed(rows, after, last)
 
     async def forget(self, session: str) -> None:
         started = time.monotonic()
@@ -219,7 +224,7 @@ class PostgresStore:
 
     async def _append_one(self, append: Append) -> Receipt:
         deadline = time.monotonic() + self._timeout_s
-        if append.key in self._known:
+        if hash(append.key) in self._known:
             receipt = await self._append_plainly(append, deadline)
             if receipt is not None:
                 return receipt
@@ -264,7 +269,11 @@ class PostgresStore:
             try:
                 outcomes: Sequence[Receipt | Exception] = await self._send(portion, deadline)
             except RecollectError as error:
-                outcomes = [error] * len(portion)
+                if len(portion) > 1 and isinstance(error, NotWritten) and error.__cause__ is not None:
+                    # Rolled back because of one of them, perhaps: on their own, only that one fails.
+                    outcomes = [(await self._append_many([append], deadline))[0] for append in portion]
+                else:
+                    outcomes = [error] * len(portion)
             for place, outcome in zip(places, outcomes, strict=True):
                 results[place] = outcome
         return results
@@ -282,7 +291,7 @@ class PostgresStore:
             outcomes = rows[0][0]
             if len(self._known) > KNOWN_MAX:
                 self._known.clear()
-            self._known.update(append.key for append in appends)
+            self._known.update(hash(append.key) for append in appends)
             return [
                 _outcome(append, reached, *outcomes[3 * place : 3 * place + 3])
                 for place, append in enumerate(appends)
@@ -363,6 +372,13 @@ class PostgresStore:
             )
         await check_server(connection, self._reach.commit_mode, self._timeout_s)
         connection.add_log_listener(self._heard)
+
+    async def _prepare_replica(self, connection: Connection) -> None:
+        version = await schema.read_version(connection, self._timeout_s)
+        if version is None or version.identity != self._identity:
+            raise EngineUnavailable(
+                "read_url leads to another store, or to a replica that has not got this one yet"
+            )
 
     async def _read(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         return await self._fetch(self._pool, time.monotonic() + self._timeout_s, statement, *arguments)
@@ -446,29 +462,3 @@ def _outcome(append: Append, reached: Reach, outcome: int, first: int, last: int
         assert append.expect is not None
         return Conflict(append.session, append.expect, last)
     return Receipt(append.session, first, last, reached.durability, reached.replicas)
-
-
-def _placed(rows: Sequence[asyncpg.Record], after: int, last: int) -> list[Stored]:
-    """The messages in their places; where rows are missing below the counter, a `Damaged` item says so."""
-    if not rows:
-        return []
-    newest, floor, first_sequence, _ = rows[0]
-    expected = max(floor, after, newest - last) + 1
-    if first_sequence is not None and len(rows) == newest - expected + 1:
-        return [Stored(sequence, decode(record)) for _, _, sequence, record in rows]
-    placed: list[Stored] = []
-    for _, _, sequence, record in rows if first_sequence is not None else ():
-        if sequence > expected:
-            placed.append(_missing(expected, sequence - 1))
-        placed.append(Stored(sequence, decode(record)))
-        expected = sequence + 1
-    if expected <= newest:
-        placed.append(_missing(expected, newest))
-    return placed
-
-
-def _missing(first: int, last: int) -> Stored:
-    which = f"message {first} is" if first == last else f"messages {first} to {last} are"
-    return Stored(
-        first, Damaged(b"", f"{which} gone: deleted outside of recollect, or lost by the engine or a restore")
-    )
