@@ -109,7 +109,8 @@ async def test_fsynced_is_reached_although_the_role_commits_asynchronously(place
         assert [row[0] for row in await place.direct.fetch("SELECT mode FROM seen")] == ["on", "off"]
 
 
-async def test_a_retry_is_as_durable_as_it_says(place: Place) -> None:
+@pytest.mark.parametrize("with_expect", [False, True])
+async def test_a_retry_is_as_durable_as_it_says(place: Place, with_expect: bool) -> None:
     """The first append of the turn is committed asynchronously; its retry must not answer before it is flushed."""
     role = f"hasty_{place.schema}"
     await place.direct.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
@@ -117,9 +118,10 @@ async def test_a_retry_is_as_durable_as_it_says(place: Place) -> None:
     async with open_store(place.url_as(role)) as hasty, open_store(place.url) as sure:
         await sure.append("s", said())
         for n in range(20):
-            await hasty.append("s", said(), turn=f"t{n}")
+            expect = n + 1 if with_expect else None
+            await hasty.append("s", said(), turn=f"t{n}", expect=expect)
             written = await place.direct.fetchval("SELECT pg_current_wal_insert_lsn()")
-            receipt = await sure.append("s", said(), turn=f"t{n}")
+            receipt = await sure.append("s", said(), turn=f"t{n}", expect=expect)
             assert receipt.durability is Durability.FSYNCED
             assert receipt.last == n + 2
             assert await place.direct.fetchval("SELECT pg_current_wal_flush_lsn() >= $1::pg_lsn", written)

@@ -55,8 +55,12 @@ async def test_processes_that_open_at_once_do_not_collide(place: Place) -> None:
 
 
 async def test_stores_of_one_process_that_open_at_once_do_not_collide(place: Place) -> None:
-    stores = await asyncio.gather(*(open_store(place.url)._open() for _ in range(5)))
-    assert len({store.identity for store in stores}) == 1
+    schemas = [f"{place.schema}_{n}" for n in range(3)]
+    for name in schemas:
+        await place.direct.execute(f"CREATE SCHEMA {name}")
+    urls = [place.url.replace(place.schema, name) for name in schemas for _ in range(2)]
+    stores = await asyncio.gather(*(open_store(url)._open() for url in urls))
+    assert len({store.identity for store in stores}) == 3
     await asyncio.gather(*(store.close() for store in stores))
 
 

@@ -342,7 +342,7 @@ class PostgresStore:
             return ()
         try:
             midway = time.monotonic() + remaining_s(deadline) / 2  # leaves the primary time to serve
-            rows = await self._fetch(replica, midway, schema.HISTORY_REPLICA, key, after, last, newest, floor)
+            rows = await self._fetch(replica, midway, schema.HISTORY_REPLICA, key, after, last, newest)
         except RecollectError as error:
             log.info("the read replica does not serve (%s); reading from the primary", error)
             return None
