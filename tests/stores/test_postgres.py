@@ -356,6 +356,7 @@ async def test_errors_do_not_show_the_password() -> None:
 
 
 async def _waiting(place: Place, how_many: int = 1) -> bool:
+    await place.direct.execute("SELECT pg_stat_clear_snapshot()")  # a transaction keeps what it saw first
     found = await place.direct.fetchval(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     )

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -117,6 +118,17 @@ async def test_a_role_without_rights_is_told_what_it_needs(place: Place) -> None
     await place.direct.execute(f"GRANT USAGE ON SCHEMA {place.schema} TO {role}")
     with pytest.raises(CannotOpen, match="recollect migrate"):
         await open_store(place.url_as(role))
+    async with open_store(place.url):
+        pass
+    await place.direct.execute(
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {place.schema} TO {role}"
+    )
+    async with open_store(place.url_as(role), ttl=timedelta(hours=1), refresh="read") as store:
+        await store.append("s", [Message("user", "x")], turn="t")
+        await store.append("s", [Message("user", "y")], turn="u")
+        assert len(await store.history("s")) == 2
+        await store.forget("s")
+        assert await store.sweep() == 0
 
 
 async def test_a_newer_schema_is_used_if_it_allows_it(place: Place) -> None:
