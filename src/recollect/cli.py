@@ -3,9 +3,14 @@ names."""
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from recollect.commands.engines import engines
+from recollect.verify.host.errors import EngineError
+
+EXIT_USAGE = 2
 
 app = typer.Typer(
     name="recollect",
@@ -25,4 +30,8 @@ app.command()(engines)
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    except EngineError as error:
+        typer.echo(f"recollect: {error}", err=True)
+        sys.exit(EXIT_USAGE)

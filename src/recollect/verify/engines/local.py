@@ -39,7 +39,6 @@ ADVICE = {
     r"No space left on device": "the disk is full: free some space, or set TMPDIR to another disk",
     r"Address already in use": "its port is in use: leave the port out to get a free one",
     r"Permission denied|Operation not permitted": "it may not write to its folder: choose another",
-    r"incompatible with server": "its data is of another major version: upgrade it, or start that version",
     r"Bad file format|Unexpected end of file|truncated": "its own data is damaged: the log says which file",
     r"Bad directive|FATAL CONFIG|unrecognized configuration parameter|invalid value for parameter": (
         "its configuration has a setting that this version does not know: the line is in the log"
@@ -240,10 +239,11 @@ class LocalServer(ABC):
 
     def _start_failed(self, what: str) -> StartFailed:
         log = self.logs(12)
-        advice = next(
-            (advice for pattern, advice in ADVICE.items() if re.search(pattern, log)), "its log ends"
-        )
-        return StartFailed(f"{self.product} {self.version} {what}: {advice}.", log)
+        return StartFailed(f"{self.product} {self.version} {what}: {self._advice(log)}.", log)
+
+    def _advice(self, log: str) -> str:
+        """What the engine's last words mean."""
+        return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, log)), "its log ends")
 
     def _unwritable(self, error: OSError) -> EngineError:
         where = error.filename2 or error.filename or self._data

@@ -62,6 +62,8 @@ _SETTINGS = {
     "listen_addresses": ports.HOST,
 }
 
+_POSTMASTER_STATE_LINE = 7
+
 
 def is_ready(address: Address) -> bool:
     """True when a session can be opened, or would be but for a password."""
@@ -92,6 +94,8 @@ class PostgresEngine(LocalServer):
 
     def __init__(self, build: Build, options: Options, primary: PostgresEngine | None = None) -> None:
         cluster.check_reachable(Path(build.location))
+        for place in filter(None, (options.root, options.data)):
+            cluster.check_reachable(place)
         super().__init__(build, options)
         self._primary = primary
         self.socket_folder = folder.socket_folder(self.folder)
@@ -152,8 +156,22 @@ class PostgresEngine(LocalServer):
             files[f"{name}_file"] = self._data / f"pg_{name}.conf"
         return {key: str(path) for key, path in files.items()}
 
+    def _advice(self, log: str) -> str:
+        """Another major version's folder may be refused for its files or, before that, for its
+        postgresql.conf."""
+        data = (self._data / "PG_VERSION").read_text().strip()
+        if data != self.version.split(".")[0]:
+            return f"its data is of another major version, {data}: upgrade it, or start that version"
+        return super()._advice(log)
+
     def _ready(self) -> bool:
-        return (self.socket_folder / f".s.PGSQL.{self.port}").exists() and is_ready(self.address)
+        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in
+        the log."""
+        try:
+            state = (self._data / "postmaster.pid").read_text().splitlines()[_POSTMASTER_STATE_LINE].strip()
+        except (OSError, IndexError):
+            return False
+        return state in ("ready", "standby") and is_ready(self.address)
 
     def _endpoint_now(self) -> Endpoint:
         user = cluster.SUPERUSER

@@ -181,39 +181,45 @@ class Warden:
         go.
 
         What the root forked between the listing and its death has come to us as an orphan by the time the
-        root is reaped, and is recognised by not having been an orphan before.
+        root is reaped, and is recognised by not having been an orphan before. The kernel's list of children
+        may leave some out while others exit, so only a listing during which nothing was reaped is believed.
         """
         self._reap()
         orphans_before = self._orphans()
-        members = descendants_of(root) if root not in self.status else []
+        members = set(descendants_of(root)) if root not in self.status else set()
         if root not in self.status:
             _signal_quietly(root, signal.SIGKILL)
         for member in members:
             _signal_quietly(member, signal.SIGKILL)
         give_up = time.monotonic() + _REAP_DEADLINE_S
         while True:
-            self._reap()
-            late = self._orphans() - orphans_before
+            reaped = self._reap()
+            late = self._orphans() - orphans_before - members
             for member in late:
                 _signal_quietly(member, signal.SIGKILL)
-            left = [pid for pid in {*members, *late} if _running(pid)]
-            if root in self.status and not left:
+            members |= late
+            left = [pid for pid in members if _running(pid)]
+            if root in self.status and not (left or late or reaped or self._reap()):
                 return []
             if time.monotonic() > give_up:
                 return left or [root]
-            time.sleep(0.0005)
+            if not reaped:
+                time.sleep(0.0005)
 
     def _orphans(self) -> set[int]:
         return set(children_of(os.getpid())) - self.spawned
 
-    def _reap(self) -> None:
+    def _reap(self) -> int:
+        """Take in all that have ended; return how many."""
+        count = 0
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return count
             if pid == 0:
-                return
+                return count
+            count += 1
             if pid in self.spawned:
                 self.spawned.discard(pid)
                 self.status[pid] = os.waitstatus_to_exitcode(status)
