@@ -10,10 +10,8 @@ An engine says what to launch, how to ask whether it is ready, and where it answ
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -180,8 +178,7 @@ class LocalServer(ABC):
     def wipe(self) -> None:
         if self.alive():
             raise EngineError(f"{self.name} is running; stop() or kill() it before its data is wiped")
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._data)
+        folder.discard(self._data)
 
     def close(self) -> None:
         for replica in self._replicas:
@@ -189,7 +186,7 @@ class LocalServer(ABC):
         self.kill()
         if self._reservation is not None:
             self._reservation.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        folder.discard(self.folder)
 
     def alive(self) -> bool:
         return self._process is not None and self._process.alive()

@@ -154,6 +154,7 @@ def base_backup(data: Path, programs: Path, socket_folder: Path, port: int) -> N
     arguments += ["-R", "-X", "stream", "--checkpoint=fast", "--no-sync"]
     run_tool(programs, "pg_basebackup", arguments, work, _UPGRADE_TIMEOUT_S)
     (work / "data").rename(data)
+    folder.discard(work)
 
 
 def control_value(data: Path, programs: Path, label: str) -> str:
@@ -187,11 +188,11 @@ def upgrade(data: Path, old: Path, new: Path) -> None:
     sockets = folder.socket_folder(work)
     own(sockets, identity())
     arguments = ["-b", str(old), "-B", str(new), "-d", str(data), "-D", str(fresh), "-U", SUPERUSER]
-    run_tool(new, "pg_upgrade", [*arguments, "-s", str(sockets)], work, _UPGRADE_TIMEOUT_S)
+    run_tool(new, "pg_upgrade", [*arguments, "-s", str(sockets), "--no-sync"], work, _UPGRADE_TIMEOUT_S)
     kept = work / "old"
     data.rename(kept)
     fresh.rename(data)
-    shutil.rmtree(kept)
+    folder.discard(work)
 
 
 def control_major(programs: Path) -> int:

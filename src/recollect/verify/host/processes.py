@@ -184,6 +184,11 @@ def run(launch: Launch, timeout_s: float) -> int:
     return status
 
 
+def remove_now(folder: Path) -> None:
+    """Remove a folder in the background."""
+    _current().ask("remove_now", folder=str(folder))
+
+
 def remove_at_end(folder: Path) -> None:
     """When this process ends, however it ends, the folder is removed."""
     _current().ask("remove_later", folder=str(folder))
