@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Create
+from tests.engines.conftest import Create
 
 from recollect.verify import engines, providers
 from recollect.verify.engines import Options, postgres_cluster

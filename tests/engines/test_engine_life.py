@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import rows
-from conftest import Create
+from tests.engines import rows
+from tests.engines.conftest import Create
 
 from recollect.verify import engines
 from recollect.verify.host import folder

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import rows
-from conftest import Create
+from tests.engines import rows
+from tests.engines.conftest import Create
 
 from recollect.verify.wire import resp
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import rows
-from conftest import Create
+from tests.engines import rows
+from tests.engines.conftest import Create
 
 from recollect.verify import engines
 
