@@ -8,6 +8,9 @@ import sys
 import typer
 
 from recollect.commands.engines import engines
+from recollect.commands.replay import replay
+from recollect.commands.report import report
+from recollect.commands.verify import verify
 from recollect.verify.host.errors import EngineError
 
 EXIT_USAGE = 2
@@ -26,7 +29,8 @@ def _group() -> None:
     """Keeps `recollect COMMAND` a group, also while there is only one command."""
 
 
-app.command()(engines)
+for command in (verify, replay, report, engines):
+    app.command()(command)
 
 
 def main() -> None:
