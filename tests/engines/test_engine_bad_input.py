@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engines.conftest import Create
 
 from recollect.verify import engines, providers
 from recollect.verify.engines import Options, postgres_cluster
 from recollect.verify.host import folder, processes
 from recollect.verify.host.warden import descendants_of
+from tests.engines.conftest import Create
 
 
 @pytest.fixture(autouse=True)

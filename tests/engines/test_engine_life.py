@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.engines import rows
-from tests.engines.conftest import Create
 
 from recollect.verify import engines
 from recollect.verify.host import folder
 from recollect.verify.wire import resp
+from tests.engines import rows
+from tests.engines.conftest import Create
 
 SERVERS = ["redis", "postgres", "sqlite", "chroma"]
 

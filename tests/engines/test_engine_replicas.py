@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.engines import rows
-from tests.engines.conftest import Create
 
 from recollect.verify.wire import resp
+from tests.engines import rows
+from tests.engines.conftest import Create
 
 READS = 50
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.engines import rows
-from tests.engines.conftest import Create
 
 from recollect.verify import engines
+from tests.engines import rows
+from tests.engines.conftest import Create
 
 
 def test_redis_6_to_7_keeps_data_and_7_to_6_starts_empty_in_silence(create: Create) -> None:

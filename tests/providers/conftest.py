@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from tests.providers import docker_daemon
-from tests.providers import docker_images
 import pytest
 
 from recollect.verify import providers
 from recollect.verify.providers import docker
+from tests.providers import docker_daemon, docker_images
 
 REDIS_7, REDIS_6, VALKEY = "recollect-test-redis:7.0", "recollect-test-redis:6.2", "recollect-test-valkey:9.1"
 POSTGRES_16 = "recollect-test-postgres:16"

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.providers.conftest import POSTGRES_16, REDIS_7
-from tests.providers.test_provider_docker import left_of
 
 from recollect.verify import engines
 from recollect.verify.host import folder
 from recollect.verify.providers import compose
 from recollect.verify.wire import pgwire, resp
+from tests.providers.conftest import POSTGRES_16, REDIS_7
+from tests.providers.test_provider_docker import left_of
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.usefixtures("daemon", "compose_command")]
 
@@ -135,7 +135,7 @@ def test_bad_input(file: Path) -> None:
         engines.create("redis", provider=f"compose:{place}")
 
     with pytest.raises(
-        engines.UnknownName, match="unknown service in compose.yaml 'memroy': did you mean 'memory'"
+        engines.UnknownName, match=r"unknown service in compose\.yaml 'memroy': did you mean 'memory'"
     ):
         create(f"{file}#memroy")
     with pytest.raises(engines.EngineError, match="no compose file"):

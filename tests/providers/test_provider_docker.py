@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.providers.conftest import POSTGRES_16, REDIS_7
 
 from recollect.verify import engines, providers
 from recollect.verify.engines import Options
@@ -21,6 +20,7 @@ from recollect.verify.host import folder
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers import docker, docker_sweep
 from recollect.verify.wire import pgwire, resp
+from tests.providers.conftest import POSTGRES_16, REDIS_7
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.usefixtures("daemon")]
 RUNNER = Path(__file__).parent.parent / "host" / "runner.py"
