@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from recollect.cli import app
 from recollect.verify import providers
+from recollect.verify.host.errors import NotInstalled
 from recollect.verify.providers import listing, system, wheel
 from recollect.verify.providers.build import Build
 
@@ -97,7 +98,7 @@ def test_the_first_provider_wins_and_a_redis_comes_before_a_valkey(monkeypatch: 
 def test_a_version_of_redis_is_never_answered_with_a_valkey(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in providers.SEARCHED.values():
         monkeypatch.setattr(module, "builds", lambda engine: [build("Valkey", "9.1")])
-    with pytest.raises(providers.NotInstalled):
+    with pytest.raises(NotInstalled):
         providers.find("redis@9")
 
 
