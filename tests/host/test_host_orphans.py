@@ -144,6 +144,28 @@ def _command(pid: int) -> str:
         return ""
 
 
+def test_kill_after_the_root_died_by_itself_takes_its_orphans(
+    launch: Callable[[str], processes.Process],
+) -> None:
+    """A server that a fault kills from inside leaves children behind, which hold its files."""
+    process = launch("sleep 1000 & sleep 1000 & kill -9 $$")
+    assert process.wait(DEADLINE_S) == -signal.SIGKILL
+    process.kill()
+    assert [pid for pid in descendants_of(processes.warden_pid()) if _command(pid).startswith("sleep")] == []
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
+    launch: Callable[[str], processes.Process],
+) -> None:
+    """Ctrl-C between a request and its answer."""
+    process = launch("exit 3")
+    process.wait(DEADLINE_S)
+    channel = processes._current()
+    stray = {"op": "poll", "request": -1, "pid": 0}
+    channel._socket.sendall(json.dumps(stray).encode() + b"\n")
+    assert process.exit_status() == 3
+
+
 def test_a_program_that_is_not_there_is_an_error_and_no_process(tmp_path: Path) -> None:
     with pytest.raises(engines.EngineError, match="No such file or directory"):
         processes.start(processes.Launch(["/recollect/no-such-program"], tmp_path / "log", {}))
