@@ -299,6 +299,7 @@ class Simulation:
     # -- effects ------------------------------------------------------------------------------------------
 
     def apply(self, op: Open) -> None:
+        self.expire()
         op.result = "applied"
         memory = op.memory
         if op.write is not None:
@@ -406,7 +407,12 @@ class Simulation:
         """A client dies with its operation open; nobody ever completes it."""
         self.writer.fault_injected("kill-app")
         if self.open:
-            op = self.open.pop(self.rng.choice(list(self.open)))
+            op = self.open[self.rng.choice(list(self.open))]
+            if op.operation == "forget" and self.sure_forgets:
+                self.complete(op, "unknown")
+                self.writer.fault_healed("kill-app")
+                return
+            del self.open[op.process]
             if op.result == "pending" and self.rng.random() < 0.5 and op.write is not None:
                 self.limbo.append(op)
             self.processes.remove(op.process)

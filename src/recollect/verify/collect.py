@@ -16,8 +16,6 @@ from recollect.verify.evidence import (
     IN_WINDOW,
     NEVER,
     NOT_A_DISTURBANCE,
-    SEEN,
-    Absence,
     Conflict,
     Disturbance,
     Divergence,
@@ -125,14 +123,20 @@ class _Collector:
                 evidence.disturbances[place] = found._replace(healed=evidence.events)
         for session in self.sessions.values():
             self.reads.finish(session)
-        evidence.absences = [absence for absence in evidence.absences if not self._is_misplaced(absence)]
+        self._drop_misplaced()
 
-    def _is_misplaced(self, absence: Absence) -> bool:
-        """Reads showed the message in front of the window's first element: out of order, but not absent."""
-        evidence, floor = self.evidence, absence.floor
-        if floor == NEVER or not evidence.state[floor] & evidence.state[absence.message] & SEEN:
-            return False
-        return evidence.rank[absence.message] < evidence.rank[floor]
+    def _drop_misplaced(self) -> None:
+        """Where order is broken, a window may lack a message that is there, only elsewhere: not absent."""
+        evidence = self.evidence
+        if not any(absence.floor != NEVER for absence in evidence.absences):
+            return
+        disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}
+        disordered |= {m for found in evidence.disagreements for m in (found.message, found.other)}
+        evidence.absences = [
+            absence
+            for absence in evidence.absences
+            if absence.floor == NEVER or not disordered & {absence.message, absence.floor}
+        ]
 
     def _invoke(self, event: Event) -> None:
         process, operation = event.process, event.operation
