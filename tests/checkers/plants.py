@@ -1,4 +1,4 @@
-"""One planted anomaly per history: a correct simulated run, one wrong thing, more of the run, everything read.
+"""One planted anomaly per history: a correct run, one wrong thing, more of the run, everything read.
 
 Each plant knows which messages it touched, so a test can demand the right name, no other name, and a witness
 among those messages. Most plants have several forms, chosen by the seed.
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from recollect.verify.history import RecordedHistory
 from recollect.verify.op import Ask, Disturbance, Element, Header, Rows
-from simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
+
+from .simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
 
 
 @dataclass(frozen=True)

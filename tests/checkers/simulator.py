@@ -1,4 +1,4 @@
-"""A correct store, simulated: concurrent clients, unknown outcomes, crashes, forgets, retention, compare-and-set.
+"""A correct store, simulated: concurrent clients, unknown outcomes, crashes, forgets, retention.
 
 Every operation is invoked, takes effect at one later moment, and completes after that, so whatever the
 interleaving, the history is valid and a checker that complains is wrong. An operation may also end `unknown`
@@ -103,7 +103,7 @@ class Open:
     operation: Operation
     memory: Memory
     write: Write | None = None
-    ask: Ask = Ask()
+    ask: Ask = field(default_factory=Ask)
     parts: tuple[Ask, ...] = ()
     base: tuple[int, ...] = ()
     result: Result = "pending"

@@ -286,7 +286,7 @@ class _Collector:
             self.evidence.conflicts.append(Conflict(turn, earlier, expect))
 
     def _complete_read(self, client: _Client, event: Event) -> None:
-        session, asked = client.session, client.event
+        asked = client.event
         if event.kind != "ok":
             if event.kind == "fail":
                 self._failed_read(client, event)
@@ -341,7 +341,10 @@ class _Collector:
         session, index = client.session, client.event.index
         last = self.evidence.disturbances[-1] if self.evidence.disturbances else None
         disturbed = self.active or self.engine_down or (last is not None and last.healed > index)
-        if not disturbed and client.live > 0 and not session.forgets_open and not session.forget_unknown:
+        expired = session.life is not None and session.life.maybe_before > 0
+        if disturbed or expired or session.forgets_open or session.forget_unknown:
+            return
+        if client.live > 0:
             self.evidence.failed_reads.append(
                 FailedRead(session.number, event.index, event.error or "", client.live)
             )
@@ -359,7 +362,6 @@ class _Collector:
         evidence.operations.add("forget")
         session.forget_done = event.index
         session.expects.clear()
-        evidence.forgotten += session.live - len(session.missing)
         session.live = len(session.missing)
         session.whole.pending.clear()
         session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))

@@ -251,7 +251,7 @@ class Evidence:
     events: int = 0
     ok_ops: int = 0
     acked: int = 0
-    forgotten: int = 0
+    kept: int = 0
     unchecked: int = 0
     unknown_outcomes: int = 0
     uncertain_forgets: int = 0

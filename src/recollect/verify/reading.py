@@ -104,11 +104,34 @@ class ReadFolder:
                 ):
                     absences[place] = absences[place]._replace(back=chain.last_read)
                     break
-        self.evidence.unchecked += sum(message not in session.missing for message in session.whole.pending)
+        self._account(session)
         self.evidence.last_whole_read[session.number] = session.whole.last_read
         self.evidence.last_ok_read[session.number] = session.last_ok_read
         maybe_before = session.life.maybe_before if session.life is not None else NEVER
         self.evidence.gone_before[session.number] = max(session.forget_floor, maybe_before)
+
+    def _account(self, session: Session) -> None:
+        """Count what is kept: acknowledged, and in the last view of everything or at least in a window."""
+        evidence, state = self.evidence, self.evidence.state
+        turn_done, turn_invoked, message_turn = (
+            evidence.turn_done,
+            evidence.turn_invoked,
+            evidence.message_turn,
+        )
+        view = session.whole.view if not session.whole.doubled else list(dict.fromkeys(session.whole.view))
+        forgotten, missing = session.forget_done, session.missing
+        for message in view:
+            if message < 0 or message in missing:
+                continue
+            turn = message_turn[message]
+            evidence.kept += turn_done[turn] != NEVER and turn_invoked[turn] > forgotten
+        for message in session.whole.pending:
+            if message in missing:
+                continue
+            if state[message] & SEEN:
+                evidence.kept += 1
+            else:
+                evidence.unchecked += 1
 
     def may_be_gone(self, session: Session, message: int) -> bool:
         """Whether a forget, a compaction or an expiry explains that the message is not there."""
@@ -129,7 +152,7 @@ class ReadFolder:
         return age_s >= retention.retention_s - evidence.header.clock_bound_s
 
     def hold_against_count(self, session: Session, rows: int, invoked: int, done: int) -> None:
-        """Missing messages are only hidden if the engine, asked directly later, in the same state, has the rows."""
+        """Missing messages are only hidden if the engine, asked directly afterwards, has the rows."""
         read = session.whole.last_read
         if read == NEVER or session.mutations_open:
             return
@@ -289,9 +312,6 @@ class ReadFolder:
                     self._miss(session, message, read, since, floor)
                 elif session.forgets_open:
                     chain.pending.append(message)  # should that forget fail, the message has to come back
-                elif chain.bit == IN_WHOLE and acknowledged > session.forget_done:
-                    evidence.forgotten += 1
-                    session.live -= 1
 
     def _settle(self, session: Session, chain: Chain, read: int, floor: int) -> None:
         """Acknowledged messages that no read has shown since."""
@@ -316,9 +336,6 @@ class ReadFolder:
                 self._miss(session, message, read, acknowledged, floor)
             elif session.forgets_open:
                 waiting.append(message)
-            elif bit == IN_WHOLE:
-                evidence.forgotten += 1
-                session.live -= 1
         chain.pending = waiting
 
     def _comes_after(self, message: int, floor: int) -> bool:
