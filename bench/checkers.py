@@ -1,12 +1,12 @@
 """What judging a history costs: time per operation and peak memory, from the file to the verdict.
 
 `python bench/checkers.py [--large] [--out FILE]` writes histories of 10 thousand, 100 thousand and 1 million
-operations (with `--large` also 10 million: 2 GB of temporary disk), judges each in a fresh process on one core
-and prints a table. The mix: 16 concurrent clients, 100 sessions, half appends of one or two messages, half reads
-(whole sessions and `last=20`), an engine kill with unknown outcomes every 20,000 operations. The verdict must
-be `held`, else the numbers are worth nothing and the exit code is 1.
+operations (with `--large` also 10 million: 3 GB of temporary disk), judges each in a fresh process on one core
+and prints a table. The mix: 16 concurrent clients, 100 sessions, half appends of one or two messages, half
+reads (whole sessions and `last=20`), an engine kill every 20,000 operations, and some unknown outcomes. The
+verdict must be `held`, else the numbers are worth nothing and the exit code is 1.
 
-A second table is the case that compact reads are for: one session of 100,000 messages, read whole 1,000 times.
+The last row is what compact reads are for: one session of 100,000 messages, read whole 1,000 times.
 """
 
 from __future__ import annotations
@@ -200,9 +200,7 @@ def main() -> int:
         print(json.dumps(measure(options.measure)))
         return 0
     sizes = [10_000, 100_000, 1_000_000] + [10_000_000] * options.large
-    print(
-        f"seed {options.seed}; file to verdict, one core, {platform.machine()}, Python {platform.python_version()}"
-    )
+    print(f"seed {options.seed}; from file to verdict, one core, Python {platform.python_version()}")
     print(
         f"{'history':>10} {'ops':>11} {'wall s':>9} {'µs/op':>9} {'ops/s':>12} {'peak MB':>9} {'file MB':>9}"
     )
