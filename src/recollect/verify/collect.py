@@ -30,7 +30,7 @@ from recollect.verify.op import Ask, Context, Event, Found, Rows, Seen, Write
 from recollect.verify.op import Disturbance as DisturbanceValue
 from recollect.verify.reading import ReadFolder
 from recollect.verify.retention import EngineClock, Life
-from recollect.verify.sessions import Purge, Session
+from recollect.verify.sessions import FOREVER, Purge, Session
 from recollect.verify.views import WHOLE, chain_of, count_of, from_runs
 
 WHOLE_ASK = Ask()
@@ -39,14 +39,12 @@ WHOLE_ASK = Ask()
 class _Client:
     """One process and its open invocation; reused from one operation to the next, because it is hot."""
 
-    __slots__ = ("event", "is_open", "life", "live", "session", "struck", "turn")
+    __slots__ = ("event", "is_open", "life", "session", "turn")
 
     def __init__(self, event: Event, session: Session) -> None:
         self.event, self.session = event, session
         self.is_open = False
         self.turn = NEVER
-        self.struck = NEVER
-        self.live = 0  # messages that a read had to find when it began
         self.life: Life | None = None
 
 
@@ -67,7 +65,6 @@ class _Collector:
         self.reads = ReadFolder(evidence, self.clock)
         self.sessions: dict[str, Session] = {}
         self.clients: dict[int, _Client] = {}
-        self.struck = NEVER  # index of the latest disturbance that can have cost data
         self.active: dict[str, int] = {}  # fault → its place in evidence.disturbances
         self.engine_down = False
         self._complete: dict[str, Callable[[_Client, Event], None]] = {
@@ -153,15 +150,10 @@ class _Collector:
         client.turn = NEVER
         if operation == "append" or operation == "save":
             client.turn = self._begin_write(session, event)
-        elif operation == "read":
-            client.struck = self.struck
-            client.live = session.live - len(session.missing)
         elif operation == "forget":
             session.forgets_open += 1
-            self._mutate(session, event.index, 1)
-        elif operation == "context":
-            client.struck = self.struck
-            client.live = session.live - len(session.missing)
+            session.mutations_open += 1
+            session.last_mutation = event.index
         elif operation not in self._complete:
             raise ValueError(f"unknown operation {operation!r}")
         client.life = life = session.life
@@ -195,7 +187,8 @@ class _Collector:
             turn = self._retry(session, event, first, count)
         if count > 1:
             evidence.has_batches = True
-        self._mutate(session, event.index, 1)
+        session.mutations_open += 1
+        session.last_mutation = event.index
         if write.retention_s is not None or write.base is not None or write.dropped:
             self._declare(session, turn, write, event.time_s)
         return turn
@@ -224,10 +217,6 @@ class _Collector:
         for message in from_runs(write.dropped):
             evidence.state[message] |= DROPPED
 
-    def _mutate(self, session: Session, index: int, change: int) -> None:
-        session.mutations_open += change
-        session.last_mutation = index
-
     def _age(self, client: _Client, event: Event) -> None:
         """Time has passed for a session with a retention, and the completed operation may have renewed it."""
         low_s, high_s = self._engine_s(client.event.time_s, event.time_s)
@@ -246,7 +235,8 @@ class _Collector:
 
     def _complete_write(self, client: _Client, event: Event) -> None:
         evidence, session, turn, index = self.evidence, client.session, client.turn, event.index
-        self._mutate(session, index, -1)
+        session.mutations_open -= 1
+        session.last_mutation = index
         if event.kind != "ok":
             self._not_acknowledged(session, turn, event.kind)
             return
@@ -257,6 +247,8 @@ class _Collector:
         write = client.event.value
         assert type(write) is Write  # checked when it was invoked
         first, count, state = write.first, len(write.checksums), evidence.state
+        if not session.live:
+            session.acked_from = index
         session.live += count
         evidence.acked += count
         whole, window = session.whole, session.window
@@ -313,7 +305,7 @@ class _Collector:
         evidence.read_size.append(size)
         session.last_ok_read = client.event.index
         if ask is WHOLE_ASK or chain_of(ask, size) == WHOLE:
-            self.reads.fold_whole(session, read, seen, client.struck)
+            self.reads.fold_whole(session, read, seen)
         else:
             self.reads.fold_window(session, read, seen, ask)
 
@@ -344,15 +336,16 @@ class _Collector:
         expired = session.life is not None and session.life.maybe_before > 0
         if disturbed or expired or session.forgets_open or session.forget_unknown:
             return
-        if client.live > 0:
-            self.evidence.failed_reads.append(
-                FailedRead(session.number, event.index, event.error or "", client.live)
-            )
+        if session.acked_from < index and session.live > len(session.missing):
+            messages = session.live - len(session.missing)
+            failed = FailedRead(session.number, event.index, event.error or "", messages)
+            self.evidence.failed_reads.append(failed)
 
     def _complete_forget(self, client: _Client, event: Event) -> None:
         session, evidence = client.session, self.evidence
         session.forgets_open -= 1
-        self._mutate(session, event.index, -1)
+        session.mutations_open -= 1
+        session.last_mutation = event.index
         if event.kind == "unknown":
             session.forget_unknown = True
             evidence.unknown_outcomes += 1
@@ -362,7 +355,9 @@ class _Collector:
         evidence.operations.add("forget")
         session.forget_done = event.index
         session.expects.clear()
-        session.live = len(session.missing)
+        session.live = 0
+        session.missing.clear()
+        session.acked_from = FOREVER
         session.whole.pending.clear()
         session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))
         session.whole.scanned = False
@@ -441,7 +436,8 @@ class _Collector:
         self.active[name] = len(self.evidence.disturbances)
         self.evidence.disturbances.append(Disturbance(name, event.index, event.time_s, NEVER))
         if name not in CLOCK_FAULTS:
-            self.struck = event.index
+            self.reads.struck = event.index
+            self.reads.strikes.append(event.index)
 
     def _heal(self, name: str, event: Event) -> None:
         place = self.active.pop(name, None)

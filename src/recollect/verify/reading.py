@@ -44,11 +44,20 @@ class ReadFolder:
     def __init__(self, evidence: Evidence, clock: EngineClock) -> None:
         self.evidence = evidence
         self.clock = clock
+        # The columns are bound once: they are looked up for every element of every read.
+        self._turns, self._states, self._ranks = evidence.message_turn, evidence.state, evidence.rank
+        self._owners, self._dones, self._invokes = (
+            evidence.turn_session,
+            evidence.turn_done,
+            evidence.turn_invoked,
+        )
+        self.strikes: list[int] = []
+        self.struck = NEVER  # index of the latest disturbance that can have cost data
         self.begun_s = 0.0  # when the read that is being folded was invoked, and when it completed
         self.ended_s = 0.0
 
-    def fold_whole(self, session: Session, read: int, seen: Seen, struck: int) -> None:
-        """A read that had to return everything; `struck` is the latest disturbance before it began."""
+    def fold_whole(self, session: Session, read: int, seen: Seen) -> None:
+        """A read that had to return everything."""
         chain = session.whole
         removed = self._cut(chain, seen) if seen.skip or seen.keep != len(chain.view) else None
         tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
@@ -62,9 +71,8 @@ class ReadFolder:
             self._judge_gone(session, chain, read, tail)
         if session.vanished:
             self._regress(session, read)
-        if struck > session.struck:
-            session.struck = struck
-            self._recovered(session, read, struck)
+        if self.struck > session.struck:
+            self._recovered(session, read)
         chain.last_read = read
         session.last_read_by[self.evidence.read_process[read]] = read
 
@@ -75,7 +83,11 @@ class ReadFolder:
         tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
         if tail:
             self._extend(session, chain, read, tail)
-        floor = ask.after if ask.after is not None else next((m for m in chain.view if m >= 0), NEVER)
+        floor = chain.view[0] if chain.view else NEVER
+        if ask.after is not None:
+            floor = ask.after
+        elif floor < 0:
+            floor = next((message for message in chain.view if message >= 0), NEVER)
         if floor != NEVER and floor < len(self.evidence.message_turn):
             if removed:
                 self._leave(session, chain, read, removed, floor)
@@ -191,30 +203,35 @@ class ReadFolder:
 
     def _extend(self, session: Session, chain: Chain, read: int, tail: View) -> None:
         """Take the new elements into the view, noting those that are strange, doubled or out of order."""
-        evidence = self.evidence
-        message_turn, turn_session, state = evidence.message_turn, evidence.turn_session, evidence.state
+        turns, owners, states, ranks = self._turns, self._owners, self._states, self._ranks
         view, peaks, bit, missing = chain.view, chain.peaks, chain.bit, session.missing
-        known, number = len(message_turn), session.number
-        peak = peaks[-1] if peaks else NEVER
-        before = next((m for m in reversed(view) if m >= 0), NEVER)
+        known, number = len(turns), session.number
+        peak = before = NEVER
+        if view:
+            peak, before = peaks[-1], view[-1]
+            if before < 0:
+                before = next((message for message in reversed(view) if message >= 0), NEVER)
         fresh: View = []
         for message in tail:
-            if message < 0 or message >= known or turn_session[message_turn[message]] != number:
+            if message < 0 or message >= known or owners[turns[message]] != number:
                 self.strange(session, read, message)
                 view.append(STRANGE)
                 peaks.append(peak)
                 continue
-            bits = state[message]
+            bits = states[message]
             if bits & bit:
                 self._doubled(session, chain, read, message)
             else:
-                state[message] = bits | bit | SEEN
+                states[message] = bits | bit | SEEN
                 if bits & SEEN:
-                    before = self._ordered(session, read, before, fresh, message)
+                    if fresh or (before != NEVER and ranks[message] < ranks[before]):
+                        before = self._ordered(session, read, before, fresh, message)
+                    else:
+                        before = message
                     if bit == IN_WHOLE:
                         session.entered[message] = read
                 else:
-                    evidence.seen_at[message] = read
+                    self.evidence.seen_at[message] = read
                     fresh.append(message)
                 if missing and message in missing:
                     self._returned(session, message, read)
@@ -224,11 +241,9 @@ class ReadFolder:
                 peak = message
             view.append(message)
             peaks.append(peak)
-        rank, top = evidence.rank, session.top_rank
         for message in fresh:
-            top += 1.0
-            rank[message] = top
-        session.top_rank = top
+            session.top_rank += 1.0
+            ranks[message] = session.top_rank
 
     def _ordered(self, session: Session, read: int, before: int, fresh: View, message: int) -> int:
         """Hold a message seen earlier against the order of earlier reads; returns the last one in order.
@@ -299,6 +314,8 @@ class ReadFolder:
             place = session.missing.get(message)
             if place is not None and chain.last_read > evidence.absences[place].read:
                 self._returned(session, message, chain.last_read)
+            if message < floor:
+                continue  # slid out of the window: numbers grow with time, so it cannot come after the floor
             acknowledged = evidence.turn_done[evidence.message_turn[message]]
             if acknowledged == NEVER or acknowledged >= begun:
                 if acknowledged != NEVER:
@@ -315,19 +332,13 @@ class ReadFolder:
 
     def _settle(self, session: Session, chain: Chain, read: int, floor: int) -> None:
         """Acknowledged messages that no read has shown since."""
-        evidence = self.evidence
-        message_turn, turn_done, state, bit = (
-            evidence.message_turn,
-            evidence.turn_done,
-            evidence.state,
-            chain.bit,
-        )
-        begun = evidence.read_invoked[read]
+        turns, dones, states, bit = self._turns, self._dones, self._states, chain.bit
+        begun = self.evidence.read_invoked[read]
         waiting: View = []
         for message in chain.pending:
-            if state[message] & bit:
+            if states[message] & bit or message < floor:
                 continue
-            acknowledged = turn_done[message_turn[message]]
+            acknowledged = dones[turns[message]]
             if acknowledged >= begun:
                 waiting.append(message)
             elif floor != NEVER and not self._comes_after(message, floor):
@@ -363,8 +374,14 @@ class ReadFolder:
             elif first <= before <= last and not self.may_be_gone(session, message):
                 evidence.regressions.append(Regression(message, read, before))
 
-    def _recovered(self, session: Session, read: int, struck: int) -> None:
+    def _recovered(self, session: Session, read: int) -> None:
+        """The first read that began after a disturbance: does it have anything from before?"""
         turn_invoked, message_turn = self.evidence.turn_invoked, self.evidence.message_turn
+        begun = self.evidence.read_invoked[read]
+        struck = max((at for at in self.strikes if at < begun), default=NEVER)
+        if struck <= session.struck:
+            return
+        session.struck = struck
         kept = any(m >= 0 and turn_invoked[message_turn[m]] < struck for m in session.whole.view)
         self.evidence.recoveries.append(Recovery(struck, session.number, read, kept))
 

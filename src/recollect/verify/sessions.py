@@ -44,6 +44,7 @@ class Chain:
 
 class Session:
     __slots__ = (
+        "acked_from",
         "entered",
         "expects",
         "forget_done",
@@ -76,6 +77,7 @@ class Session:
         self.last_read_by: dict[int, int] = {}
         self.top_rank = 0.0
         self.live = 0  # acknowledged messages that no forget took
+        self.acked_from = FOREVER  # index of the first of their acknowledgements
         self.forgets_open = 0
         self.forget_unknown = False
         self.forget_done = NEVER
