@@ -34,6 +34,7 @@ from recollect.verify.sessions import FOREVER, Purge, Session
 from recollect.verify.views import WHOLE, chain_of, count_of, from_runs
 
 WHOLE_ASK = Ask()
+COLUMN_STEP = 4096
 
 
 class _Client:
@@ -176,13 +177,10 @@ class _Collector:
             evidence.turn_process.append(event.process)
             evidence.turn_first.append(first)
             evidence.turn_invoked.append(event.index)
-            evidence.turn_done.append(NEVER)
-            evidence.turn_done_s.append(0.0)
             for _ in range(count):
                 evidence.message_turn.append(turn)
-                evidence.state.append(0)
-                evidence.seen_at.append(NEVER)
-                evidence.rank.append(0.0)
+            if first + count > len(evidence.state) or turn >= len(evidence.turn_done):
+                self._grow(first + count)
         else:
             turn = self._retry(session, event, first, count)
         if count > 1:
@@ -192,6 +190,16 @@ class _Collector:
         if write.retention_s is not None or write.base is not None or write.dropped:
             self._declare(session, turn, write, event.time_s)
         return turn
+
+    def _grow(self, messages: int) -> None:
+        """Columns with a default are lengthened by the thousands: one by one costs twice the time."""
+        evidence = self.evidence
+        count = max(COLUMN_STEP, messages - len(evidence.state))
+        evidence.turn_done.extend([NEVER] * COLUMN_STEP)
+        evidence.turn_done_s.frombytes(bytes(8 * COLUMN_STEP))
+        evidence.state.extend(bytes(count))
+        evidence.seen_at.extend([NEVER] * count)
+        evidence.rank.frombytes(bytes(8 * count))
 
     def _retry(self, session: Session, event: Event, first: int, count: int) -> int:
         evidence = self.evidence
