@@ -33,7 +33,7 @@ from recollect.verify.retention import EngineClock, Life
 from recollect.verify.sessions import FOREVER, Purge, Session
 from recollect.verify.views import WHOLE, chain_of, count_of, from_runs
 
-WHOLE_ASK = Ask()
+NOTHING = Seen()
 COLUMN_STEP = 4096
 
 
@@ -301,10 +301,9 @@ class _Collector:
             return
         if value is not None and type(value) is not Seen:
             raise ValueError(f"a read returns what it saw, not {type(value).__name__}")
-        ask = asked.value if type(asked.value) is Ask else WHOLE_ASK
-        self._fold(client, event, ask, value or Seen())
+        self._fold(client, event, asked.value if type(asked.value) is Ask else None, value or NOTHING)
 
-    def _fold(self, client: _Client, event: Event, ask: Ask, seen: Seen) -> None:
+    def _fold(self, client: _Client, event: Event, ask: Ask | None, seen: Seen) -> None:
         evidence, session = self.evidence, client.session
         read, size = len(evidence.read_done), count_of(seen)
         evidence.read_process.append(event.process)
@@ -312,7 +311,7 @@ class _Collector:
         evidence.read_done.append(event.index)
         evidence.read_size.append(size)
         session.last_ok_read = client.event.index
-        if ask is WHOLE_ASK or chain_of(ask, size) == WHOLE:
+        if ask is None or chain_of(ask, size) == WHOLE:
             self.reads.fold_whole(session, read, seen)
         else:
             self.reads.fold_window(session, read, seen, ask)

@@ -177,7 +177,7 @@ class ReadFolder:
 
     def _cut(self, chain: Chain, seen: Seen) -> View:
         """Reduce the view to what the read kept of it; returns the messages that left."""
-        view, peaks = chain.view, chain.peaks
+        view = chain.view
         end = seen.skip + seen.keep
         if end > len(view) or seen.skip < 0 or seen.keep < 0:
             raise ValueError(f"keeps {seen.skip}..{end} of a view of {len(view)} elements")
@@ -186,11 +186,10 @@ class ReadFolder:
         if not seen.keep:
             removed = view[:]
             view.clear()
-            peaks.clear()
         else:
             removed = view[: seen.skip] + view[end:]
-            del view[end:], peaks[end:]
-            del view[: seen.skip], peaks[: seen.skip]
+            del view[end:]
+            del view[: seen.skip]
         removed = [message for message in removed if message >= 0]
         state, mask = self.evidence.state, ~chain.bit
         for message in removed:
@@ -204,19 +203,16 @@ class ReadFolder:
     def _extend(self, session: Session, chain: Chain, read: int, tail: View) -> None:
         """Take the new elements into the view, noting those that are strange, doubled or out of order."""
         turns, owners, states, ranks = self._turns, self._owners, self._states, self._ranks
-        view, peaks, bit, missing = chain.view, chain.peaks, chain.bit, session.missing
+        view, bit, missing, peak = chain.view, chain.bit, session.missing, chain.peak
         known, number = len(turns), session.number
-        peak = before = NEVER
-        if view:
-            peak, before = peaks[-1], view[-1]
-            if before < 0:
-                before = next((message for message in reversed(view) if message >= 0), NEVER)
+        before = view[-1] if view else NEVER
+        if before < 0:
+            before = next((message for message in reversed(view) if message >= 0), NEVER)
         fresh: View = []
         for message in tail:
             if message < 0 or message >= known or owners[turns[message]] != number:
                 self.strange(session, read, message)
                 view.append(STRANGE)
-                peaks.append(peak)
                 continue
             bits = states[message]
             if bits & bit:
@@ -236,11 +232,11 @@ class ReadFolder:
                 if missing and message in missing:
                     self._returned(session, message, read)
                 if message < peak:
-                    self._overtaken(chain, read, message, peak)
+                    peak = self._overtaken(chain, read, message, peak)
             if message > peak:
                 peak = message
             view.append(message)
-            peaks.append(peak)
+        chain.peak = peak
         for message in fresh:
             session.top_rank += 1.0
             ranks[message] = session.top_rank
@@ -264,14 +260,17 @@ class ReadFolder:
         fresh.clear()
         return message
 
-    def _overtaken(self, chain: Chain, read: int, message: int, peak: int) -> None:
-        """`peak`, invoked later, precedes `message`: wrong if the two did not overlap, or are one turn."""
+    def _overtaken(self, chain: Chain, read: int, message: int, peak: int) -> int:
+        """`peak`, invoked later, precedes `message`: wrong if the two did not overlap, or are one turn.
+
+        Returns the greatest number that is really in the view.
+        """
         evidence = self.evidence
         turn = evidence.message_turn[message]
-        if not evidence.state[peak] & chain.bit:  # slid out of the window: look at what is really there
-            peak = max((m for m in chain.view if m >= 0), default=NEVER)
+        if not evidence.state[peak] & chain.bit:  # it left the view since
+            peak = max(chain.view, default=NEVER)
             if peak < message:
-                return
+                return peak
         done = evidence.turn_done[turn]
         later = NEVER
         if done != NEVER and done < evidence.turn_invoked[evidence.message_turn[peak]]:
@@ -280,6 +279,7 @@ class ReadFolder:
         if later != NEVER or same:
             inversion = Inversion(message, same[0] if same else later, read, bool(same))
             evidence.inversions.setdefault(message, inversion)
+        return peak
 
     def strange(self, session: Session, read: int, element: int) -> None:
         evidence = self.evidence

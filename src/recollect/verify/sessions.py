@@ -25,17 +25,17 @@ class Purge:
 class Chain:
     """The latest view of one chain of reads.
 
-    In `view` a message is its number and anything strange is negative. `peaks[i]` is the greatest number in
-    `view[: i + 1]`; numbers grow with the invocation, so it is the message that was invoked last. `pending`
-    are acknowledged messages that are not in the view and not counted as missing.
+    In `view` a message is its number and anything strange is negative. `peak` is the greatest number that was
+    in the view; numbers grow with the invocation, so it is the message that was invoked last. It may have left
+    the view since. `pending` are acknowledged messages that are not in the view and not counted as missing.
     """
 
-    __slots__ = ("bit", "doubled", "last_read", "peaks", "pending", "scanned", "view")
+    __slots__ = ("bit", "doubled", "last_read", "peak", "pending", "scanned", "view")
 
     def __init__(self, bit: int) -> None:
         self.bit = bit
         self.view: View = []
-        self.peaks: list[int] = []
+        self.peak = NEVER
         self.pending: list[int] = []
         self.doubled: set[int] = set()
         self.last_read = NEVER
