@@ -1,7 +1,7 @@
 """Testing the tester: no false alarm on valid histories, and every planted anomaly by its right name.
 
-A sample by default; `RECOLLECT_FULL_CHECKERS=1` goes through 10,000 valid histories and 1,000 variants of each
-planted anomaly.
+A sample by default; `RECOLLECT_FULL_CHECKERS=1` goes through 10,000 valid histories and 1,000 variants of
+each planted anomaly.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class _Collector:
             "append": self._complete_write,
             "save": self._complete_write,
             "read": self._complete_read,
-            "context": self._complete_read,
+            "context": self._complete_context,
             "forget": self._complete_forget,
             "search": self._complete_search,
             "count": self._complete_count,
@@ -199,6 +199,7 @@ class _Collector:
         evidence.turn_done_s.frombytes(bytes(8 * COLUMN_STEP))
         evidence.state.extend(bytes(count))
         evidence.seen_at.extend([NEVER] * count)
+        evidence.entered.extend([NEVER] * count)
         evidence.rank.frombytes(bytes(8 * count))
 
     def _retry(self, session: Session, event: Event, first: int, count: int) -> int:
@@ -286,37 +287,37 @@ class _Collector:
             self.evidence.conflicts.append(Conflict(turn, earlier, expect))
 
     def _complete_read(self, client: _Client, event: Event) -> None:
-        asked = client.event
         if event.kind != "ok":
-            if event.kind == "fail":
-                self._failed_read(client, event)
-            else:
-                self.evidence.unknown_outcomes += 1
+            self._failed_read(client, event)
             return
-        value = event.value
-        self.reads.begun_s, self.reads.ended_s = asked.time_s, event.time_s
-        if type(value) is Context:
-            self.evidence.operations.add("context")
-            self._context(client, event, value)
-            return
-        if value is not None and type(value) is not Seen:
-            raise ValueError(f"a read returns what it saw, not {type(value).__name__}")
-        self._fold(client, event, asked.value if type(asked.value) is Ask else None, value or NOTHING)
+        seen = event.value or NOTHING
+        if type(seen) is not Seen:
+            raise ValueError(f"a read returns what it saw, not {type(seen).__name__}")
+        ask = client.event.value
+        self._fold(client, event, ask if type(ask) is Ask else None, seen)
 
     def _fold(self, client: _Client, event: Event, ask: Ask | None, seen: Seen) -> None:
-        evidence, session = self.evidence, client.session
+        evidence, session, asked = self.evidence, client.session, client.event
         read, size = len(evidence.read_done), count_of(seen)
+        self.reads.begun_s, self.reads.ended_s = asked.time_s, event.time_s
         evidence.read_process.append(event.process)
-        evidence.read_invoked.append(client.event.index)
+        evidence.read_invoked.append(asked.index)
         evidence.read_done.append(event.index)
         evidence.read_size.append(size)
-        session.last_ok_read = client.event.index
+        session.last_ok_read = asked.index
         if ask is None or chain_of(ask, size) == WHOLE:
             self.reads.fold_whole(session, read, seen)
         else:
             self.reads.fold_window(session, read, seen, ask)
 
-    def _context(self, client: _Client, event: Event, context: Context) -> None:
+    def _complete_context(self, client: _Client, event: Event) -> None:
+        if event.kind != "ok":
+            self._failed_read(client, event)
+            return
+        context = event.value
+        if type(context) is not Context:
+            raise ValueError(f"a context read returns its statements, not {type(context).__name__}")
+        self.evidence.operations.add("context")
         read = len(self.evidence.read_done)
         first = context.parts[0]
         session, evidence = client.session, self.evidence
@@ -337,6 +338,9 @@ class _Collector:
 
     def _failed_read(self, client: _Client, event: Event) -> None:
         """A read that raised counts against the store only while the engine was up and undisturbed."""
+        if event.kind == "unknown":
+            self.evidence.unknown_outcomes += 1
+            return
         session, index = client.session, client.event.index
         last = self.evidence.disturbances[-1] if self.evidence.disturbances else None
         disturbed = self.active or self.engine_down or (last is not None and last.healed > index)

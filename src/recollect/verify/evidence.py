@@ -207,6 +207,7 @@ class Evidence:
     message_turn: array[int] = field(default_factory=lambda: array("i"))
     state: bytearray = field(default_factory=bytearray)
     seen_at: array[int] = field(default_factory=lambda: array("i"))
+    entered: array[int] = field(default_factory=lambda: array("i"))
     rank: array[float] = field(default_factory=lambda: array("d"))
     # One row per read that succeeded.
     read_process: array[int] = field(default_factory=lambda: array("q"))

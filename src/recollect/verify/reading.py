@@ -33,7 +33,7 @@ from recollect.verify.evidence import (
 from recollect.verify.op import Ask, Seen
 from recollect.verify.retention import EngineClock
 from recollect.verify.sessions import Chain, Purge, Session
-from recollect.verify.views import View
+from recollect.verify.views import View, from_runs
 
 STRANGE = -1
 
@@ -46,6 +46,7 @@ class ReadFolder:
         self.clock = clock
         # The columns are bound once: they are looked up for every element of every read.
         self._turns, self._states, self._ranks = evidence.message_turn, evidence.state, evidence.rank
+        self._seen_at, self._entered = evidence.seen_at, evidence.entered
         self._owners, self._dones, self._invokes = (
             evidence.turn_session,
             evidence.turn_done,
@@ -60,8 +61,9 @@ class ReadFolder:
         """A read that had to return everything."""
         chain = session.whole
         removed = self._cut(chain, seen) if seen.skip or seen.keep != len(chain.view) else None
-        tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
-        if tail:
+        tail: View = []
+        if seen.tail:
+            tail = self.evidence.odds.decode_tail(seen) if seen.odd else from_runs(seen.tail)
             self._extend(session, chain, read, tail)
         if removed:
             self._leave(session, chain, read, removed, NEVER)
@@ -80,8 +82,9 @@ class ReadFolder:
         """A `last` or `after` read: it must have what comes provably after its first element or cursor."""
         chain = session.window or self._open_window(session)
         removed = self._cut(chain, seen)
-        tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
-        if tail:
+        tail: View = []
+        if seen.tail:
+            tail = self.evidence.odds.decode_tail(seen) if seen.odd else from_runs(seen.tail)
             self._extend(session, chain, read, tail)
         floor = chain.view[0] if chain.view else NEVER
         if ask.after is not None:
@@ -224,11 +227,11 @@ class ReadFolder:
                         before = self._ordered(session, read, before, fresh, message)
                     else:
                         before = message
-                    if bit == IN_WHOLE:
-                        session.entered[message] = read
                 else:
-                    self.evidence.seen_at[message] = read
+                    self._seen_at[message] = read
                     fresh.append(message)
+                if bit == IN_WHOLE:
+                    self._entered[message] = read
                 if missing and message in missing:
                     self._returned(session, message, read)
                 if message < peak:
@@ -321,8 +324,7 @@ class ReadFolder:
                 if acknowledged != NEVER:
                     chain.pending.append(message)
                 if chain.bit == IN_WHOLE:
-                    since = session.entered.get(message, evidence.seen_at[message])
-                    session.vanished[message] = (since, chain.last_read)
+                    session.vanished[message] = (evidence.entered[message], chain.last_read)
             elif floor == NEVER or self._comes_after(message, floor):
                 if not self.may_be_gone(session, message):
                     since = max(acknowledged, evidence.read_invoked[chain.last_read])

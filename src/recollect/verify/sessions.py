@@ -45,7 +45,6 @@ class Chain:
 class Session:
     __slots__ = (
         "acked_from",
-        "entered",
         "expects",
         "forget_done",
         "forget_unknown",
@@ -73,7 +72,6 @@ class Session:
         self.window: Chain | None = None
         self.missing: dict[int, int] = {}  # message → its open absence
         self.vanished: dict[int, tuple[int, int]] = {}  # message → first and last read that had it
-        self.entered: dict[int, int] = {}  # message → read, where not the first sighting
         self.last_read_by: dict[int, int] = {}
         self.top_rank = 0.0
         self.live = 0  # acknowledged messages that no forget took
