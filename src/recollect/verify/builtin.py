@@ -23,7 +23,7 @@ def postgres(endpoint: Endpoint) -> Opening:
 
 
 def _open(endpoint: Endpoint, url: str, **options: Any) -> Opening:
-    return open_store(url, timeout_s=OPERATION_TIMEOUT_S, **options)
+    return open_store(url, timeout_s=endpoint.timeout_s or OPERATION_TIMEOUT_S, **options)
 
 
 def _with(url: str, name: str, value: str | None) -> str:

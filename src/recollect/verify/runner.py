@@ -25,6 +25,7 @@ from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
+from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
@@ -86,6 +87,7 @@ class Run:
         self.engine_env: dict[str, str] = {}
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
+        self.proxy: Proxy | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
         self._progress = progress
         self._clients = Clients(folder / "target.log", _modules(scenario))
