@@ -100,7 +100,12 @@ class Proxy:
 
     def reset(self) -> None:
         """Ends every connection with RST."""
-        self._in_loop(lambda: [link.reset() for link in list(self._links)])
+
+        def reset_all() -> None:
+            for link in list(self._links):
+                link.reset()
+
+        self._in_loop(reset_all)
 
     def refuse(self) -> None:
         """Refuses new connections, as a host without a listener does. The port stays ours."""
