@@ -2,7 +2,8 @@
 
 recorder → log → durability model → crash images → states. Each arrow is one module:
 
-`recorder`   loads the shim into an engine and reads its log       `shim/`, `building`, `visibility`, `records`
+`recorder`   loads the shim into an engine and reads its log       `shim/`, `building`, `visibility`,
+`records`
 `model`      base image + log → the disk at any moment             `image`, `nodes`
 `states`     every distinct crash state of one run
 `selfcheck`  did the recorder see everything?

@@ -1,8 +1,9 @@
 """Where the shim's shared object comes from.
 
 1. Built into the wheel beside this file, where the builder had a compiler (`hatch_build.py`).
-2. Compiled at first use and kept in the user's cache folder, under a name made of its sources, so that an upgrade
-   compiles anew and two processes that compile at once cannot harm each other (each renames a whole file into place).
+2. Compiled at first use and kept in the user's cache folder, under a name made of its sources, so that an
+   upgrade compiles anew and two processes that compile at once cannot harm each other (each renames a whole
+   file into place).
 3. Otherwise there is none: `ShimUnavailableError` has the reason, and disk faults are `skipped` with it.
 """
 
@@ -37,7 +38,8 @@ def shim_path() -> Path:
     """A shim that loads into this process, compiled now if need be."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         raise ShimUnavailableError(
-            f"the disk recorder needs Linux on x86-64 or aarch64; this is {sys.platform} on {platform.machine()}"
+            "the disk recorder needs Linux on x86-64 or aarch64; "
+            f"this is {sys.platform} on {platform.machine()}"
         )
     if BUNDLED.exists() and _loads(BUNDLED):
         return BUNDLED
@@ -69,13 +71,19 @@ def compile_shim(target: Path, compiler: str | None = None) -> None:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
             built = Path(folder) / "shim.so"
             command = [found, *_FLAGS, "-o", str(built), *map(str, sorted(SOURCES.glob("*.c"))), *_LIBRARIES]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
+            )
             if done.returncode:
-                raise ShimUnavailableError(f"compiling the disk recorder failed: {done.stderr.strip()[-500:]}")
+                raise ShimUnavailableError(
+                    f"compiling the disk recorder failed: {done.stderr.strip()[-500:]}"
+                )
             built.chmod(0o755)
             built.replace(target)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ShimUnavailableError(f"compiling the disk recorder into {target.parent} failed: {error}") from error
+        raise ShimUnavailableError(
+            f"compiling the disk recorder into {target.parent} failed: {error}"
+        ) from error
 
 
 def find_compiler() -> str | None:

@@ -1,8 +1,9 @@
 """What a disk holds at one moment: file contents, and the tree of names above them.
 
-Exploring a run means thousands of images that differ in a page each, so contents are immutable and share their pages,
-a page of zeros is not stored at all (a torn index file may claim terabytes), and digests are sums: replacing one page
-or one file changes a digest by a subtraction and an addition, never by reading the rest.
+Exploring a run means thousands of images that differ in a page each, so contents are immutable and share
+their pages, a page of zeros is not stored at all (a torn index file may claim terabytes), and digests are
+sums: replacing one page or one file changes a digest by a subtraction and an addition, never by reading the
+rest.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def _weighed(index: int, page_hash: int) -> int:
 
 
 class Content:
-    """The bytes of one file; immutable. `pages` maps an index to (4 KiB, its hash); absent pages are zeros."""
+    """The bytes of one file; immutable. `pages` maps an index to (4 KiB, its hash); absent pages are
+    zeros."""
 
     __slots__ = ("_sum", "pages", "size")
 
@@ -168,7 +170,9 @@ class Image:
 
     def __init__(self, entries: dict[str, Entry], digest: int | None = None) -> None:
         self.entries = entries
-        self.digest = sum(_entry_hash(*item) for item in entries.items()) & _MASK if digest is None else digest
+        self.digest = (
+            sum(_entry_hash(*item) for item in entries.items()) & _MASK if digest is None else digest
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Image) and self.digest == other.digest
@@ -202,7 +206,8 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A folder as it was when recording began. `inos` has every entry's inode number; the folder itself is ""."""
+    """A folder as it was when recording began. `inos` has every entry's inode number; the folder itself is
+    ""."""
 
     image: Image
     inos: dict[str, int]
@@ -233,7 +238,7 @@ def scan(folder: Path) -> Base:
 
 def _read_entry(item: os.DirEntry[str]) -> Entry | None:
     if item.is_symlink():
-        return Symlink(os.readlink(item.path))
+        return Symlink(str(Path(item.path).readlink()))
     if item.is_dir():
         return DIRECTORY
     return read_sparse(Path(item.path)) if item.is_file() else None
@@ -267,10 +272,13 @@ class TooLargeError(Exception):
 def materialise(
     image: Image, folder: Path, *, limit_bytes: int = 1 << 30, owner: tuple[int, int] | None = None
 ) -> None:
-    """Write an image into an empty folder, holes as holes. `owner` (uid, gid) gets everything, with mode 0700/0600."""
+    """Write an image into an empty folder, holes as holes. `owner` (uid, gid) gets everything, with mode
+    0700/0600."""
     wanted = sum(entry.stored_bytes for entry in image.entries.values() if isinstance(entry, Content))
     if wanted > limit_bytes:
-        raise TooLargeError(f"the image holds {wanted} bytes, the limit is {limit_bytes}: raise limit_bytes to write it")
+        raise TooLargeError(
+            f"the image holds {wanted} bytes, the limit is {limit_bytes}: raise limit_bytes to write it"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(image.entries):
         write_entry(folder / path, image.entries[path], owner)
@@ -282,9 +290,9 @@ def materialise(
 def write_entry(path: Path, entry: Entry, owner: tuple[int, int] | None = None) -> None:
     """Put one entry where nothing is yet (a file may be there; it is overwritten)."""
     if isinstance(entry, Directory):
-        os.mkdir(path, 0o700)
+        path.mkdir(0o700)
     elif isinstance(entry, Symlink):
-        os.symlink(entry.target, path)
+        path.symlink_to(entry.target)
     else:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:

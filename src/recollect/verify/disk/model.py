@@ -1,21 +1,24 @@
 """The durability model: base image + log → what the disk holds, whenever the power goes.
 
-`step` replays one record. At any moment the model has two images: `cached()`, which is what kill -9 leaves (nothing is
-lost), and `durable()`, which is all that a power loss is obliged to leave (everything that may be lost is lost). Crash
-states between the two are built by `states.py`.
+`step` replays one record. At any moment the model has two images: `cached()`, which is what kill -9 leaves
+(nothing is lost), and `durable()`, which is all that a power loss is obliged to leave (everything that may
+be lost is lost). Crash states between the two are built by `states.py`.
 
 A sync takes effect when it returned (SYNC_END), with what had been written when it began (SYNC). Two modes:
 
-`ext4`    (data=ordered, the default) Names and lengths are journaled, in order. An fsync that has something to commit
-          commits the journal up to that moment, whatever it is about; an fdatasync does so only if the file's length
-          changed. A rename over an existing file takes the new file's data with it (auto_da_alloc).
-`strict`  What POSIX promises and no more: fsync makes that file's data durable, and a directory entry is durable only
-          after an fsync of its directory. A rename is atomic and durable with the directory it moves into.
+`ext4`    (data=ordered, the default) Names and lengths are journaled, in order. An fsync that has something
+          to commit commits the journal up to that moment, whatever it is about; an fdatasync does so only
+          if the file's length changed. A rename over an existing file takes the new file's data with it
+          (auto_da_alloc).
+`strict`  What POSIX promises and no more: fsync makes that file's data durable, and a directory entry is
+          durable only after an fsync of its directory. A rename is atomic and durable with the directory it
+          moves into.
 
 A failed sync (EIO) leaves the pages clean and unwritten: no later sync brings them back.
 
-Does not model: the kernel's own write-back after some seconds (the durable image is the worst case, not the likely one),
-permissions and times, ext4's flush when a truncated file is closed, disks that lie about a cache flush.
+Does not model: the kernel's own write-back after some seconds (the durable image is the worst case, not the
+likely one), permissions and times, ext4's flush when a truncated file is closed, disks that lie about a
+cache flush.
 """
 
 from __future__ import annotations
@@ -111,7 +114,8 @@ class Model:
         self._syncing.clear()
 
     def absorb(self, ino: int, content: Content) -> None:
-        """The cache holds this after all: a change that the recorder could not see, and that was never synced."""
+        """The cache holds this after all: a change that the recorder could not see, and that was never
+        synced."""
         node = self._nodes.get(ino)
         if isinstance(node, File) and node.cached != content:
             new = [(index, content.page(index)) for index in content.pages.keys() | node.cached.pages.keys()]
@@ -242,7 +246,11 @@ class Model:
         self._change(what, edits, into, carries)
 
     def _change(
-        self, what: str, edits: tuple[Edit, ...], durable_by: Folder, carries: tuple[File, Content] | None = None
+        self,
+        what: str,
+        edits: tuple[Edit, ...],
+        durable_by: Folder,
+        carries: tuple[File, Content] | None = None,
     ) -> None:
         for edit in edits:
             edit.apply(edit.folder.cached)
@@ -250,7 +258,9 @@ class Model:
             for node in (edit.old, edit.new):
                 if isinstance(node, File):
                     node.inode_seq = self.seq
-        self.journal.append(NameChange(self.seq, what, edits, durable_by, carries if self.mode == "ext4" else None))
+        self.journal.append(
+            NameChange(self.seq, what, edits, durable_by, carries if self.mode == "ext4" else None)
+        )
         self.cache_view.names_changed()
 
     # ---- syncs ----
@@ -262,7 +272,9 @@ class Model:
         node = self._nodes.get(record.ino)
         commits = self.mode == "ext4" and self._commits(node, bool(record.flags & Flag.DATA_ONLY))
         contents = ((node, node.cached),) if isinstance(node, File) else ()
-        return _Capture(record, self.seq, contents, node if isinstance(node, Folder) else None, self.seq if commits else 0)
+        return _Capture(
+            record, self.seq, contents, node if isinstance(node, Folder) else None, self.seq if commits else 0
+        )
 
     def _commits(self, node: Node | None, data_only: bool) -> bool:
         """ext4 commits the journal only for an inode that has something in it."""
@@ -309,14 +321,18 @@ class Model:
         file.disk = file.disk.with_pages(((index, content.page(index)) for index in span), size)
         if size % PAGE:  # the last page ends where the file ends
             file.disk = file.disk.resize(size + 1).resize(size)
-        file.pending = [change for change in file.pending if not set(change.pages) or not set(change.pages) <= set(span)]
+        file.pending = [
+            change for change in file.pending if not set(change.pages) or not set(change.pages) <= set(span)
+        ]
         self.disk_view.touch(file)
 
     def _commit(self, seq: int, folder: Folder | None = None) -> None:
         """Journal entries up to `seq` (only those of one directory, in strict) are on the disk."""
         waiting: list[JournalEntry] = []
         for entry in self.journal:
-            if entry.seq > seq or (folder is not None and not (isinstance(entry, NameChange) and entry.durable_by is folder)):
+            if entry.seq > seq or (
+                folder is not None and not (isinstance(entry, NameChange) and entry.durable_by is folder)
+            ):
                 waiting.append(entry)
             else:
                 self._to_disk(entry)
@@ -337,4 +353,3 @@ class Model:
         for edit in entry.edits:
             edit.apply(edit.folder.disk)
         self.disk_view.names_changed()
-

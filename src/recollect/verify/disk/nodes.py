@@ -1,7 +1,8 @@
 """Files, directories and pending changes, each known twice: as the page cache has it and as the disk has it.
 
-What programs read is the page cache. What is there after a power loss is the disk. A change goes to the cache at once
-and waits in `pending` (data) or in the model's journal (names) until a sync takes it to the disk.
+What programs read is the page cache. What is there after a power loss is the disk. A change goes to the
+cache at once and waits in `pending` (data) or in the model's journal (names) until a sync takes it to the
+disk.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class File:
     disk: Content = EMPTY
     pending: list[Pending] = field(default_factory=list)
     unwritten: set[int] = field(default_factory=set)
-    """Pages whose write-back failed: clean in the cache, absent from the disk, and no later sync will write them."""
+    """Pages whose write-back failed: clean in the cache, absent from the disk, and no later sync will write
+    them."""
     synced_seq: int = 0
     cut_seq: int = 0
     """Last change of length that the journal took to the disk."""
@@ -88,8 +90,9 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class NameChange:
-    """One call that changes names: all its edits reach the disk together. `durable_by` is the directory whose fsync
-    makes it durable in mode `strict`; `carries` is data that ext4 writes before it lets the change commit."""
+    """One call that changes names: all its edits reach the disk together. `durable_by` is the directory
+    whose fsync makes it durable in mode `strict`; `carries` is data that ext4 writes before it lets the
+    change commit."""
 
     seq: int
     what: str
@@ -150,8 +153,11 @@ def clipped(pending: Iterable[Pending], size: int) -> list[Pending]:
     return kept
 
 
-def flatten(top: Folder, entries_of: dict[Folder, dict[str, Node]] | None = None, *, cached: bool = False) -> dict[str, Node]:
-    """Every path below a directory. `entries_of` overrides single directories (crash states between two syncs)."""
+def flatten(
+    top: Folder, entries_of: dict[Folder, dict[str, Node]] | None = None, *, cached: bool = False
+) -> dict[str, Node]:
+    """Every path below a directory. `entries_of` overrides single directories (crash states between two
+    syncs)."""
     found: dict[str, Node] = {}
     waiting = [("", top)]
     while waiting:

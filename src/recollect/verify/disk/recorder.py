@@ -6,8 +6,9 @@
     engine.kill()
     Model(recorder.base).replay(recorder.read()).durable()
 
-Marks go into the same log as the engine's calls, so "acknowledged, then not yet synced" is a fact and not a guess from
-two clocks. Faults act through the log's header on all processes of the engine at once, and can be changed at any time.
+Marks go into the same log as the engine's calls, so "acknowledged, then not yet synced" is a fact and not a
+guess from two clocks. Faults act through the log's header on all processes of the engine at once, and can
+be changed at any time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _MEMORY_FILES = Path("/dev/shm")
 class Faults:
     """What the shim does to the engine's calls from now on.
 
-    kill_at: SIGKILL for the whole process tree as soon as that many calls are recorded (see `Recorder.count`).
+    kill_at: SIGKILL for the whole process tree as soon as that many calls are recorded (see
+    `Recorder.count`).
     torn_percent: of the write that becomes record `kill_at`, only this much is done.
     sync_delay_s: every fsync and relative takes this much longer.
     sync_errno, sync_error_after: after that many more syncs, all fail like this and write nothing.
@@ -57,7 +59,8 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A call that had begun, and whose record is missing, when its process was killed. `ino` 0: a change of names."""
+    """A call that had begun, and whose record is missing, when its process was killed. `ino` 0: a change of
+    names."""
 
     op: Op
     ino: int
@@ -67,7 +70,12 @@ class Recorder:
     """One recording of one folder. Use as a context manager, or `close`: the log takes memory until then."""
 
     def __init__(
-        self, root: Path, *, base: Base | None = None, capacity_bytes: int = CAPACITY_BYTES, skip_sync: bool = False
+        self,
+        root: Path,
+        *,
+        base: Base | None = None,
+        capacity_bytes: int = CAPACITY_BYTES,
+        skip_sync: bool = False,
     ) -> None:
         self._shim = shim_path()
         self.root = root.resolve()
@@ -76,7 +84,9 @@ class Recorder:
         self._library.recollect_mark.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
         self._library.recollect_mark.restype = None
         self._folder = Path(tempfile.mkdtemp(prefix="recollect-disk-", dir=_log_home(capacity_bytes)))
-        self._folder.chmod(0o711)  # an engine may run as another user: it may open the log, not list the folder
+        self._folder.chmod(
+            0o711
+        )  # an engine may run as another user: it may open the log, not list the folder
         self._log_path = self._folder / f"log-{secrets.token_hex(8)}"
         with self._log_path.open("wb") as file:
             file.truncate(capacity_bytes)
@@ -159,12 +169,18 @@ class Recorder:
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
 def _log_home(capacity_bytes: int) -> Path | None:
     """Memory if there is plenty (a full one would be SIGBUS for the engine), else the temporary folder."""
-    if _MEMORY_FILES.is_dir() and os.access(_MEMORY_FILES, os.W_OK) and shutil.disk_usage(_MEMORY_FILES).free > 2 * capacity_bytes:
+    if (
+        _MEMORY_FILES.is_dir()
+        and os.access(_MEMORY_FILES, os.W_OK)
+        and shutil.disk_usage(_MEMORY_FILES).free > 2 * capacity_bytes
+    ):
         return _MEMORY_FILES
     return None

@@ -1,8 +1,9 @@
 """The redo log as Python sees it: the layout that `shim/shim.h` shares with us, and a reader.
 
-The log is one file. Its header holds the injections and the state of the engine's processes; after it come records,
-each reserved by one atomic addition. A process that was killed while it wrote a record leaves a gap of unknown length;
-every record begins with the log's own random number, so the reader finds the next one.
+The log is one file. Its header holds the injections and the state of the engine's processes; after it come
+records, each reserved by one atomic addition. A process that was killed while it wrote a record leaves a
+gap of unknown length; every record begins with the log's own random number, so the reader finds the next
+one.
 """
 
 from __future__ import annotations
@@ -130,7 +131,9 @@ def read_records(log: mmap.mmap, header: Header) -> Iterator[Record]:
     needle = struct.pack("<Q", magic)
     at = HEADER_BYTES
     while at < tail:
-        found, total, ready, time_ns, pid, tid, op, flags, len1, len2, ino, offset, length, data_len = _RECORD.unpack_from(log, at)
+        found, total, ready, time_ns, pid, tid, op, flags, len1, len2, ino, offset, length, data_len = (
+            _RECORD.unpack_from(log, at)
+        )
         if found != magic:
             at = _next_record(log, needle, at, tail)
             continue
@@ -140,7 +143,17 @@ def read_records(log: mmap.mmap, header: Header) -> Iterator[Record]:
             path2 = os.fsdecode(log[start + len1 : start + len1 + len2])
             start += len1 + len2
             yield Record(
-                Op(op), path1, path2, ino, offset, length, log[start : start + data_len], flags, time_ns, pid, tid
+                Op(op),
+                path1,
+                path2,
+                ino,
+                offset,
+                length,
+                log[start : start + data_len],
+                flags,
+                time_ns,
+                pid,
+                tid,
             )
         at += total
 

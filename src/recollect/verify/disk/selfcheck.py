@@ -1,11 +1,12 @@
 """Did the recorder see everything? Asked after every recorded run, because a blind recorder finds no losses.
 
-After kill -9 the folder holds what the page cache held, which the model can predict from the log alone. Any difference
-means that something changed the folder behind the recorder's back (raw system calls, io_uring, a process without the
-shim), and the run's verdict is `unknown`.
+After kill -9 the folder holds what the page cache held, which the model can predict from the log alone. Any
+difference means that something changed the folder behind the recorder's back (raw system calls, io_uring, a
+process without the shim), and the run's verdict is `unknown`.
 
-Two differences are nobody's fault. Files written by streams or mappings change between two snapshots; their last
-changes were never synced, and `check_sight` tells the model about them. And a process may die between a call and its
+Two differences are nobody's fault. Files written by streams or mappings change between two snapshots; their
+last changes were never synced, and `check_sight` tells the model about them. And a process may die between
+a call and its
 record: such calls are listed in the log's header.
 """
 
@@ -36,8 +37,8 @@ class Blindness:
 def check_sight(recorder: Recorder, model: Model, folder: Path | None = None) -> Blindness | None:
     """Compare the folder with the model's lose-nothing image; None if the recorder saw everything.
 
-    The engine must be dead and the model must have replayed the whole log. The model takes in unsynced changes that the
-    recorder could not see, so it is exact afterwards.
+    The engine must be dead and the model must have replayed the whole log. The model takes in unsynced
+    changes that the recorder could not see, so it is exact afterwards.
     """
     if recorder.io_uring:
         return Blindness(("the engine writes through io_uring",))
@@ -64,7 +65,9 @@ def _describe(path: str, expected: Entry | None, there: Entry | None) -> str:
         if expected.size != there.size:
             return f"{path} has {there.size} bytes, {expected.size} were recorded"
         differing = min(
-            index for index in expected.pages.keys() | there.pages.keys() if expected.page(index) != there.page(index)
+            index
+            for index in expected.pages.keys() | there.pages.keys()
+            if expected.page(index) != there.page(index)
         )
         return f"{path} differs from what was recorded, first in the page at {differing * 4096}"
     return f"{path} is {there!r}, recorded was {expected!r}"

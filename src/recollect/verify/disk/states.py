@@ -1,13 +1,13 @@
 """Every distinct disk that a power loss during one recorded run could leave.
 
-Between two records the disk may be any of many states; all crash points of a run together are far too many to try, and
-nearly all are equal. So states are built as small differences to the model's two images, told apart by content digest,
-and each distinct one is kept once, at the latest point where it can occur (there the most has been acknowledged, so
-whoever judges it there has judged it everywhere).
+Between two records the disk may be any of many states; all crash points of a run together are far too many
+to try, and nearly all are equal. So states are built as small differences to the model's two images, told
+apart by content digest, and each distinct one is kept once, at the latest point where it can occur (there
+the most has been acknowledged, so whoever judges it there has judged it everywhere).
 
 level 1  at each point: everything unsynced lost, nothing lost
-level 2  and: names without data, data without names, the journal cut anywhere (`ext4`) or one name lost (`strict`), one
-         page lost, what was appended read back as zeros
+level 2  and: names without data, data without names, the journal cut anywhere (`ext4`) or one name lost
+         (`strict`), one page lost, what was appended read back as zeros
 level 3  and: one write lost, one write alone kept, the last write torn
 """
 
@@ -18,7 +18,17 @@ from dataclasses import dataclass
 
 from recollect.verify.disk.image import PAGE, Base, Content, Entry, Image
 from recollect.verify.disk.model import Mode, Model
-from recollect.verify.disk.nodes import File, Folder, LengthChange, NameChange, Node, Pending, applied, entry_of, flatten
+from recollect.verify.disk.nodes import (
+    File,
+    Folder,
+    LengthChange,
+    NameChange,
+    Node,
+    Pending,
+    applied,
+    entry_of,
+    flatten,
+)
 from recollect.verify.disk.records import Op, Record
 
 LEVELS = (1, 2, 3)
@@ -26,7 +36,8 @@ LEVELS = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One crash state: the disk after the first `point` records, of which `marks` were acknowledgements or other marks."""
+    """One crash state: the disk after the first `point` records, of which `marks` were acknowledgements or
+    other marks."""
 
     point: int
     marks: int
@@ -47,8 +58,8 @@ def states(
     exclude: Callable[[str], bool] | None = None,
     start: int = 0,
 ) -> list[State]:
-    """Distinct crash states in the order of their points. `exclude` leaves out paths that recovery ignores; `start` is
-    the number of records to replay before the first crash (an engine's own set-up)."""
+    """Distinct crash states in the order of their points. `exclude` leaves out paths that recovery ignores;
+    `start` is the number of records to replay before the first crash (an engine's own set-up)."""
     if level not in LEVELS:
         raise ValueError(f"level is {level!r}, expected one of {LEVELS}")
     distinct: dict[int, State] = {}
@@ -62,7 +73,8 @@ def states(
 
 
 def _crashes(model: Model, records: Sequence[Record], level: int, start: int) -> Iterator[State]:
-    """Marks and the beginnings of syncs change no disk: states are taken just before the next record that does."""
+    """Marks and the beginnings of syncs change no disk: states are taken just before the next record that
+    does."""
     marks = 0
     for point, record in enumerate(records):
         if record.op is Op.MARK:
@@ -97,7 +109,7 @@ def _waiting(model: Model) -> Iterator[tuple[str, File]]:
 
 
 def _with(model: Model, file: File, content: Content) -> Image:
-    return model.cached().replacing({path: content for path in model.cache_view.paths_of(file)})
+    return model.cached().replacing(dict.fromkeys(model.cache_view.paths_of(file), content))
 
 
 # ---- level 2 ----
@@ -114,7 +126,9 @@ def _names(model: Model) -> Iterator[Case]:
         yield "names kept", "unsynced data lost", _tree(model, flatten(model.top, cached=True), cached=False)
         for dropped, entry in enumerate(journal):
             assert isinstance(entry, NameChange)
-            kept = [change for i, change in enumerate(journal) if i != dropped and isinstance(change, NameChange)]
+            kept = [
+                change for i, change in enumerate(journal) if i != dropped and isinstance(change, NameChange)
+            ]
             yield "one name lost", entry.what, _tree(model, _names_after(model, kept), cached=True)
     yield "data kept", "unsynced names lost", _data_only(model)
 
@@ -152,7 +166,9 @@ def _journaled(model: Model, taken: int) -> Image:
         elif entry.carries is not None:
             contents[entry.carries[0]] = entry.carries[1]
     names = _names_after(model, [e for e in entries if isinstance(e, NameChange)]) if contents else {}
-    return image.replacing({path: contents[node] for path, node in names.items() if isinstance(node, File) and node in contents})
+    return image.replacing(
+        {path: contents[node] for path, node in names.items() if isinstance(node, File) and node in contents}
+    )
 
 
 def _data_only(model: Model) -> Image:
@@ -171,7 +187,11 @@ def _pages(model: Model) -> Iterator[Case]:
     for path, file in _waiting(model):
         for index in sorted({index for change in file.pending for index in change.pages}):
             if index * PAGE < file.cached.size:
-                yield "one page lost", f"{path} at {index * PAGE}", _with(model, file, _without_page(file, index))
+                yield (
+                    "one page lost",
+                    f"{path} at {index * PAGE}",
+                    _with(model, file, _without_page(file, index)),
+                )
         if file.cached.size > file.disk.size:
             zeros = file.cached.resize(file.disk.size).resize(file.cached.size)
             yield "appended data reads as zeros", f"{path} from {file.disk.size}", _with(model, file, zeros)
@@ -194,7 +214,8 @@ def _writes(model: Model) -> Iterator[Case]:
         without = _Without(file)
         for change in file.pending:
             record = change.record
-            where = f"{record.op.name.lower()} of {len(record.data) or record.length} bytes to {path} at {record.offset}"
+            size = len(record.data) or record.length
+            where = f"{record.op.name.lower()} of {size} bytes to {path} at {record.offset}"
             yield "one write lost", where, _with(model, file, without(change))
             yield "one write kept", where, _with(model, file, applied(file.disk, record))
         last = file.pending[-1]
@@ -210,12 +231,14 @@ def _writes(model: Model) -> Iterator[Case]:
 
 
 class _Without:
-    """A file's content without one of its pending changes. Only the pages that this change wrote are replayed, unless
-    the file also changed its length in other ways."""
+    """A file's content without one of its pending changes. Only the pages that this change wrote are
+    replayed, unless the file also changed its length in other ways."""
 
     def __init__(self, file: File) -> None:
         self._file = file
-        self._only_writes = all(change.record.op is Op.WRITE for change in file.pending) and not file.unwritten
+        self._only_writes = (
+            all(change.record.op is Op.WRITE for change in file.pending) and not file.unwritten
+        )
         self._writers: dict[int, list[Pending]] = {}
         ends = sorted((_end(change) for change in file.pending), reverse=True)
         self._longest, self._second = [*ends, 0, 0][:2]

@@ -1,8 +1,10 @@
-"""Can the shim see into this program? Asked before an engine is started, so that the answer is a reason and not a riddle.
+"""Can the shim see into this program? Asked before an engine is started, so that the answer is a reason and
+not a riddle.
 
-LD_PRELOAD works through the dynamic loader of glibc. A static program has no loader, musl's loader does not take our
-shim, a set-user-id program ignores the variable, and a script runs its interpreter instead. What this check cannot tell
-(a program that enters the kernel by itself, io_uring) the self-check finds at the end of the run.
+LD_PRELOAD works through the dynamic loader of glibc. A static program has no loader, musl's loader does not
+take our shim, a set-user-id program ignores the variable, and a script runs its interpreter instead. What
+this check cannot tell (a program that enters the kernel by itself, io_uring) the self-check finds at the
+end of the run.
 """
 
 from __future__ import annotations
@@ -52,5 +54,7 @@ def _judge(executable: Path, start: bytes, mode: int, rest: bytes) -> str | None
     offset, length = segments[_PT_INTERP]
     loader = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
     if "ld-musl" in loader:
-        return f"{executable} uses musl ({loader}): the disk recorder is built for glibc and cannot see into it"
+        return (
+            f"{executable} uses musl ({loader}): the disk recorder is built for glibc and cannot see into it"
+        )
     return None
