@@ -42,6 +42,8 @@ def check_sight(recorder: Recorder, model: Model, folder: Path | None = None) ->
     """
     if recorder.io_uring:
         return Blindness(("the engine writes through io_uring",))
+    if not recorder.pids():
+        return Blindness(("no process of the engine has loaded the recorder",))
     found = scan(folder or recorder.root)
     flights = recorder.in_flight()
     excused = recorder.unseen() | {flight.ino for flight in flights if flight.ino}
