@@ -43,7 +43,7 @@ def shim_path() -> Path:
         )
     if BUNDLED.exists() and _loads(BUNDLED):
         return BUNDLED
-    cached = cache_folder() / f"shim-{_fingerprint()}.so"
+    cached = cached_path()
     if cached.exists() and _loads(cached):
         return cached
     compile_shim(cached)
@@ -52,10 +52,10 @@ def shim_path() -> Path:
     return cached
 
 
-def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/recollect, where a shim is kept between runs."""
+def cached_path() -> Path:
+    """Where a shim compiled from these sources on this machine is kept between runs."""
     home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "recollect"
+    return (Path(home) if home else Path.home() / ".cache") / "recollect" / f"shim-{_fingerprint()}.so"
 
 
 def compile_shim(target: Path, compiler: str | None = None) -> None:

@@ -8,8 +8,8 @@ A sync takes effect when it returned (SYNC_END), with what had been written when
 
 `ext4`    (data=ordered, the default) Names and lengths are journaled, in order. An fsync that has something
           to commit commits the journal up to that moment, whatever it is about; an fdatasync does so only
-          if the file's length changed. A rename over an existing file takes the new file's data with it
-          (auto_da_alloc).
+          if the file's length changed. A file that is renamed over another, or closed after it was cut to
+          nothing and written anew, takes its data with it (auto_da_alloc).
 `strict`  What POSIX promises and no more: fsync makes that file's data durable, and a directory entry is
           durable only after an fsync of its directory. A rename is atomic and durable with the directory it
           moves into.
@@ -17,8 +17,7 @@ A sync takes effect when it returned (SYNC_END), with what had been written when
 A failed sync (EIO) leaves the pages clean and unwritten: no later sync brings them back.
 
 Does not model: the kernel's own write-back after some seconds (the durable image is the worst case, not the
-likely one), permissions and times, ext4's flush when a truncated file is closed, disks that lie about a
-cache flush.
+likely one), permissions and times, disks that lie about a cache flush.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from typing import Literal
 
 from recollect.verify.disk.image import DIRECTORY, PAGE, Base, Content, Image, Symlink
 from recollect.verify.disk.nodes import (
+    DataWritten,
     Edit,
     File,
     Folder,
@@ -146,6 +146,8 @@ class Model:
                 self._synced(capture)
             elif capture is not None:
                 self._sync_failed(capture)
+        elif op is Op.CLOSE:
+            self._close(record)
         elif op is not Op.MARK:
             self._name(record)
 
@@ -181,12 +183,24 @@ class Model:
             return
         file.cached = applied(file.cached, record)
         file.inode_seq = file.size_seq = self.seq
+        file.emptied = file.emptied or (record.op is Op.TRUNCATE and record.length == 0)
         file.pending = clipped(file.pending, file.cached.size)
         self.cache_view.touch(file)
         if self.mode == "strict" or grown_unseen:
             file.pending.append(Pending(self.seq, record))
         else:
             self.journal.append(LengthChange(self.seq, file, record))
+
+    def _close(self, record: Record) -> None:
+        file = self._nodes.get(record.ino)
+        if isinstance(file, File) and file.emptied:
+            file.emptied = False
+            self._write_out(file)
+
+    def _write_out(self, file: File) -> None:
+        """ext4's own care for programs that replace a file without fsync (auto_da_alloc)."""
+        if self.mode == "ext4":
+            self.journal.append(DataWritten(self.seq, file, file.cached))
 
     # ---- names ----
 
@@ -241,26 +255,19 @@ class Model:
             edits = (Edit(folder, name, moved, replaced), Edit(into, new_name, replaced, moved))
             self._change(what, edits, into)
             return
-        carries = (moved, moved.cached) if isinstance(moved, File) and isinstance(replaced, File) else None
+        if isinstance(moved, File) and isinstance(replaced, File):
+            self._write_out(moved)
         edits = (Edit(folder, name, moved, None), Edit(into, new_name, replaced, moved))
-        self._change(what, edits, into, carries)
+        self._change(what, edits, into)
 
-    def _change(
-        self,
-        what: str,
-        edits: tuple[Edit, ...],
-        durable_by: Folder,
-        carries: tuple[File, Content] | None = None,
-    ) -> None:
+    def _change(self, what: str, edits: tuple[Edit, ...], durable_by: Folder) -> None:
         for edit in edits:
             edit.apply(edit.folder.cached)
             edit.folder.inode_seq = self.seq
             for node in (edit.old, edit.new):
                 if isinstance(node, File):
                     node.inode_seq = self.seq
-        self.journal.append(
-            NameChange(self.seq, what, edits, durable_by, carries if self.mode == "ext4" else None)
-        )
+        self.journal.append(NameChange(self.seq, what, edits, durable_by))
         self.cache_view.names_changed()
 
     # ---- syncs ----
@@ -348,8 +355,9 @@ class Model:
             entry.file.cut_seq = entry.seq
             self.disk_view.touch(entry.file)
             return
-        if entry.carries is not None:
-            self._persist(*entry.carries, entry.seq)
+        if isinstance(entry, DataWritten):
+            self._persist(entry.file, entry.content, entry.seq)
+            return
         for edit in entry.edits:
             edit.apply(edit.folder.disk)
         self.disk_view.names_changed()

@@ -55,6 +55,8 @@ class File:
     """Last change that makes fsync commit the journal."""
     size_seq: int = 0
     """Last change that makes fdatasync commit the journal, too."""
+    emptied: bool = False
+    """Cut to nothing, and not closed since."""
 
 
 @dataclass(eq=False, slots=True)
@@ -91,14 +93,12 @@ class Edit:
 @dataclass(frozen=True, slots=True)
 class NameChange:
     """One call that changes names: all its edits reach the disk together. `durable_by` is the directory
-    whose fsync makes it durable in mode `strict`; `carries` is data that ext4 writes before it lets the
-    change commit."""
+    whose fsync makes it durable in mode `strict`."""
 
     seq: int
     what: str
     edits: tuple[Edit, ...]
     durable_by: Folder
-    carries: tuple[File, Content] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,16 @@ class LengthChange:
     record: Record
 
 
-JournalEntry = NameChange | LengthChange
+@dataclass(frozen=True, slots=True)
+class DataWritten:
+    """ext4 has begun to write a file's data by itself: there before anything later in the journal."""
+
+    seq: int
+    file: File
+    content: Content
+
+
+JournalEntry = NameChange | LengthChange | DataWritten
 
 
 def applied(content: Content, record: Record) -> Content:

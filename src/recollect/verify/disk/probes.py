@@ -67,7 +67,9 @@ class PostgresProbe:
     def read(self) -> list[int]:
         if self._connection.value("SELECT to_regclass('memory')") is None:
             return []
-        return [int(row[0] or -1) for row in self._connection.ask("SELECT number FROM memory ORDER BY number")]
+        return [
+            int(row[0] or -1) for row in self._connection.ask("SELECT number FROM memory ORDER BY number")
+        ]
 
     def close(self) -> None:
         self._connection.close()
@@ -102,7 +104,9 @@ class ChromaProbe:
         self._engine.ask("count", "memory")
 
     def write(self, number: int) -> None:
-        self._engine.ask("add", "memory", ids=[str(number)], documents=[_TEXT], embeddings=[[float(number), 1.0]])
+        self._engine.ask(
+            "add", "memory", ids=[str(number)], documents=[_TEXT], embeddings=[[float(number), 1.0]]
+        )
 
     def read(self) -> list[int]:
         return sorted(int(found) for found in self._engine.ask("get", "memory", include=[])["ids"])

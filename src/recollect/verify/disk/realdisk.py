@@ -1,8 +1,8 @@
 """Power loss on a real file system: ext4 or XFS on a loop device, shut down without flushing its log.
 
-The ioctl GOINGDOWN makes the kernel drop everything that is not on the device at that moment, journal included;
-unmounting and mounting again then recovers as after a power cut. It is what the durability model is compared
-with. It needs root, loop devices and mkfs; `why_not` says what is missing.
+The ioctl GOINGDOWN makes the kernel drop everything that is not on the device at that moment, journal
+included; unmounting and mounting again then recovers as after a power cut. It is what the durability model
+is compared with. It needs root, loop devices and mkfs; `why_not` says what is missing.
 
 The image file is of fixed size, so nothing that a damaged store does can fill the machine's disk, and it is
 unmounted, detached and removed whatever happens.
@@ -66,10 +66,14 @@ class RealDisk:
             self._device = _run("losetup", "--find", "--show", "--direct-io=on", str(self._image)).strip()
             self._mount()
             self.folder.chmod(0o777)
-            _run("sync", "-f", str(self.folder))
+            self.settle()
         except BaseException:
             self.close()
             raise
+
+    def settle(self) -> None:
+        """Everything so far is on the device: a recording's base must be."""
+        _run("sync", "--file-system", str(self.folder))
 
     def _mount(self) -> None:
         assert self._device is not None
@@ -101,7 +105,9 @@ class RealDisk:
     def __enter__(self) -> RealDisk:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -115,7 +121,9 @@ def _run(program: str, *arguments: str) -> str:
     if found is None:
         raise OSError(f"{program} is not installed")
     try:
-        done = subprocess.run([found, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            [found, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise OSError(f"{program} did not end within {_TIMEOUT_S} s") from error
     if done.returncode:

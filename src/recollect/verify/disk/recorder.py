@@ -178,7 +178,8 @@ class Recorder:
 
 
 def _for_every_user(shim: Path) -> Path:
-    """An engine may run as another user, who cannot look into a home folder: then a copy in the run folder."""
+    """An engine may run as another user, who cannot look into a home folder: then a copy in the run
+    folder."""
     if shim.stat().st_mode & stat.S_IROTH and all(p.stat().st_mode & stat.S_IXOTH for p in shim.parents):
         return shim
     copy = folder.current() / shim.name

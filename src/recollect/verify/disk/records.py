@@ -36,7 +36,8 @@ class Op(enum.IntEnum):
     RMDIR = 10
     LINK = 11
     SYMLINK = 12
-    MARK = 13
+    CLOSE = 13
+    MARK = 14
 
 
 class Flag(enum.IntFlag):

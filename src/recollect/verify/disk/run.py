@@ -15,6 +15,7 @@ from types import TracebackType
 from recollect.verify.disk.image import Image, materialise
 from recollect.verify.disk.model import Mode, Model
 from recollect.verify.disk.probes import Loss, Probe, probe
+from recollect.verify.disk.realdisk import RealDisk
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.disk.records import Record
 from recollect.verify.disk.selfcheck import Blindness, check_sight
@@ -39,15 +40,19 @@ class Enough:
 class RecordedRun:
     """An engine under the recorder. A context manager: the engine and the log go at its end."""
 
-    def __init__(self, spec: str, policy: str, *, root: Path | None = None, skip_sync: bool = False) -> None:
+    def __init__(
+        self, spec: str, policy: str, *, disk: RealDisk | None = None, skip_sync: bool = False
+    ) -> None:
         self._spec, self._policy = spec, policy
         self._stack = ExitStack()
         self.acked = 0
         try:
-            self.engine = self._created(Options(root=root))
+            self.engine = self._created(Options(root=disk.folder if disk else None))
             self._make_data(self.engine)
             assert self.engine.data is not None
             self._set_up()
+            if disk is not None:
+                disk.settle()
             self.recorder = self._stack.enter_context(Recorder(self.engine.data, skip_sync=skip_sync))
             self.engine.start(self.recorder.env())
             self.probe: Probe = probe(self.engine)
@@ -114,8 +119,7 @@ class RecordedRun:
     def __enter__(self) -> RecordedRun:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
-
-
-

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from recollect.verify.disk.image import PAGE, Base, Content, Entry, Image
 from recollect.verify.disk.model import Mode, Model
 from recollect.verify.disk.nodes import (
+    DataWritten,
     File,
     Folder,
     LengthChange,
@@ -99,6 +100,7 @@ def _at(model: Model, level: int, point: int, marks: int) -> Iterator[State]:
 
 
 Case = tuple[str, str, Image]
+_DESCRIBED = {LengthChange: "a change of length", DataWritten: "data written by the file system itself"}
 
 
 def _waiting(model: Model) -> Iterator[tuple[str, File]]:
@@ -120,7 +122,7 @@ def _names(model: Model) -> Iterator[Case]:
     if model.mode == "ext4":
         for taken in range(1, len(journal) + 1):
             last = journal[taken - 1]
-            what = last.what if isinstance(last, NameChange) else "change of length"
+            what = _DESCRIBED[type(last)] if not isinstance(last, NameChange) else last.what
             yield f"journal ends after {what}", "unsynced data lost", _journaled(model, taken)
     else:
         yield "names kept", "unsynced data lost", _tree(model, flatten(model.top, cached=True), cached=False)
@@ -163,8 +165,8 @@ def _journaled(model: Model, taken: int) -> Image:
         if isinstance(entry, LengthChange):
             if entry.seq > entry.file.synced_seq:
                 contents[entry.file] = applied(contents.get(entry.file, entry.file.disk), entry.record)
-        elif entry.carries is not None:
-            contents[entry.carries[0]] = entry.carries[1]
+        elif isinstance(entry, DataWritten) and entry.seq > entry.file.synced_seq:
+            contents[entry.file] = entry.content
     names = _names_after(model, [e for e in entries if isinstance(e, NameChange)]) if contents else {}
     return image.replacing(
         {path: contents[node] for path, node in names.items() if isinstance(node, File) and node in contents}

@@ -73,6 +73,7 @@ enum op {
     OP_RMDIR,      /* path1 */
     OP_LINK,       /* path1 is a new name of ino */
     OP_SYMLINK,    /* path1 points to path2 */
+    OP_CLOSE,      /* a descriptor of ino that could write was closed */
     OP_MARK,       /* path1: text from the runner, such as an acknowledgement */
 };
 
@@ -148,6 +149,7 @@ struct file {
     int64_t size;
     int synced;   /* opened with O_SYNC or O_DSYNC */
     int appended; /* opened with O_APPEND */
+    int writable;
 };
 extern char root[PATH_MAX];
 int track(int fd, struct file *file);
@@ -165,6 +167,7 @@ void snapshot_new(int fd, const char *path);
 
 /* data.c */
 int open_recorded(int dirfd, const char *path, int flags, mode_t mode);
+void log_close(const struct file *file);
 int refuse_growth(int64_t bytes); /* 1 and ENOSPC when the injected disk is full */
 
 /* sync.c */

@@ -85,12 +85,16 @@ EXPORT int fflush(FILE *stream)
 
 EXPORT int fclose(FILE *stream)
 {
+    struct file file = {.kind = OUTSIDE};
     if (shared && stream) {
         NEXT(fflush, "fflush")(stream);
         look_back(stream);
+        track(fileno(stream), &file);
         forget(fileno(stream));
     }
-    return NEXT(fclose, "fclose")(stream);
+    int result = NEXT(fclose, "fclose")(stream);
+    log_close(&file);
+    return result;
 }
 
 /* Only the injected full disk needs to see single writes of a stream. */

@@ -11,7 +11,7 @@
 char root[PATH_MAX];
 
 #define REMEMBERED 4096
-enum { KNOWN = 1, INSIDE = 2, SYNCED = 4, APPENDED = 8, BITS = 15 };
+enum { KNOWN = 1, INSIDE = 2, SYNCED = 4, APPENDED = 8, WRITABLE = 16, BITS = 31 };
 static uint64_t remembered[REMEMBERED]; /* identity of the inode, with BITS in the low bits */
 
 static uint64_t identity(const struct stat *status)
@@ -47,6 +47,8 @@ static uint64_t look(int fd)
         bits |= SYNCED;
     if (mode & O_APPEND)
         bits |= APPENDED;
+    if ((mode & O_ACCMODE) != O_RDONLY)
+        bits |= WRITABLE;
     return bits;
 }
 
@@ -75,6 +77,7 @@ int track(int fd, struct file *file)
     file->size = status.st_size;
     file->synced = (known & SYNCED) != 0;
     file->appended = (known & APPENDED) != 0;
+    file->writable = (known & WRITABLE) != 0;
     return file->kind;
 }
 
