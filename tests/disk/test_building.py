@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from recollect.verify.disk import ShimUnavailableError, building, cannot_see, shim_path
 
 
@@ -53,7 +54,7 @@ def test_many_processes_compile_at_once(unbundled: Path) -> None:
 def test_without_a_compiler_there_is_a_reason(unbundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(unbundled))
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(ShimUnavailableError, match="no C compiler.*apt-get install"):
+    with pytest.raises(ShimUnavailableError, match=r"no C compiler.*apt-get install"):
         shim_path()
 
 

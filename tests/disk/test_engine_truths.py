@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from recollect.verify.disk import MODES, Faults, Mode, Op, states
 from recollect.verify.disk.probes import Loss
 from recollect.verify.disk.run import Enough, RecordedRun
@@ -33,7 +34,7 @@ class Truth:
             return loss.lost == (loss.acked - 1,)
         if self.loses == ALL:
             return len(loss.lost) == loss.acked
-        return 0 < len(loss.lost) and loss.is_tail
+        return len(loss.lost) > 0 and loss.is_tail
 
 
 TRUTHS = (

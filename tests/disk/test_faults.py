@@ -9,8 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from recollect.verify.disk import MODES, Content, Faults, LogFullError, Mode, Op, Recorder
 from recorded_program import replayed, run_program
+
+from recollect.verify.disk import MODES, Content, Faults, LogFullError, Mode, Op, Recorder
 
 WRITER = """
 fd = write_file("f", b"")
@@ -117,7 +118,8 @@ def test_a_full_disk_takes_what_fits_and_then_nothing(tmp_path: Path) -> None:
 fd = write_file("f", b"")
 written = [os.write(fd, b"x" * 1000) for _ in range(2)]
 written.append(os.write(fd, b"x" * 1000))
-for call in (lambda: os.write(fd, b"x"), lambda: write_file("g", b""), lambda: os.mkdir("d"), lambda: os.posix_fallocate(fd, 0, 5000)):
+grow = lambda: os.posix_fallocate(fd, 0, 5000)
+for call in (lambda: os.write(fd, b"x"), lambda: write_file("g", b""), lambda: os.mkdir("d"), grow):
     try: call(); print("no error")
     except OSError as error: written.append(error.errno)
 os.pwrite(fd, b"overwriting needs no space", 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from recollect.verify.disk import Content, Image, TooLargeError, materialise, scan
 from recollect.verify.disk.image import DIRECTORY, EMPTY, PAGE, Symlink
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from recollect.verify.disk import MODES, Base, Content, Flag, Image, Mode, Model, Op, Record
 from recollect.verify.disk.image import DIRECTORY, PAGE, Directory
 

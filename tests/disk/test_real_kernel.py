@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from recollect.verify.disk.comparison import CASES, Case, compare
 from recollect.verify.disk.realdisk import FILE_SYSTEMS, FileSystem, RealDisk, why_not
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recollect.verify.disk import Recorder
 from recorded_program import recorded, replayed, run_program
+
+from recollect.verify.disk import Recorder
 
 
 def test_a_raw_system_call_is_noticed(tmp_path: Path) -> None:
@@ -70,6 +71,7 @@ def test_kills_between_a_call_and_its_record_are_not_blindness(tmp_path: Path) -
     """Many kills at random moments of a busy writer: none may look like blindness."""
     code = """
 import threading
+threading.Timer(MOMENT_S, os.kill, (os.getpid(), 9)).start()
 def busy(n):
     fd = write_file(f"f{n}", b"")
     while True:
@@ -83,11 +85,8 @@ while True:
         folder.mkdir()
         with Recorder(folder, capacity_bytes=1 << 28) as recorder:
             try:
-                run_program(
-                    recorder,
-                    f"import threading\nthreading.Timer({0.05 + attempt / 100}, os.kill, (os.getpid(), 9)).start()"
-                    + code,
-                )
+                moment_s = 0.05 + attempt / 100
+                run_program(recorder, code.replace("MOMENT_S", str(moment_s)))
             finally:
                 _, blindness = replayed(recorder)
             assert blindness is None, str(blindness)

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from recollect.verify.disk import MODES, Content, Flag, Mode, Op, Recorder
 from recorded_program import PRELUDE, recorded, replayed, run_program
+
+from recollect.verify.disk import MODES, Content, Flag, Mode, Op, Recorder
 
 CALLS = {
     "write and pwrite": """
@@ -156,8 +157,13 @@ def test_the_folder_can_be_built_again_from_the_log(tmp_path: Path, calls: str) 
 def test_a_path_through_a_symbolic_link_is_the_same_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "alias").symlink_to("real")
-    code = f"write_file({str(tmp_path / 'alias' / 'f')!r}, b'x'); os.chdir('/'); write_file({str(tmp_path /
-    'real' / 'g')!r}, b'y')" recorder, _ = recorded(tmp_path / "alias", code) with recorder:
+    code = f"""
+write_file({str(tmp_path / "alias" / "f")!r}, b"x")
+os.chdir("/")
+write_file({str(tmp_path / "real" / "g")!r}, b"y")
+"""
+    recorder, _ = recorded(tmp_path / "alias", code)
+    with recorder:
         model, blindness = replayed(recorder)
         assert blindness is None
         assert model.cached().entries.keys() == {"f", "g"}

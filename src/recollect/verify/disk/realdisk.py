@@ -62,7 +62,8 @@ class RealDisk:
             with self._image.open("wb") as file:
                 file.truncate((size_mb or _SIZE_MB[file_system]) << 20)
             _run(*_MKFS[file_system], str(self._image))
-            # Without direct I/O the image file's own page cache would be a second memory that no power loss empties.
+            # Without direct I/O the image file's page cache would be a second memory that no power loss
+            # empties.
             self._device = _run("losetup", "--find", "--show", "--direct-io=on", str(self._image)).strip()
             self._mount()
             self.folder.chmod(0o777)

@@ -86,9 +86,8 @@ class Recorder:
         self._library.recollect_mark.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
         self._library.recollect_mark.restype = None
         self._folder = Path(tempfile.mkdtemp(prefix="recollect-disk-", dir=_log_home(capacity_bytes)))
-        self._folder.chmod(
-            0o711
-        )  # an engine may run as another user: it may open the log, not list the folder
+        processes.remove_at_end(self._folder)
+        self._folder.chmod(0o711)  # an engine's user may open the log, not list the folder
         self._log_path = self._folder / f"log-{secrets.token_hex(8)}"
         with self._log_path.open("wb") as file:
             file.truncate(capacity_bytes)
