@@ -65,6 +65,19 @@ __attribute__((constructor)) static void attach(void)
     pthread_atfork(NULL, NULL, register_process);
 }
 
+/* The log is fresh memory, and touching it page by page is the dearest part of recording: it is made ready in larger
+ * pieces, by whoever comes to the end of one. Older kernels do not know how, and pay per page. */
+#define PIECE (256 * 1024)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+static void make_ready(struct header *log, uint64_t at, size_t total)
+{
+    uint64_t next = (at + total + PIECE - 1) / PIECE * PIECE;
+    if (at / PIECE != (at + total) / PIECE && next + PIECE <= log->capacity)
+        syscall(SYS_madvise, (char *)log + next, (size_t)PIECE, MADV_POPULATE_WRITE);
+}
+
 /* Marks come from the runner, which maps the same file itself and holds many logs at once: hence the argument. */
 static void append_to(struct header *log, const struct record *fields, const char *path1, const char *path2,
                       const struct iovec *data, int pieces)
@@ -74,6 +87,7 @@ static void append_to(struct header *log, const struct record *fields, const cha
     uint64_t at = __atomic_fetch_add(&log->tail, total, __ATOMIC_SEQ_CST);
     if (at + total > log->capacity)
         return;
+    make_ready(log, at, total);
     struct record *record = (struct record *)((char *)log + at);
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
