@@ -49,6 +49,7 @@ for n in range(3):
         fd = write_file(f"child{n}", b"")
         while n: os.write(fd, b"busy")
         time.sleep(600)
+    while not os.path.exists(f"child{n}"): pass
 fd = write_file("parent", b"")
 while True: os.write(fd, b"x")
 """

@@ -79,6 +79,13 @@ def test_a_sync_counts_when_it_returned_with_what_was_there_when_it_began(mode: 
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_an_older_sync_that_ends_later_takes_nothing_back(mode: Mode) -> None:
+    older, newer = sync(2), [record._replace(tid=7) for record in sync(2)]
+    run = (write(2, b"one"), older[0], write(2, b"two"), newer[0], newer[1], older[1])
+    assert durable(mode, *run)["old"] == b"two"
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_syncs_that_never_returned_may_count(mode: Mode) -> None:
     model = Model(BASE, mode).replay([write(2, b"NEW"), sync(2)[0]])
     assert model.syncs_in_flight

@@ -41,8 +41,8 @@ ok(libc.fallocate(fd, 3, ctypes.c_long(4096), ctypes.c_long(4096)))
 ok(libc.fallocate(fd, 0x10, ctypes.c_long(100), ctypes.c_long(50)))
 ok(libc.fallocate(fd, 1, ctypes.c_long(0), ctypes.c_long(100000)))
 os.posix_fallocate(fd, 30000, 1000)
-os.close(os.open("f2", os.O_CREAT | os.O_RDWR))
-write_file("f", b"new")
+write_file("cut", b"long content")
+write_file("cut", b"new")
 """,
     "copies inside the kernel": """
 write_file("from", bytes(range(256)) * 600)
@@ -71,10 +71,11 @@ os.mkdir("sub", dir_fd=dir_fd); os.open("x", os.O_CREAT | os.O_WRONLY, dir_fd=di
 libc.remove(b"g/sub")
 """,
     "a file moved in from elsewhere, and one moved out": """
-import pathlib
 outside = os.getcwd() + "-outside"
-with open(outside, "wb") as f: f.write(b"from elsewhere" * 1000)
+fd = write_file(outside, b"from elsewhere" * 1000); os.close(fd)
 os.rename(outside, "inside")
+again = os.open("inside", os.O_WRONLY); assert again == fd
+os.write(again, b"the same descriptor and inode, another folder")
 write_file("leaves", b"x")
 os.rename("leaves", outside)
 """,
@@ -129,16 +130,16 @@ for _ in range(4): os.wait()
 os.posix_spawn("/bin/sh", ["sh", "-c", "echo spawned > s; cp s s2; mv s2 s3; rm s"], os.environ)
 os.wait()
 """,
-    "descriptors reused": """
-import tempfile
+    "descriptors and inodes reused": """
+outside = os.getcwd() + "-outside"
 for i in range(50):
-    fd = os.open(os.path.join(tempfile.gettempdir(), "recollect-outside"), os.O_CREAT | os.O_WRONLY, 0o600)
-    os.write(fd, b"not ours"); os.close(fd)
+    fd = os.open(outside, os.O_CREAT | os.O_WRONLY, 0o600)
+    os.write(fd, b"not ours"); os.close(fd); os.unlink(outside)
     fd = write_file(f"f{i % 7}", b"ours %d" % i)
     copy = os.dup(fd); os.close(fd)
     os.write(copy, b" too"); os.dup2(copy, 99); os.write(99, b"!")
     os.close(copy); os.close(99)
-os.unlink(os.path.join(tempfile.gettempdir(), "recollect-outside"))
+    if i % 3 == 0: os.unlink(f"f{i % 7}")
 """,
 }
 
