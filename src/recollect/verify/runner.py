@@ -21,6 +21,7 @@ from recollect import __version__
 from recollect.verify import engines, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
+from recollect.verify.clock import Clock
 from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
@@ -88,6 +89,7 @@ class Run:
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
         self.proxy: Proxy | None = None
+        self.clock: Clock | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
         self._progress = progress
         self._clients = Clients(folder / "target.log", _modules(scenario))
@@ -308,6 +310,10 @@ class Run:
         self._close_seats()
         self.start_writers()
         self._start_readers()
+
+    def clients_obey(self, clock: Clock) -> None:
+        """The wall clock of the target's processes that are started from now on."""
+        self._clients.clock = clock
 
     def at_end(self, heal: Callable[[], None]) -> None:
         """Something to undo when the run ends, however it ends."""
