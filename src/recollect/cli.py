@@ -6,6 +6,9 @@ from __future__ import annotations
 import typer
 
 from recollect.commands.engines import engines
+from recollect.commands.replay import replay
+from recollect.commands.report import report
+from recollect.commands.verify import verify
 
 app = typer.Typer(
     name="recollect",
@@ -21,7 +24,8 @@ def _group() -> None:
     """Keeps `recollect COMMAND` a group, also while there is only one command."""
 
 
-app.command()(engines)
+for command in (verify, replay, report, engines):
+    app.command()(command)
 
 
 def main() -> None:
