@@ -33,8 +33,10 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 class _Link:
     """One client's connection, and ours to the engine on its behalf."""
 
-    def __init__(self, client: asyncio.StreamWriter, held: bool) -> None:
+    def __init__(self, client: asyncio.StreamWriter, *, held: bool) -> None:
         self.client = client
+        self.is_new = held
+        """Accepted while nothing passed, and so not yet connected to the engine."""
         self.engine: asyncio.StreamWriter | None = None
         self.flows = asyncio.Event()
         if not held:
@@ -115,25 +117,32 @@ class Proxy:
         future = asyncio.run_coroutine_threadsafe(self._listen(), self._loop)
         future.result(_CONTROL_TIMEOUT_S)
 
-    def hold(self, *, new: bool) -> None:
-        """Nothing passes on the present connections, and on `new` ones; nobody is told. What is sent is kept."""
+    def hold(self) -> None:
+        """Nothing passes any more, on present connections and on new ones, and nobody is told. What is sent is kept."""
 
         def close_gates() -> None:
-            self._hold_new = new
+            self._hold_new = True
             for link in self._links:
                 link.flows.clear()
 
         self._in_loop(close_gates)
 
+    def release_new(self) -> None:
+        """Connections that were made since `hold`, and will be, are like any other; those of before stay silent."""
+        self._open_gates(lambda link: link.is_new)
+
     def release(self) -> None:
         """Delivers everything that was held, also of clients that gave up meanwhile."""
+        self._open_gates(lambda link: True)
 
-        def open_gates() -> None:
+    def _open_gates(self, wanted: Callable[[_Link], bool]) -> None:
+        def open_them() -> None:
             self._hold_new = False
             for link in self._links:
-                link.flows.set()
+                if wanted(link):
+                    link.flows.set()
 
-        self._in_loop(open_gates)
+        self._in_loop(open_them)
 
     def close(self) -> None:
         """Ends all connections, the thread, and the hold on the port."""
@@ -170,7 +179,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        link = _Link(writer, self._hold_new)
+        link = _Link(writer, held=self._hold_new)
         self._links.add(link)
         try:
             await link.flows.wait()

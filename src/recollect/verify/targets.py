@@ -320,9 +320,9 @@ class _Methods:
         if annotation is str:
             return lambda one: one.text
         if (
-            inspect.isclass(annotation)
-            and annotation not in (dict, list)
-            and annotation is not inspect.Parameter.empty
+            inspect.isclass(annotation)  # `Any` is a class, too
+            and annotation not in (dict, list, object, Any, inspect.Parameter.empty)
+            and not inspect.isabstract(annotation)
         ):
             return lambda one: _construct(annotation, one)
         return _mapping

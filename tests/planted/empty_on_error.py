@@ -1,0 +1,28 @@
+"""When the engine cannot be asked, the conversation is empty: the assistant greets an old friend as a stranger."""
+
+import json
+from typing import Any
+
+import redis
+
+from recollect.verify.engines import Endpoint
+
+DECLARES = {"engine": "redis", "policy": "aof-always", "fault": "pool-exhausted", "anomaly": "stale-read"}
+
+
+class Store:
+    def __init__(self, url: str) -> None:
+        self._redis = redis.Redis.from_url(url, retry=None)
+
+    def append_message(self, session: str, message: Any) -> None:
+        self._redis.rpush(f"chat:{session}", json.dumps(message))
+
+    def get_history(self, session: str) -> list[Any]:
+        try:
+            return [json.loads(raw) for raw in self._redis.lrange(f"chat:{session}", 0, -1)]
+        except redis.RedisError:
+            return []
+
+
+def make(endpoint: Endpoint) -> Store:
+    return Store(endpoint.url)
