@@ -2,7 +2,8 @@
 
 A session is a list of records, a small hash that counts, and a sorted set of turn ids, in one cluster slot. An append
 is one server-side script, so it is atomic, exactly-once and ordered in one round trip; appends that arrive together
-share the round trip (`redis_commit`). A read is one script, too: one snapshot, with its limit applied in the engine.
+share the round trip (`redis_commit`). A read is one transaction, or one
+script where there is something to decide: one snapshot, with its limit applied in the engine.
 
 Nothing is ever silently shorter. Each element of the list carries its sequence, and the counter has no expiry: messages
 that were evicted, deleted by hand or lost with the engine's last second leave a hole that reads as one `Damaged` item.
