@@ -428,7 +428,7 @@ class _Collector:
                 self._rewind(event.time_s)
                 self._pass_time(event)
         elif kind == "fault-healed":
-            if fault in CLOCK_FAULTS and fault in self.active:
+            if fault in CLOCK_FAULTS and fault in self.evidence.injected:
                 self._pass_time(event)
                 self.clock.heal(event.time_s)
                 self._rewind(event.time_s)

@@ -28,8 +28,9 @@ SEEN = 4
 DROPPED = 8
 
 CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
-# Several writers are how people use memory, not a disturbance that could excuse a loss.
-NOT_A_DISTURBANCE = frozenset({"concurrent-writers"})
+# Several writers are how people use memory, and a clock that stands still makes nothing expire: neither is a
+# disturbance that could excuse a loss.
+NOT_A_DISTURBANCE = frozenset({"concurrent-writers", "clock-frozen"})
 
 
 class Absence(NamedTuple):

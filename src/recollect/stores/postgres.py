@@ -1,0 +1,464 @@
+"""Memory in PostgreSQL 15 to 18.
+
+How it writes. An append is one statement, and so one round trip and one transaction. A lone append updates the
+session's counter and inserts its records in a single data-modifying query. Appends that arrive while others are under
+way are sent together (`Batcher`) to a function in the engine, which serves each on its own terms: one's conflict
+leaves the others alone. Order comes from the counter in the session's row, whose lock serialises the writers.
+
+How it reads. `history` is one statement, and so one snapshot, of the session's row and the rows of its messages: the
+counter tells what must be there, and what is not becomes a `Damaged` item. With `read_url` the primary is asked only
+for the counter, and a replica for the messages. The replica's snapshot must show a counter at least as new; a commit is
+replayed whole, so then its messages are there too. That is exact where comparing WAL positions would be coarse: a
+replica that lags with other sessions still serves this one. If it lags, is gone, slow or promoted, the primary serves.
+
+How it fails. Each statement is its own transaction, so an error reported by the engine means that nothing was written;
+a connection that ends in between means that nobody knows. See `postgres_errors`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import asyncpg
+
+from recollect.appending import Append, check_window, checked_append, session_key, session_of
+from recollect.batching import Batcher
+from recollect.errors import (
+    Conflict,
+    DurabilityUnavailable,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    StoreReplaced,
+)
+from recollect.message import Message
+from recollect.store import Durability, Options, Receipt, SessionState, Stored
+from recollect.stores import postgres_schema as schema
+from recollect.stores.postgres_durability import Reach, reach, read_settings
+from recollect.stores.postgres_errors import read_error, write_error
+from recollect.stores.postgres_opening import check_server, open_schema
+from recollect.stores.postgres_pool import Connection, Pool, remaining_s
+from recollect.stores.postgres_rows import placed
+from recollect.witness import Witness
+
+log = logging.getLogger("recollect")
+
+KNOWN_MAX = 10_000
+"""Sessions known to exist, for which the lone append's statement is tried first."""
+
+BATCH_BYTES_MAX = 32 * 1024 * 1024
+"""Records sent in one statement, unless a single turn has more."""
+
+IN_FLIGHT_MAX = 2
+
+NO_LIMIT = 2**62
+
+SETTINGS_CHANGED = "RC001"
+"""Raised by `recollect_append`, before it writes anything."""
+
+
+class PostgresStore:
+    """See `recollect.store.Store` for the contract. Made by `open_store("postgresql://…")`."""
+
+    def __init__(self, url: str, options: Options, identity: str, reached: Reach) -> None:
+        self._options = options
+        self._timeout_s = options.timeout_s
+        self._ttl_kept = options.ttl is not None and options.refresh == "never"
+        self._touch_on_read = options.ttl is not None and options.refresh == "read"
+        self._turns_max = options.turns_kept + options.turns_kept // 8 + 16  # as in recollect_append
+        self._reach = reached
+        self._witness: Witness | None = None
+        self._identity = identity
+        self._pool = Pool(url, options.pool_size, self._prepare)
+        self._replica = (
+            None
+            if options.read_url is None
+            else Pool(options.read_url, options.pool_size, self._prepare_replica)
+        )
+        lanes = min(IN_FLIGHT_MAX, options.pool_size)
+        self._batcher = Batcher[Append, Receipt](
+            self._run,
+            timeout_s=options.timeout_s,
+            in_flight_max=lanes,
+            queue=f"for one of the {lanes} connections of the pool that write (pool_size={options.pool_size})",
+        )
+        self._unreplicated: set[Connection] = set()
+        self._under_way = 0
+        self._last_appender = 0
+        self._known: set[int] = set()  # hashes, because an id may be long; a wrong guess costs a round trip
+        self._closed = False
+
+    @classmethod
+    async def open(cls, url: str, options: Options) -> "PostgresStore":
+        identity, settings = await open_schema(url, options)
+        store = cls(url, options, identity, reach(settings, options))
+        try:
+            if options.witness is not None:
+                store._witness = await Witness.check(options.witness, identity, store._last_sequence)
+        except BaseException:
+            await store.close()
+            raise
+        if store.notice:
+            log.warning("PostgreSQL: %s", store.notice)
+        return store
+
+    @property
+    def identity(self) -> str:
+        return self._identity
+
+    @property
+    def durability(self) -> Durability:
+        return self._reach.durability
+
+    @property
+    def notice(self) -> str | None:
+        return self._reach.notice
+
+    # ---- the contract
+
+    async def append(
+        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        append = checked_append(session, messages, turn, expect)
+        if self._closed:
+            raise NotWritten("the store is closed")
+        appender = id(asyncio.current_task())
+        alone = appender == self._last_appender and not self._under_way
+        self._last_appender = appender
+        if not alone:
+            receipt = await self._batcher.submit(append)
+        else:
+            self._under_way += 1
+            try:
+                receipt = await self._append_one(append)
+            finally:
+                self._under_way -= 1
+        if self._witness is not None:
+            self._witness.note(session, receipt.last)
+        return receipt
+
+    async def history(
+        self, session: str, *, last: int | None = None, after: int | None = None
+    ) -> list[Stored]:
+        check_window(last, after)
+        key = session_key(session)
+        after = min(after or 0, NO_LIMIT)
+        last = NO_LIMIT if last is None else min(last, NO_LIMIT)
+        if self._touch_on_read:
+            await self._touch(key)
+        if last == 0:
+            return []
+        deadline = time.monotonic() + self._timeout_s
+        rows = None
+        if self._replica is not None:
+            rows = await self._replica_rows(self._replica, deadline, key, after, last)
+        if rows is None:
+            rows = await self._fetch(self._pool, deadline, schema.HISTORY, key, after, last)
+        return placed(rows, after, last)
+
+    async def forget(self, session: str) -> None:
+        started = time.monotonic()
+        unfreed = await self._write_value(
+            schema.FORGET, session_key(session), schema.ROWS_FREED_MAX, self._reach.commit_mode
+        )
+        while unfreed is not None and await self._write_value(schema.FREE, unfreed, schema.ROWS_FREED_MAX):
+            if time.monotonic() - started > self._timeout_s / 2:
+                log.warning("a forgotten session was too large to free at once; sweep() frees the rest")
+                break
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._batcher.drain()
+        if self._witness is not None:
+            await self._witness.close()
+        await self._pool.close()
+        if self._replica is not None:
+            await self._replica.close()
+
+    async def state(self, session: str) -> SessionState:
+        rows = await self._read(schema.SESSION, session_key(session))
+        if not rows:
+            return SessionState.ABSENT
+        last, floor, expires, expired = rows[0]
+        if floor == last:  # expired and swept, or forgotten, which ends any time to live
+            return SessionState.EXPIRED if expires else SessionState.FORGOTTEN
+        return SessionState.EXPIRED if expired else SessionState.LIVE
+
+    async def sweep(self) -> int:
+        expired, above = 0, 0
+        while rows := await self._write(schema.EXPIRE, (above,)):
+            expired += len(rows)
+            above = max(row[0] for row in rows)
+        above = 0
+        while rows := await self._read(schema.FREEABLE, above):
+            for (session_id,) in rows:
+                while await self._write_value(schema.FREE, session_id, schema.ROWS_FREED_MAX):
+                    pass
+            above = rows[-1][0]
+        return expired
+
+    async def sessions(self) -> AsyncIterator[str]:
+        above = 0
+        while rows := await self._read(schema.LIVE_SESSIONS, above):
+            for _, name in rows:
+                yield session_of(name)
+            above = rows[-1][0]
+
+    # ---- appending
+
+    async def _run(self, appends: list[Append]) -> list[Receipt | Exception]:
+        self._under_way += 1
+        try:
+            return (
+                [await self._append_one(appends[0])]
+                if len(appends) == 1
+                else await self._append_many(appends, time.monotonic() + self._timeout_s)
+            )
+        finally:
+            self._under_way -= 1
+
+    async def _append_one(self, append: Append) -> Receipt:
+        deadline = time.monotonic() + self._timeout_s
+        if hash(append.key) in self._known:
+            receipt = await self._append_plainly(append, deadline)
+            if receipt is not None:
+                return receipt
+        (result,) = await self._append_many([append], deadline)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def _append_plainly(self, append: Append, deadline: float) -> Receipt | None:
+        """The receipt, or None if nothing was written because the case is not the plain one."""
+        records, turn, reached = append.records, append.turn, self._reach
+        size = len(records)
+        arguments: tuple[Any, ...] = (
+            append.key,
+            records if size > 1 else records[0],
+            append.expect,
+            self._options.ttl,
+            self._ttl_kept,
+            reached.commit_mode,
+            reached.fingerprint,
+        )
+        if turn is not None:
+            arguments += (turn, self._turns_max)
+        try:
+            rows = await self._write(schema.APPEND_ONE[size > 1, turn is not None], arguments, deadline)
+        except NotWritten as error:
+            if isinstance(error.__cause__, asyncpg.UniqueViolationError):
+                return None  # another append with this turn id was faster
+            raise
+        if not rows:
+            return None
+        last = rows[0][0]
+        return Receipt(append.session, last - size + 1, last, reached.durability, reached.replicas)
+
+    async def _append_many(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
+        """Each append's receipt or error, in the order given."""
+        results: list[Receipt | Exception] = [NotWritten("not sent")] * len(appends)
+        # Sessions are locked in this order by every writer, so that no two wait for each other.
+        order = sorted(range(len(appends)), key=lambda place: appends[place].key)
+        for places in _portions(appends, order):
+            portion = [appends[place] for place in places]
+            try:
+                outcomes: Sequence[Receipt | Exception] = await self._send(portion, deadline)
+            except RecollectError as error:
+                if len(portion) > 1 and isinstance(error, NotWritten) and error.__cause__ is not None:
+                    # Rolled back because of one of them, perhaps: on their own, only that one fails.
+                    outcomes = [(await self._append_many([append], deadline))[0] for append in portion]
+                else:
+                    outcomes = [error] * len(portion)
+            for place, outcome in zip(places, outcomes, strict=True):
+                results[place] = outcome
+        return results
+
+    async def _send(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
+        for _ in range(2):
+            reached = self._reach
+            try:
+                rows = await self._write(schema.APPEND, self._arguments(appends, reached), deadline)
+            except RecollectError as error:
+                if getattr(error.__cause__, "sqlstate", None) != SETTINGS_CHANGED:
+                    raise
+                await self._reach_again(deadline)
+                continue
+            outcomes = rows[0][0]
+            if len(self._known) > KNOWN_MAX:
+                self._known.clear()
+            self._known.update(hash(append.key) for append in appends)
+            return [
+                _outcome(append, reached, *outcomes[3 * place : 3 * place + 3])
+                for place, append in enumerate(appends)
+            ]
+        raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
+
+    def _arguments(self, appends: list[Append], reached: Reach) -> tuple[Any, ...]:
+        return (
+            [append.key for append in appends],
+            [len(append.records) for append in appends],
+            [record for append in appends for record in append.records],
+            [append.turn for append in appends],
+            [append.expect for append in appends],
+            self._options.ttl,
+            self._ttl_kept,
+            self._options.turns_kept,
+            reached.commit_mode,
+            reached.fingerprint,
+        )
+
+    async def _reach_again(self, deadline: float) -> None:
+        """The server's settings changed under the open store: receipts must claim what they give now."""
+        try:
+            connection = await self._pool.acquire(deadline)
+        except EngineUnavailable as error:
+            raise write_error(error) from error
+        try:
+            self._reach = reach(await read_settings(connection, remaining_s(deadline)), self._options)
+        except DurabilityUnavailable as error:
+            raise NotWritten(f"{error}; nothing was written") from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise NotWritten(f"PostgreSQL's settings changed and cannot be read: {error}") from error
+        finally:
+            self._pool.release(connection)
+        log.warning("PostgreSQL's durability settings changed: %s", self.notice or "nothing can be lost now")
+
+    # ---- reading
+
+    async def _replica_rows(
+        self, replica: Pool, deadline: float, key: bytes, after: int, last: int
+    ) -> Sequence[asyncpg.Record] | None:
+        """The rows from the replica; none if the primary says so; None if the replica must not be trusted."""
+        known = await self._fetch(self._pool, deadline, schema.SESSION, key)
+        if not known:
+            return ()
+        newest, floor, _, expired = known[0]
+        if expired or floor == newest:
+            return ()
+        try:
+            midway = time.monotonic() + remaining_s(deadline) / 2  # leaves the primary time to serve
+            rows = await self._fetch(replica, midway, schema.HISTORY_REPLICA, key, after, last, newest)
+        except RecollectError as error:
+            log.info("the read replica does not serve (%s); reading from the primary", error)
+            return None
+        return rows or None
+
+    async def _touch(self, key: bytes) -> None:
+        """Restarts the time to live. A statement of its own: an update sees newer rows than its query's snapshot."""
+        try:
+            await self._write(schema.TOUCH, (key, self._options.ttl))
+        except NotWritten as error:
+            raise EngineUnavailable(f"the time to live was not restarted: {error}") from error
+
+    async def _last_sequence(self, session: str) -> int:
+        rows = await self._read(schema.SESSION, session_key(session))
+        return rows[0][0] if rows else 0
+
+    # ---- statements
+
+    async def _prepare(self, connection: Connection) -> None:
+        """A new connection may lead to another engine than the last one: a wiped volume, a swapped host."""
+        version = await schema.read_version(connection, self._timeout_s)
+        found = None if version is None else version.identity
+        if found != self._identity:
+            raise StoreReplaced(
+                f"this is not the store that was opened ({self._identity}): {found or 'no store'} answers at its "
+                "address. It was wiped, swapped or restored from nothing"
+            )
+        await check_server(connection, self._reach.commit_mode, self._timeout_s)
+        connection.add_log_listener(self._heard)
+
+    async def _prepare_replica(self, connection: Connection) -> None:
+        version = await schema.read_version(connection, self._timeout_s)
+        if version is None or version.identity != self._identity:
+            raise EngineUnavailable(
+                "read_url leads to another store, or to a replica that has not got this one yet"
+            )
+
+    async def _read(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        return await self._fetch(self._pool, time.monotonic() + self._timeout_s, statement, *arguments)
+
+    async def _fetch(
+        self, pool: Pool, deadline: float, statement: str, *arguments: Any
+    ) -> list[asyncpg.Record]:
+        """Rows of a read; once more on a fresh connection if the one from the pool had ended."""
+        for attempt in (1, 2):
+            connection = pool.take() or await pool.acquire(deadline)
+            try:
+                rows = await connection.fetch(statement, *arguments, timeout=remaining_s(deadline))
+            except (Exception, asyncio.CancelledError) as error:
+                ended = connection.is_closed()
+                pool.discard(connection)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                if ended and attempt == 1:
+                    continue
+                raise read_error(error) from error
+            pool.release(connection)
+            return rows
+        raise AssertionError("unreachable")
+
+    async def _write_value(self, statement: str, *arguments: Any) -> Any:
+        rows = await self._write(statement, arguments)
+        return rows[0][0]
+
+    async def _write(
+        self, statement: str, arguments: tuple[Any, ...], deadline: float | None = None
+    ) -> list[asyncpg.Record]:
+        """Rows of a write, sent once."""
+        pool = self._pool
+        if deadline is None:
+            deadline = time.monotonic() + self._timeout_s
+        try:
+            connection = pool.take() or await pool.acquire(deadline)
+        except EngineUnavailable as error:
+            raise write_error(error) from error
+        try:
+            rows = await connection.fetch(statement, *arguments, timeout=remaining_s(deadline))
+        except asyncpg.PostgresError as error:
+            pool.release(connection)  # which drops it if it has ended
+            raise write_error(error) from error
+        except BaseException as error:
+            pool.discard(connection)
+            if isinstance(error, Exception):
+                raise write_error(error) from error
+            raise
+        pool.release(connection)
+        if self._unreplicated and connection in self._unreplicated:
+            self._unreplicated.discard(connection)
+            raise OutcomeUnknown(
+                "PostgreSQL was told to stop waiting for its standbys: written here, perhaps not there; retry with "
+                "the same turn id"
+            )
+        return rows
+
+    def _heard(self, connection: Any, message: asyncpg.PostgresLogMessage) -> None:
+        """A commit that stops waiting for its standbys succeeds, with a warning. Nothing else here warns."""
+        if message.sqlstate == asyncpg.PostgresWarning.sqlstate:
+            self._unreplicated.add(connection)
+
+
+def _portions(appends: list[Append], order: list[int]) -> list[list[int]]:
+    """Places of the appends, in order, cut where a statement would grow too large."""
+    portions: list[list[int]] = [[]]
+    size = 0
+    for place in order:
+        grown = size + sum(map(len, appends[place].records))
+        if portions[-1] and grown > BATCH_BYTES_MAX:
+            portions.append([])
+            grown -= size
+        portions[-1].append(place)
+        size = grown
+    return portions
+
+
+def _outcome(append: Append, reached: Reach, outcome: int, first: int, last: int) -> Receipt | Conflict:
+    if outcome == schema.CONFLICT:
+        assert append.expect is not None
+        return Conflict(append.session, append.expect, last)
+    return Receipt(append.session, first, last, reached.durability, reached.replicas)

@@ -1,0 +1,115 @@
+"""A bounded set of wires, each lent to one batch or one read at a time."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from recollect.stores.redis_wire import Wire
+
+
+class PoolExhausted(Exception):
+    """All connections stayed in use for the whole time limit."""
+
+
+class Pool:
+    """Opens wires when they are needed, up to `size`. The one used last is used first."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Wire]], *, size: int, timeout_s: float) -> None:
+        self._connect = connect
+        self._size = size
+        self._timeout_s = timeout_s
+        self._idle: list[Wire] = []
+        self._lent: set[Wire] = set()
+        self._opening = 0
+        self._closed = False
+        self._waiting: deque[asyncio.Future[Wire | None]] = deque()
+
+    def take(self) -> Wire | None:
+        """An idle wire that the engine has not closed, if there is one. Never waits."""
+        while self._idle:
+            wire = self._idle.pop()
+            if wire.is_usable:
+                self._lent.add(wire)
+                return wire
+            wire.abort()
+        return None
+
+    async def wait(self) -> Wire:
+        """A wire: an idle one, a new one, or the next that is given back, in order of arrival; else `PoolExhausted`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
+        while True:
+            if wire := self.take():
+                return wire
+            if len(self._lent) + self._opening < self._size:
+                return await self._open()
+            place: asyncio.Future[Wire | None] = loop.create_future()
+            self._waiting.append(place)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    wire = await place
+            except BaseException as error:
+                self._leave(place)
+                if isinstance(error, TimeoutError):
+                    raise PoolExhausted(
+                        f"waited {self._timeout_s:g} s for one of the pool's connections (pool_size={self._size}), "
+                        "all of which are in use; the engine is slow, or pool_size is too small"
+                    ) from None
+                raise
+            if wire is not None:
+                return wire
+
+    def _leave(self, place: "asyncio.Future[Wire | None]") -> None:
+        """Ends a wait; what was handed over in the same moment goes to the next."""
+        if place in self._waiting:
+            self._waiting.remove(place)
+        elif not place.cancelled():
+            wire = place.result()
+            if wire is None:
+                self._hand_over(None)
+            else:
+                self.give_back(wire)
+
+    def adopt(self, wire: Wire) -> None:
+        """Takes in a wire that was opened elsewhere, as idle."""
+        self._idle.append(wire)
+
+    def give_back(self, wire: Wire) -> None:
+        if self._closed:
+            wire.abort()
+        if wire.closed:
+            self._lent.discard(wire)
+            self._hand_over(None)
+        elif not self._hand_over(wire):
+            self._lent.discard(wire)
+            self._idle.append(wire)
+
+    async def close(self) -> None:
+        self._closed = True
+        wires = [*self._idle, *self._lent]
+        self._idle.clear()
+        for wire in wires:
+            wire.abort()
+        for wire in wires:
+            await wire.ended.wait()
+
+    async def _open(self) -> Wire:
+        self._opening += 1
+        try:
+            wire = await self._connect()
+        except BaseException:
+            self._hand_over(None)
+            raise
+        finally:
+            self._opening -= 1
+        self._lent.add(wire)
+        return wire
+
+    def _hand_over(self, wire: Wire | None) -> bool:
+        """Gives the wire, or the room for a new one, to who has waited longest: else the quick would starve them."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(wire)
+                return True
+        return False

@@ -1,0 +1,111 @@
+"""Chroma: its server (`server`), or the library in a worker process (`embedded`). The files are the same.
+
+Rows are in SQLite with a rollback journal, vectors in HNSW files that are never fsynced: the policies choose
+who has the files open, not how durable they are, because Chroma has no setting for that. The server has no
+unix socket, only a port.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sqlite3
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from recollect.verify.engines import embedded
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.local import LocalServer
+from recollect.verify.engines.options import Options
+from recollect.verify.engines.protocols import Policy
+from recollect.verify.host import folder, ports
+from recollect.verify.host.errors import EngineError
+from recollect.verify.host.processes import Launch
+from recollect.verify.providers.build import Build
+
+_JOURNAL = {"journal_mode": "delete"}
+POLICIES: Mapping[str, Policy] = {name: Policy(name, {}, _JOURNAL) for name in ("server", "embedded")}
+_SERVER = Path(__file__).with_name("chroma_server.py")
+_QUIET = {"ANONYMIZED_TELEMETRY": "False", "CHROMA_DISABLE_TELEMETRY": "1"}
+
+
+class ChromaEngine(LocalServer):
+    name = "chroma"
+    policies = POLICIES
+    default_policy = "server"
+
+    def __init__(self, build: Build, options: Options) -> None:
+        if options.config is not None:
+            raise EngineError(f"Chroma takes no configuration file here, so {options.config} cannot be used")
+        super().__init__(build, options)
+        self.socket = folder.socket_folder(self.folder) / f"{self.folder.name}.sock"
+
+    @property
+    def embedded(self) -> bool:
+        return self.policy == "embedded"
+
+    def _prepare(self) -> None:
+        self._data.mkdir(parents=True, exist_ok=True)
+        self.socket.unlink(missing_ok=True)
+
+    def _launch(self, env: dict[str, str]) -> Launch:
+        if self.embedded:
+            argv = [sys.executable, str(embedded.WORKER), "chroma", str(self.socket), str(self._data), "{}"]
+        else:
+            site = str(Path(self.build.location).parent)
+            argv = [sys.executable, "-I", "-S", str(_SERVER), site, "run", "--path", str(self._data)]
+            argv += ["--host", ports.HOST, "--port", str(self.port)]
+        return Launch(argv, self.log, {**_QUIET, **env}, self._data)
+
+    def _ready(self) -> bool:
+        if self.embedded:
+            return self.socket.exists() and embedded.answers(
+                self.socket, {"call": "count", "collection": "recollect"}
+            )
+        return self._get("/api/v2/heartbeat") is not None
+
+    def _get(self, path: str) -> Any:
+        """The decoded answer, or None when it does not answer (yet)."""
+        connection = http.client.HTTPConnection(ports.HOST, self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return json.loads(response.read()) if response.status == 200 else None
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+    def _endpoint_now(self) -> Endpoint:
+        embedded_one = Endpoint(
+            url=f"chroma://{self._data}",
+            engine=self.name,
+            product=self.product,
+            version=self.version,
+            policy=self.policy,
+            provider=self.provider,
+            path=self._data,
+        )
+        if self.embedded:
+            return embedded_one
+        return replace(embedded_one, url=f"http://{ports.HOST}:{self.port}", host=ports.HOST, port=self.port)
+
+    def settings(self) -> Mapping[str, str]:
+        """Read from its SQLite file, without writing: it is the only durability that it has."""
+        file = self._data / "chroma.sqlite3"
+        connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
+        try:
+            return {"journal_mode": str(connection.execute("PRAGMA journal_mode").fetchone()[0])}
+        finally:
+            connection.close()
+
+    def ask(self, call: str, collection: str, **arguments: Any) -> Any:
+        """One call to the embedded engine; a server is asked over HTTP with Chroma's own client."""
+        if not self.embedded:
+            raise EngineError(
+                "only the policy 'embedded' has a worker to ask; use Chroma's client on the server"
+            )
+        return embedded.ask(self.socket, {"call": call, "collection": collection, "arguments": arguments})

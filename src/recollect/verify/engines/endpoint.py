@@ -1,0 +1,36 @@
+"""Where a started engine answers: all that a target's factory gets to know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One started engine.
+
+    `url` is what a driver takes. Servers answer on `host`:`port` and, when they run on this machine, on the
+    unix socket `socket` too (`socket_url` is the same database through it). Embedded engines have a `path`
+    and no port.
+    """
+
+    url: str
+    engine: str
+    product: str
+    version: str
+    policy: str
+    provider: str
+    host: str | None = None
+    port: int | None = None
+    path: Path | None = None
+    socket: Path | None = None
+    socket_url: str | None = None
+    replicas: tuple[str, ...] = ()
+    namespace: str | None = None
+    """A key prefix (Redis) or schema (PostgreSQL) that is ours alone, on an engine that others use too."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What a connection to an embedded engine has to set for the policy to hold (SQLite's PRAGMAs)."""
+    timeout_s: float | None = None
+    """How long a store should wait for an answer, where the run needs it to give up soon."""

@@ -1,0 +1,390 @@
+"""PostgreSQL 15 to 18: one cluster from a template folder, a unix socket and a loopback port.
+
+Ready means that a connection gets ReadyForQuery; while it recovers it answers 57P03. A kill takes the
+postmaster and every backend: a postmaster killed alone leaves children that hold the shared memory, and the
+restart fails.
+
+After a crash it would fsync each of a thousand files one by one; `syncfs` does the same in one call. The
+other settings that are ours (buffers, where to listen) say nothing about durability.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+from recollect.verify import providers
+from recollect.verify.engines import postgres_cluster as cluster
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.local import LocalServer
+from recollect.verify.engines.options import Options
+from recollect.verify.engines.protocols import Policy
+from recollect.verify.engines.recipe import Login, Recipe
+from recollect.verify.host import folder, ports
+from recollect.verify.host.errors import EngineError
+from recollect.verify.host.processes import Launch
+from recollect.verify.host.waiting import wait_until
+from recollect.verify.providers.build import Build
+from recollect.verify.wire.pgwire import Address, Connection, PgError, Row, literal
+
+DURABILITY_SETTINGS = (
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "wal_sync_method",
+    "synchronous_standby_names",
+)
+
+
+def _policy(name: str, **settings: str) -> Policy:
+    return Policy(name, settings, settings)
+
+
+POLICIES: Mapping[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        _policy("default", fsync="on", synchronous_commit="on", full_page_writes="on"),
+        _policy("async-commit", fsync="on", synchronous_commit="off", full_page_writes="on"),
+        _policy("fsync-off", fsync="off", synchronous_commit="on", full_page_writes="on"),
+    )
+}
+_SETTINGS = {
+    "shared_buffers": "16MB",
+    "recovery_init_sync_method": "syncfs",
+    "wal_retrieve_retry_interval": "20ms",
+    "logging_collector": "off",
+    "log_destination": "stderr",
+    "external_pid_file": "",
+    "listen_addresses": ports.HOST,
+}
+
+_POSTMASTER_STATE_LINE = 7
+
+
+def is_ready(address: Address) -> bool:
+    """True when a session can be opened, or would be but for a password."""
+    try:
+        with Connection(address, timeout_s=2.0):
+            return True
+    except PgError as error:
+        return error.code in ("28P01", "28000")
+    except OSError:
+        return False
+
+
+def read_settings(address: Address) -> dict[str, str]:
+    with Connection(address) as connection:
+        return {name: connection.value(f"SHOW {name}") or "" for name in DURABILITY_SETTINGS}
+
+
+def identify(address: Address) -> tuple[str, str]:
+    with Connection(address) as connection:
+        return "PostgreSQL", (connection.value("SHOW server_version") or "").split(" ")[0]
+
+
+class PostgresEngine(LocalServer):
+    name = "postgres"
+    policies = POLICIES
+    default_policy = "default"
+    stop_signal = signal.SIGINT  # "fast": end the sessions, write a checkpoint
+
+    def __init__(self, build: Build, options: Options, primary: PostgresEngine | None = None) -> None:
+        cluster.check_reachable(Path(build.location))
+        for place in filter(None, (options.root, options.data)):
+            cluster.check_reachable(place)
+        super().__init__(build, options)
+        self._primary = primary
+        self.socket_folder = folder.socket_folder(self.folder)
+
+    @property
+    def programs(self) -> Path:
+        return Path(self.build.location).parent
+
+    @property
+    def address(self) -> Address:
+        return Address(port=self.port, socket_folder=self.socket_folder)
+
+    def prepare(self) -> None:
+        """Make the data folder now rather than in `start()`, to keep the copy out of what is measured or
+        awaited."""
+        try:
+            self._prepare()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _prepare(self) -> None:
+        who = cluster.identity()
+        if who is not None:
+            cluster.own(self.socket_folder, who)
+            self.socket_folder.chmod(0o711)
+        if not (self._data / "PG_VERSION").exists():
+            self._make_cluster()
+        cluster.own(self._data, who)
+
+    def _make_cluster(self) -> None:
+        if self._data.exists():
+            if any(self._data.iterdir()):
+                raise EngineError(
+                    f"{self._data} is not empty and not a PostgreSQL data folder; choose another folder"
+                )
+            self._data.rmdir()
+        if self._primary is not None:
+            cluster.base_backup(self._data, self.programs, self._primary.socket_folder, self._primary.port)
+        else:
+            cluster.create(self._data, self.programs, self.version)
+
+    def _launch(self, env: dict[str, str]) -> Launch:
+        settings = {**_SETTINGS, **self._policy.settings, "unix_socket_directories": str(self.socket_folder)}
+        argv = [self.build.location, "-D", str(self._data), "-p", str(self.port)]
+        if self._policy.config is not None:
+            settings |= self._custom_files(self._policy.config)
+        for key, value in settings.items():
+            argv += ["-c", f"{key}={value}"]
+        return Launch(argv, self.log, env, Path("/"), cluster.identity())
+
+    def _custom_files(self, config: Path) -> dict[str, str]:
+        """A copy of the user's file, which the server's user may not be able to read where it is."""
+        copy = self.folder / "custom.conf"
+        shutil.copyfile(config, copy)
+        copy.chmod(0o644)
+        files = {"config_file": copy, "data_directory": self._data}
+        for name in ("hba", "ident"):
+            files[f"{name}_file"] = self._data / f"pg_{name}.conf"
+        return {key: str(path) for key, path in files.items()}
+
+    def _advice(self, log: str) -> str:
+        """Another major version's folder may be refused for its files or, before that, for its
+        postgresql.conf."""
+        data = (self._data / "PG_VERSION").read_text().strip()
+        if data != self.version.split(".")[0]:
+            return f"its data is of another major version, {data}: upgrade it, or start that version"
+        return super()._advice(log)
+
+    def _ready(self) -> bool:
+        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in
+        the log."""
+        try:
+            state = (self._data / "postmaster.pid").read_text().splitlines()[_POSTMASTER_STATE_LINE].strip()
+        except (OSError, IndexError):
+            return False
+        return state in ("ready", "standby") and is_ready(self.address)
+
+    def _endpoint_now(self) -> Endpoint:
+        user = cluster.SUPERUSER
+        product, version = identify(self.address)
+        return Endpoint(
+            url=f"postgresql://{user}@{ports.HOST}:{self.port}/postgres",
+            engine=self.name,
+            product=product,
+            version=version,
+            policy=self.policy,
+            provider=self.provider,
+            host=ports.HOST,
+            port=self.port,
+            path=self._data,
+            socket=self.socket_folder / f".s.PGSQL.{self.port}",
+            socket_url=f"postgresql://{user}@/postgres?host={self.socket_folder}&port={self.port}",
+            replicas=self.replica_urls,
+        )
+
+    def settings(self) -> Mapping[str, str]:
+        return read_settings(self.address)
+
+    def ask(self, sql: str) -> list[Row]:
+        """One statement, straight to the server: what the engine has, whatever a store says."""
+        with Connection(self.address) as connection:
+            return connection.ask(sql)
+
+    # Capabilities -------------------------------------------------------------------------------
+
+    def upgrade(self, version: str) -> Endpoint:
+        """pg_upgrade to another major version; within one, the same folder under the other build."""
+        build = providers.find(f"postgres@{version}")
+        if build.version.split(".")[0] == self.version.split(".")[0]:
+            return self.swap(version)
+        if self.alive() or "in production" in cluster.control_value(
+            self._data, self.programs, "Database cluster state"
+        ):
+            # pg_upgrade takes only a cluster that was shut down in good order.
+            self.alive() or self.start()
+            self.stop()
+        cluster.check_reachable(Path(build.location))
+        cluster.upgrade(self._data, self.programs, Path(build.location).parent)
+        self.build = build
+        return self.start()
+
+    def downgrade(self, version: str) -> Endpoint:
+        """The plain attempt. Another major version refuses the folder: `StartFailed`."""
+        return self.swap(version)
+
+    def swap(self, version: str) -> Endpoint:
+        build = providers.find(f"postgres@{version}")
+        cluster.check_reachable(Path(build.location))
+        self.stop()
+        former, self.build = self.build, build
+        try:
+            return self.start()
+        except EngineError:
+            self.build = former
+            raise
+
+    def replica(self) -> PostgresReplica:
+        replica = PostgresReplica(self)
+        self._attach(replica)
+        return replica
+
+
+class PostgresReplica:
+    """A streaming replica with exact lag: the stream is cut, all of it that had come is replayed, then replay
+    is paused.
+
+    Pausing replay alone would leave the stream running, and a promotion replays what it has brought
+    meanwhile: how much a failover loses would be a matter of chance.
+    """
+
+    def __init__(self, primary: PostgresEngine) -> None:
+        self._primary = primary
+        options = replace(primary.options, data=None, port=None)
+        self.engine = PostgresEngine(primary.build, options, primary=primary)
+        try:
+            self.engine.start()
+            self._wait_until_streaming()
+        except BaseException:
+            self.engine.close()
+            raise
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.engine.endpoint
+
+    def pause_replay(self) -> None:
+        timeout_s = self.engine.options.start_timeout_s
+        with Connection(self.engine.address) as connection:
+            self._follow(connection, "")
+            wait_until(
+                lambda: connection.value("SELECT count(*) FROM pg_stat_wal_receiver") == "0",
+                timeout_s,
+                "the replica did not let go of its primary",
+            )
+            wait_until(
+                lambda: (
+                    connection.value("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()") == "t"
+                ),
+                timeout_s,
+                "the replica did not replay what it had received",
+            )
+            connection.ask("SELECT pg_wal_replay_pause()")
+            # "pause requested" is not yet a pause.
+            wait_until(
+                lambda: connection.value("SELECT pg_get_wal_replay_pause_state()") == "paused",
+                timeout_s,
+                "the replica did not pause its replay",
+            )
+
+    def resume_replay(self) -> None:
+        with Connection(self.engine.address) as connection:
+            connection.ask("SELECT pg_wal_replay_resume()")
+            folder_of_socket, port = self._primary.socket_folder, self._primary.port
+            self._follow(connection, f"host={folder_of_socket} port={port} user={cluster.SUPERUSER}")
+        self._wait_until_streaming()
+
+    def _follow(self, connection: Connection, primary: str) -> None:
+        connection.ask(f"ALTER SYSTEM SET primary_conninfo = {literal(primary)}")
+        connection.ask("SELECT pg_reload_conf()")
+
+    def wait_caught_up(self, timeout_s: float = 10.0) -> None:
+        # A record of our own, flushed, behind all that was acknowledged so far: with `async-commit` the end
+        # of the WAL is in memory, and nothing unflushed is sent.
+        mark = self._primary.ask(
+            "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'recollect', 'mark')"
+        )[0][0]
+        with Connection(self.engine.address) as connection:
+            wait_until(
+                lambda: connection.value(f"SELECT pg_last_wal_replay_lsn() >= '{mark}'::pg_lsn") == "t",
+                timeout_s,
+                f"the replica did not reach {mark} of its primary",
+            )
+
+    def promote(self) -> Endpoint:
+        timeout_s = int(self.engine.options.start_timeout_s)
+        if self.engine.ask(f"SELECT pg_promote(true, {timeout_s})")[0][0] != "t":
+            raise EngineError(
+                f"the replica was not promoted within {timeout_s} s; its log ends:\n{self.engine.logs(5)}"
+            )
+        return self.endpoint
+
+    def kill(self) -> None:
+        self.engine.kill()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def _wait_until_streaming(self) -> None:
+        with Connection(self.engine.address) as connection:
+            wait_until(
+                lambda: (
+                    connection.value("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'")
+                    != "0"
+                ),
+                self.engine.options.start_timeout_s,
+                "the replica did not stream from its primary",
+            )
+
+
+# In a container -----------------------------------------------------------------------------------
+
+_CONTAINER_CONFIG = "/etc/recollect.conf"
+
+
+def _address(login: Login) -> Address:
+    user = login.user or cluster.SUPERUSER
+    return Address(
+        port=login.port, host=login.host, user=user, password=login.password, database=login.database or user
+    )
+
+
+def _container_command(product: str, policy: Policy) -> list[str]:
+    settings = {"shared_buffers": "16MB", "recovery_init_sync_method": "syncfs", **policy.settings}
+    if policy.config:
+        settings["config_file"] = _CONTAINER_CONFIG
+        settings["listen_addresses"] = "*"
+    return ["postgres", *(word for key, value in settings.items() for word in ("-c", f"{key}={value}"))]
+
+
+def _url(login: Login) -> str:
+    address = _address(login)
+    password = f":{quote(address.password, safe='')}" if address.password else ""
+    who = f"{quote(address.user, safe='')}{password}"
+    return f"postgresql://{who}@{address.host}:{address.port}/{quote(address.database, safe='')}"
+
+
+def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> Login:
+    return replace(
+        login,
+        user=env.get("POSTGRES_USER"),
+        password=env.get("POSTGRES_PASSWORD"),
+        database=env.get("POSTGRES_DB"),
+    )
+
+
+RECIPE = Recipe(
+    engine="postgres",
+    port=5432,
+    data="/var/lib/postgresql",
+    policies=POLICIES,
+    default_policy="default",
+    command=_container_command,
+    files=lambda policy: {_CONTAINER_CONFIG: policy.config.read_text()} if policy.config else {},
+    is_ready=lambda login: is_ready(_address(login)),
+    identify=lambda login: identify(_address(login)),
+    settings=lambda login: read_settings(_address(login)),
+    url=_url,
+    credentials=_compose_login,
+    # A folder inside the mount: initdb wants it empty, and a mount may have a lost+found. The images of 18
+    # and of earlier versions disagree on where it is, so it is said.
+    env={"POSTGRES_HOST_AUTH_METHOD": "trust", "PGDATA": "/var/lib/postgresql/recollect"},
+)

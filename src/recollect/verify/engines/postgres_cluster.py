@@ -1,0 +1,202 @@
+"""PostgreSQL data folders: made once by initdb, copied from a template after that; base backups; pg_upgrade.
+
+initdb takes half a second, a copy of what it made a twentieth of that. The template is kept in the user's
+cache folder, one per version, build and user, made in the run folder and moved there in one rename, so that
+two runs at once never see a half of it. Its WAL segments are 1 MB: sixteen times less to copy.
+
+PostgreSQL refuses to run as root. When we are root, all its programs run as `nobody`, who owns the data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from recollect.verify.host import folder, processes
+from recollect.verify.host.errors import EngineError
+from recollect.verify.host.processes import Identity, Launch
+
+SUPERUSER = "postgres"
+_INITDB = ("-U", SUPERUSER, "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C", "--wal-segsize=1")
+_INITDB_TIMEOUT_S = 120.0
+_UPGRADE_TIMEOUT_S = 300.0
+
+
+def identity() -> Identity | None:
+    """Who the server runs as: we ourselves, or, when that is root, `nobody`."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("nobody", "postgres"):
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwnam(name)
+            return Identity(user.pw_uid, user.pw_gid)
+    raise EngineError(
+        "PostgreSQL does not run as root, and there is neither a user 'nobody' nor 'postgres' to run it as;"
+        " run as an ordinary user"
+    )
+
+
+def check_reachable(place: Path) -> None:
+    """The other user must be able to enter every folder on the way to the server's program and to its
+    data."""
+    if identity() is None:
+        return
+    for parent in reversed(place.absolute().parents):
+        if parent.exists() and not parent.stat().st_mode & stat.S_IXOTH:
+            raise EngineError(
+                f"as root, PostgreSQL runs as 'nobody', who may not enter {parent} on the way to {place};"
+                f" run as an ordinary user, or allow it with `chmod o+x {parent}`"
+            )
+
+
+def own(path: Path, who: Identity | None) -> None:
+    """Give a folder, and all in it, to the server's user; a crash image that root has made belongs to
+    root."""
+    path.chmod(0o700)
+    if who is None or path.stat().st_uid == who.uid:
+        return
+    for parent, folders, files in os.walk(path):
+        for name in (".", *folders, *files):
+            os.chown(Path(parent) / name, who.uid, who.gid, follow_symlinks=False)
+
+
+def run_tool(programs: Path, name: str, arguments: Sequence[str], work: Path, timeout_s: float) -> None:
+    """One of PostgreSQL's own programs, as its user; what it printed is the error when it fails."""
+    log = work / f"{name}.log"
+    # pg_upgrade runs `cp` and `rm`.
+    env = {"PATH": os.pathsep.join((str(programs), os.defpath)), "LANG": "C", "LC_ALL": "C"}
+    argv = [str(programs / name), *arguments]
+    status = processes.run(Launch(argv, log, env, work, identity()), timeout_s)
+    if status != 0:
+        lines = "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-15:])
+        raise EngineError(f"{name} ended with status {status}; its output ends:\n{lines}")
+
+
+def workspace(parent: Path, name: str) -> Path:
+    """A new folder that the server's user may write to."""
+    made = folder.subfolder(name, parent)
+    own(made, identity())
+    return made
+
+
+def create(data: Path, programs: Path, version: str) -> None:
+    """A new cluster in `data`, which must not exist yet."""
+    template = _template(programs, version)
+    # As root, `cp -a` keeps the owner. A reflink where the filesystem has them.
+    done = subprocess.run(
+        ["cp", "-a", "--reflink=auto", str(template), str(data)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        shutil.rmtree(data, ignore_errors=True)
+        last = (done.stderr.strip().splitlines() or ["cp failed"])[-1]
+        raise EngineError(
+            f"cannot make a PostgreSQL data folder in {data.parent}: {last}; choose another folder"
+        )
+
+
+def _template(programs: Path, version: str) -> Path:
+    key = hashlib.sha256(
+        repr((str(programs), _INITDB, os.geteuid(), _changed_ns(programs))).encode()
+    ).hexdigest()[:12]
+    name = f"postgres-{version}-{key}"
+    cached = _cache_folder() / name
+    if (cached / "PG_VERSION").exists():
+        return cached
+    here = folder.current() / "templates" / name
+    if (here / "PG_VERSION").exists():
+        return here
+    made = initialise(workspace(folder.current(), "initdb"), programs, ())
+    return _published(made, cached) or _published(made, here) or made
+
+
+def _changed_ns(programs: Path) -> int:
+    return (programs / "postgres").stat().st_mtime_ns
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "recollect"
+
+
+def _published(made: Path, target: Path) -> Path | None:
+    """Move a finished template to its place; another run's, if it was faster; None when it cannot be kept
+    there."""
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(made, draft, symlinks=True)
+        own(draft, identity())
+        draft.rename(target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        return target if (target / "PG_VERSION").exists() else None
+    return target
+
+
+def initialise(work: Path, programs: Path, more: Sequence[str]) -> Path:
+    data = work / "data"
+    run_tool(programs, "initdb", ["-D", str(data), *_INITDB, *more], work, _INITDB_TIMEOUT_S)
+    return data
+
+
+def base_backup(data: Path, programs: Path, socket_folder: Path, port: int) -> None:
+    """A copy of a running primary that starts as its streaming replica."""
+    work = workspace(data.parent, "basebackup")
+    arguments = ["-h", str(socket_folder), "-p", str(port), "-U", SUPERUSER, "-D", str(work / "data")]
+    arguments += ["-R", "-X", "stream", "--checkpoint=fast", "--no-sync"]
+    run_tool(programs, "pg_basebackup", arguments, work, _UPGRADE_TIMEOUT_S)
+    (work / "data").rename(data)
+    folder.discard(work)
+
+
+def control_value(data: Path, programs: Path, label: str) -> str:
+    """One line of pg_controldata, such as `Database cluster state`."""
+    done = subprocess.run(
+        [str(programs / "pg_controldata"), str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"LC_ALL": "C", "PATH": str(programs)},
+    )
+    for line in done.stdout.splitlines():
+        key, _, value = line.partition(":")
+        if key == label:
+            return value.strip()
+    raise EngineError(
+        f"pg_controldata does not say {label!r} of {data}: {done.stderr.strip() or 'not a data folder'}"
+    )
+
+
+def upgrade(data: Path, old: Path, new: Path) -> None:
+    """pg_upgrade of a cleanly stopped cluster, in place of the old one; on failure the old one is
+    untouched."""
+    work = workspace(data.parent, "upgrade")
+    checksums = control_value(data, old, "Data page checksum version") != "0"
+    # From 18 on checksums are the default, and pg_upgrade wants both sides alike.
+    more = ["--data-checksums"] if checksums else []
+    if not checksums and control_major(new) >= 18:
+        more = ["--no-data-checksums"]
+    fresh = initialise(work, new, more)
+    sockets = folder.socket_folder(work)
+    own(sockets, identity())
+    arguments = ["-b", str(old), "-B", str(new), "-d", str(data), "-D", str(fresh), "-U", SUPERUSER]
+    run_tool(new, "pg_upgrade", [*arguments, "-s", str(sockets), "--no-sync"], work, _UPGRADE_TIMEOUT_S)
+    kept = work / "old"
+    data.rename(kept)
+    fresh.rename(data)
+    folder.discard(work)
+
+
+def control_major(programs: Path) -> int:
+    done = subprocess.run(
+        [str(programs / "postgres"), "--version"], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout.split()[2].split(".")[0])

@@ -1,0 +1,347 @@
+"""Redis 6.2, 7 and 8, and Valkey: one server process, a unix socket and a loopback port.
+
+The settings go into a generated file, not the command line: `save` with several points is written differently
+there by 6.2 and 7. The user's own file (`custom`) is included first, so that ours (where to listen, where to
+keep data, no daemon) come last and win.
+
+Ready means PONG. While it loads its data, Redis answers `-LOADING`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+from recollect.verify import providers
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.local import LocalServer
+from recollect.verify.engines.options import Options
+from recollect.verify.engines.protocols import Policy
+from recollect.verify.engines.recipe import Login, Recipe
+from recollect.verify.host import folder, ports
+from recollect.verify.host.errors import EngineError
+from recollect.verify.host.ports import Reservation
+from recollect.verify.host.processes import Launch
+from recollect.verify.host.waiting import wait_until
+from recollect.verify.providers.build import Build
+from recollect.verify.wire.resp import Address, Connection, Reply, RespError, fields_of
+
+SAVE_POINTS = "3600 1 300 100 60 10000"
+"""The default of every release since 6.2: after that many seconds if at least that many keys changed."""
+
+
+def _policy(name: str, **settings: str) -> Policy:
+    read_back = {key.replace("_", "-"): value for key, value in settings.items()}
+    return Policy(name, read_back, read_back)
+
+
+POLICIES: Mapping[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        _policy("none", save="", appendonly="no"),
+        _policy("rdb", save=SAVE_POINTS, appendonly="no"),
+        _policy("aof-no", save="", appendonly="yes", appendfsync="no"),
+        _policy("aof-everysec", save="", appendonly="yes", appendfsync="everysec"),
+        _policy("aof-always", save="", appendonly="yes", appendfsync="always"),
+        _policy(
+            "mixed", save=SAVE_POINTS, appendonly="yes", appendfsync="everysec", aof_use_rdb_preamble="yes"
+        ),
+    )
+}
+DURABILITY_SETTINGS = (
+    "save",
+    "appendonly",
+    "appendfsync",
+    "aof-use-rdb-preamble",
+    "no-appendfsync-on-rewrite",
+    "maxmemory",
+    "maxmemory-policy",
+)
+
+
+OURS = frozenset(
+    [
+        "bind",
+        "port",
+        "tls-port",
+        "unixsocket",
+        "unixsocketperm",
+        "daemonize",
+        "supervised",
+        "pidfile",
+        "logfile",
+        "syslog-enabled",
+        "dir",
+        "replicaof",
+        "slaveof",
+    ]
+)
+"""Directives of the user's own file that are left out: where to listen and to write is ours to say, and a
+test engine must not become a replica of the production one."""
+
+
+def configuration_lines(policy: Policy) -> list[str]:
+    """The policy as lines of redis.conf, for any provider."""
+    lines = _users_lines(policy.config) if policy.config else []
+    for key, value in policy.settings.items():
+        if key == "save" and value:
+            points = re.findall(r"\d+ \d+", value)
+            lines += [f"save {point}" for point in points]
+        else:
+            lines.append(f'{key} "{value}"')
+    return lines
+
+
+def _users_lines(config: Path) -> list[str]:
+    lines = config.read_text(errors="surrogateescape").splitlines()
+    return [line for line in lines if (line.split() or ["#"])[0].lower() not in OURS]
+
+
+def is_ready(address: Address) -> bool:
+    """True on PONG; also when it wants a password, for then it is up."""
+    try:
+        with Connection(address, timeout_s=1.0) as connection:
+            return connection.ask("PING") == "PONG"
+    except RespError as error:
+        return str(error).startswith(("NOAUTH", "NOPERM"))
+    except OSError:
+        return False
+
+
+def identify(address: Address) -> tuple[str, str]:
+    """Product and version, as the server itself says. A Valkey answers `redis_version` too, for
+    compatibility."""
+    with Connection(address) as connection:
+        info = fields_of(connection.ask("INFO", "server"))
+    if "valkey_version" in info:
+        return "Valkey", info["valkey_version"]
+    return "Redis", info["redis_version"]
+
+
+def read_settings(address: Address) -> dict[str, str]:
+    settings = {}
+    with Connection(address) as connection:
+        for name in DURABILITY_SETTINGS:
+            reply = connection.ask("CONFIG", "GET", name)
+            if isinstance(reply, list) and len(reply) == 2:
+                settings[name] = str(reply[1])
+    return settings
+
+
+def _auth(password: str | None) -> str:
+    return f":{quote(password, safe='')}@" if password else ""
+
+
+class RedisEngine(LocalServer):
+    name = "redis"
+    policies = POLICIES
+    default_policy = "aof-everysec"
+
+    def __init__(self, build: Build, options: Options, primary: RedisEngine | None = None) -> None:
+        super().__init__(build, options)
+        self.socket = folder.socket_folder(self.folder) / f"{self.folder.name}.sock"
+        self._primary = primary
+
+    @property
+    def _password(self) -> str | None:
+        return _password_in(self._policy)
+
+    @property
+    def address(self) -> Address:
+        return Address(socket=self.socket, password=self._password)
+
+    def _prepare(self) -> None:
+        self._data.mkdir(parents=True, exist_ok=True)
+        if not os.access(self._data, os.W_OK):
+            raise EngineError(
+                f"the data folder {self._data} is not writable; choose one that you may write to"
+            )
+        self.socket.unlink(missing_ok=True)
+        ours = [
+            "daemonize no",
+            "supervised no",
+            'pidfile ""',
+            'logfile ""',
+            f"bind {ports.HOST}",
+            f"port {self.port}",
+            f'unixsocket "{self.socket}"',
+            f'dir "{self._data}"',
+            "repl-diskless-sync yes",
+            "repl-diskless-sync-delay 0",
+        ]
+        if self._primary is not None:
+            ours.append(f"replicaof {ports.HOST} {self._primary.port}")
+            ours += [f'masterauth "{self._password}"'] if self._password else []
+        (self.folder / "redis.conf").write_text(
+            "\n".join([*configuration_lines(self._policy), *ours]) + "\n", errors="surrogateescape"
+        )
+
+    def _launch(self, env: dict[str, str]) -> Launch:
+        argv = [self.build.location, str(self.folder / "redis.conf")]
+        # The user's file may name others by relative paths.
+        cwd = self._policy.config.parent if self._policy.config else self._data
+        return Launch(argv, self.log, env, cwd)
+
+    def _ready(self) -> bool:
+        return self.socket.exists() and is_ready(self.address)
+
+    def _endpoint_now(self) -> Endpoint:
+        product, version = identify(self.address)
+        auth = _auth(self._password)
+        return Endpoint(
+            url=f"redis://{auth}{ports.HOST}:{self.port}/0",
+            engine=self.name,
+            product=product,
+            version=version,
+            policy=self.policy,
+            provider=self.provider,
+            host=ports.HOST,
+            port=self.port,
+            path=self._data,
+            socket=self.socket,
+            socket_url=f"unix://{auth}{self.socket}?db=0",
+            replicas=self.replica_urls,
+        )
+
+    def settings(self) -> Mapping[str, str]:
+        return read_settings(self.address)
+
+    def ask(self, *words: str) -> Reply:
+        """One command, straight to the server: what the engine has, whatever a store says."""
+        with Connection(self.address) as connection:
+            return connection.ask(*words)
+
+    # Capabilities ---------------------------------------------------------------------------------
+
+    def upgrade(self, version: str) -> Endpoint:
+        """The same folder under another version, as after a package or image upgrade."""
+        return self.swap(version)
+
+    def downgrade(self, version: str) -> Endpoint:
+        """The same; 7 → 6.2 starts empty and says nothing, because the AOF has moved to `appendonlydir`."""
+        return self.swap(version)
+
+    def swap(self, version: str) -> Endpoint:
+        name = "valkey" if self.product == "Valkey" and "@" not in version else "redis"
+        build = providers.find(version if "@" in version else f"{name}@{version}")
+        self.stop()
+        former, self.build = self.build, build
+        try:
+            return self.start()
+        except EngineError:
+            self.build = former
+            raise
+
+    def replica(self) -> RedisReplica:
+        replica = RedisReplica(self)
+        self._attach(replica)
+        return replica
+
+
+class RedisReplica:
+    """A streaming replica. Its lag is made by pointing it at a port that nobody listens on: the link is down
+    when the command returns, nothing more is applied, reads go on with what it has, and the way back is a
+    partial resync."""
+
+    def __init__(self, primary: RedisEngine) -> None:
+        options = replace(primary.options, data=None, port=None)
+        self._primary = primary
+        self.engine = RedisEngine(primary.build, options, primary=primary)
+        self._nowhere = Reservation()
+        try:
+            self.engine.start()
+            self._wait_for_link()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.engine.endpoint
+
+    def pause_replay(self) -> None:
+        self.engine.ask("REPLICAOF", ports.HOST, str(self._nowhere.port))
+
+    def resume_replay(self) -> None:
+        self.engine.ask("REPLICAOF", ports.HOST, str(self._primary.port))
+        self._wait_for_link()
+
+    def wait_caught_up(self, timeout_s: float = 10.0) -> None:
+        target = int(fields_of(self._primary.ask("INFO", "replication"))["master_repl_offset"])
+        wait_until(
+            lambda: (
+                int(fields_of(self.engine.ask("INFO", "replication")).get("slave_repl_offset", -1)) >= target
+            ),
+            timeout_s,
+            f"the replica did not reach offset {target} of its primary",
+        )
+
+    def promote(self) -> Endpoint:
+        self.engine.ask("REPLICAOF", "NO", "ONE")
+        return self.endpoint
+
+    def kill(self) -> None:
+        self.engine.kill()
+
+    def close(self) -> None:
+        self.engine.close()
+        self._nowhere.close()
+
+    def _wait_for_link(self) -> None:
+        wait_until(
+            lambda: fields_of(self.engine.ask("INFO", "replication")).get("master_link_status") == "up",
+            self.engine.options.start_timeout_s,
+            "the replica did not reach its primary",
+        )
+
+
+def _password_in(policy: Policy) -> str | None:
+    """The `requirepass` of the user's own file; the last one counts."""
+    if policy.config is None:
+        return None
+    password = None
+    for line in policy.config.read_text(errors="replace").splitlines():
+        if line.strip().lower().startswith("requirepass "):
+            password = shlex.split(line)[1]
+    return password
+
+
+# In a container -----------------------------------------------------------------------------------
+
+_CONTAINER_CONFIG = "/etc/recollect.conf"
+
+
+def _address(login: Login) -> Address:
+    return Address(host=login.host, port=login.port, username=login.user, password=login.password)
+
+
+def _container_files(policy: Policy) -> dict[str, str]:
+    ours = ["daemonize no", 'logfile ""', "bind 0.0.0.0", "protected-mode no", "port 6379", "dir /data"]
+    return {_CONTAINER_CONFIG: "\n".join([*configuration_lines(policy), *ours]) + "\n"}
+
+
+def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> Login:
+    if "--requirepass" in command[:-1]:
+        return replace(login, password=command[command.index("--requirepass") + 1])
+    return replace(login, password=env.get("REDIS_PASSWORD") or env.get("VALKEY_PASSWORD"))
+
+
+RECIPE = Recipe(
+    engine="redis",
+    port=6379,
+    data="/data",
+    policies=POLICIES,
+    default_policy="aof-everysec",
+    command=lambda product, _: [f"{product.lower()}-server", _CONTAINER_CONFIG],
+    files=_container_files,
+    is_ready=lambda login: is_ready(_address(login)),
+    identify=lambda login: identify(_address(login)),
+    settings=lambda login: read_settings(_address(login)),
+    url=lambda login: f"redis://{_auth(login.password)}{login.host}:{login.port}/0",
+    credentials=_compose_login,
+)

@@ -1,0 +1,1 @@
+"""What a run takes from this machine, and gives back: a folder, processes, ports."""

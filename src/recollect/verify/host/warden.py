@@ -1,0 +1,305 @@
+"""The process that starts every engine process and outlives the runner just long enough to end them.
+
+A runner can be SIGKILLed. Nothing of it may stay: not a server, not a child of a server, not a folder. The
+parent-death signal alone is not enough (it follows the death of the forking *thread*, is cleared by setuid,
+and reaches only direct children), so engines are not children of the runner but of this small program:
+
+    runner ──socket──▶ warden ──fork──▶ redis-server, postgres, … ──fork──▶ their children
+
+- It is the subreaper of all of them: an orphaned grandchild comes to it and is reaped, whatever pid 1 does.
+- When the runner goes away (its pidfd turns readable, or the socket closes) it kills all its descendants,
+  removes the folders that it was given, runs the farewell command (containers and volumes), and ends.
+- It has one thread, so the parent-death signal that it sets on each child means what it says: if the warden
+  itself is killed, the servers follow. It is set after the uid change, which would clear it.
+- A fork of this little process costs a millisecond; a fork of a runner with drivers and threads does not, nor
+  is it safe.
+
+It runs as `python -I -S warden.py`, so it imports the standard library only, and little of it. One request
+and one answer a line, in JSON. It ignores SIGINT and SIGTERM: Ctrl-C in a terminal is for the runner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_WITHOUT_PIDFD_S = 0.1
+_REAP_DEADLINE_S = 10.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children; a kernel without CONFIG_PROC_CHILDREN is answered by reading every process's
+    parent."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+            return [int(child) for child in file.read().split()]
+    except FileNotFoundError:
+        return [] if _has_proc_children() else _children_by_scan(pid)
+    except ProcessLookupError:
+        return []
+
+
+def _has_proc_children() -> bool:
+    me = os.getpid()
+    return os.path.exists(f"/proc/{me}/task/{me}/children")  # noqa: PTH110
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    found = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdigit() and _stat_fields(int(entry))[1:2] == [str(pid)]:
+            found.append(int(entry))
+    return found
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the command name: state, parent, …; empty when there is no such
+    process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def descendants_of(pid: int) -> list[int]:
+    found: list[int] = []
+    queue = [pid]
+    while queue:
+        below = children_of(queue.pop())
+        found += below
+        queue += below
+    return found
+
+
+def _running(pid: int) -> bool:
+    state = _stat_fields(pid)[:1]
+    return bool(state) and state[0] not in "ZX"
+
+
+def _signal_quietly(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class Warden:
+    def __init__(self, runner: int) -> None:
+        self.runner = runner
+        self.status: dict[int, int] = {}
+        """Exit status of every process that was spawned and has ended (negative: the signal)."""
+        self.spawned: set[int] = set()
+        self.folders: list[str] = []
+        self.farewell: dict[str, Any] | None = None
+
+    # Requests -------------------------------------------------------------------------------------
+
+    def spawn(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Fork and exec; the child's failure to exec comes back through a pipe that exec closes."""
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._become(request)
+            except (
+                BaseException
+            ) as error:  # whatever it is must reach the runner, and this process must not go on
+                os.write(write_end, f"{type(error).__name__}: {error}".encode())
+            os._exit(127)
+        os.close(write_end)
+        complaint = b""
+        while part := os.read(read_end, 4096):
+            complaint += part
+        os.close(read_end)
+        self.status.pop(pid, None)  # of an earlier process with the same number
+        self.spawned.add(pid)
+        if complaint:
+            self._kill_tree(pid)
+            return {"error": complaint.decode(errors="replace")}
+        return {"pid": pid}
+
+    def _become(self, request: dict[str, Any]) -> None:
+        log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        null = os.open("/dev/null", os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        os.umask(0o077)
+        os.chdir(request["cwd"])
+        if request["uid"] is not None:
+            os.setgroups([])
+            os.setgid(request["gid"])
+            os.setuid(request["uid"])
+        parent = os.getppid()
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)
+        os.execve(request["argv"][0], request["argv"], request["env"])
+
+    def poll(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._reap()
+        return {"status": self.status.get(request["pid"])}
+
+    def signal(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._reap()
+        pid = request["pid"]
+        if pid in self.status:
+            return {"delivered": False}
+        below = descendants_of(pid) if request["tree"] else []
+        for member in [pid, *below]:
+            _signal_quietly(member, request["number"])
+        return {"delivered": True}
+
+    def kill(self, request: dict[str, Any]) -> dict[str, Any]:
+        left = self._kill_tree(request["pid"])
+        return {"error": f"processes {left} did not end"} if left else {}
+
+    def remove_now(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Remove a folder without keeping anyone waiting: where deleting means discarding blocks it takes
+        seconds."""
+        pid = os.fork()
+        if pid == 0:
+            os.close(0)
+            os.nice(5)
+            self.folders = [request["folder"]]
+            self._remove_folders()
+            os._exit(0)
+        self.spawned.add(pid)
+        return {}
+
+    def remove_later(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.folders.append(request["folder"])
+        return {}
+
+    def set_farewell(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.farewell = request
+        return {}
+
+    # Ending ---------------------------------------------------------------------------------------
+
+    def _kill_tree(self, root: int) -> list[int]:
+        """Kill the root first, so that nothing forks any more, then all below it; return those that would not
+        go.
+
+        What the root forked between the listing and its death has come to us as an orphan by the time the
+        root is reaped, and is recognised by not having been an orphan before. The kernel's list of children
+        may leave some out while others exit, so only a listing during which nothing was reaped is believed.
+        """
+        self._reap()
+        orphans_before = self._orphans() if root not in self.status else set()
+        members = set(descendants_of(root)) if root not in self.status else set()
+        if root not in self.status:
+            _signal_quietly(root, signal.SIGKILL)
+        for member in members:
+            _signal_quietly(member, signal.SIGKILL)
+        give_up = time.monotonic() + _REAP_DEADLINE_S
+        while True:
+            reaped = self._reap()
+            late = self._orphans() - orphans_before - members
+            for member in late:
+                _signal_quietly(member, signal.SIGKILL)
+            members |= late
+            left = [pid for pid in members if _running(pid)]
+            if root in self.status and not (left or late or reaped or self._reap()):
+                return []
+            if time.monotonic() > give_up:
+                return left or [root]
+            if not reaped:
+                time.sleep(0.0005)
+
+    def _orphans(self) -> set[int]:
+        return set(children_of(os.getpid())) - self.spawned
+
+    def _reap(self) -> int:
+        """Take in all that have ended; return how many."""
+        count = 0
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return count
+            if pid == 0:
+                return count
+            count += 1
+            if pid in self.spawned:
+                self.spawned.discard(pid)
+                self.status[pid] = os.waitstatus_to_exitcode(status)
+
+    def end(self) -> None:
+        give_up = time.monotonic() + _REAP_DEADLINE_S
+        while (below := descendants_of(os.getpid())) and time.monotonic() < give_up:
+            for pid in below:
+                _signal_quietly(pid, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.001)
+        if self.farewell:
+            argv, env = self.farewell["argv"], self.farewell["env"]
+            os.waitpid(os.posix_spawn(argv[0], argv, env), 0)
+        self._remove_folders()
+
+    def _remove_folders(self) -> None:
+        import shutil
+
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # The loop -------------------------------------------------------------------------------------
+
+    def serve(self, channel: int) -> None:
+        poller = select.poll()
+        poller.register(channel, select.POLLIN)
+        wait_ms: int | None = None
+        try:
+            poller.register(os.pidfd_open(self.runner), select.POLLIN)
+        except (AttributeError, OSError):
+            wait_ms = int(_POLL_WITHOUT_PIDFD_S * 1000)
+        pending = b""
+        while True:
+            ready = [descriptor for descriptor, _ in poller.poll(wait_ms)]
+            if os.getppid() != self.runner or (ready and ready != [channel]):
+                return
+            if channel not in ready:
+                continue
+            received = os.read(channel, 1 << 16)
+            if not received:
+                return
+            *lines, pending = (pending + received).split(b"\n")
+            for line in lines:
+                request = json.loads(line)
+                answer = {**self._answer(request), "number": request["request"]}
+                os.write(channel, json.dumps(answer).encode() + b"\n")
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = getattr(self, request["op"])(request)
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+        return answer
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    warden = Warden(runner=int(sys.argv[1]))
+    try:
+        warden.serve(channel=0)
+    finally:
+        warden.end()
+
+
+if __name__ == "__main__":
+    main()

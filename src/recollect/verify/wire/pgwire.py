@@ -1,0 +1,213 @@
+"""A PostgreSQL client of two screens: to ask a server whether it is ready, how it is set, and to steer its
+replicas.
+
+Not a driver: simple queries, every value as text, one connection. A driver costs 0.2 s to import and an event
+loop or a C library to run; a probe at 1 ms intervals wants neither. It authenticates as servers that users
+run demand: trust, cleartext, md5 and SCRAM-SHA-256 (RFC 5802, without channel binding).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+Row = tuple[str | None, ...]
+_PROTOCOL_3_0 = 196608
+_AUTH_OK, _AUTH_CLEARTEXT, _AUTH_MD5, _AUTH_SASL = 0, 3, 5, 10
+
+
+class PgError(Exception):
+    """The server's own error: its SQLSTATE and its message."""
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        super().__init__(f"{fields.get('M', '?')} ({fields.get('C', '?')})")
+        self.code = fields.get("C", "")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a PostgreSQL answers: a folder with its unix socket, or a host; always a port."""
+
+    port: int
+    socket_folder: Path | None = None
+    host: str = "127.0.0.1"
+    user: str = "postgres"
+    password: str | None = None
+    database: str = "postgres"
+
+
+class Connection:
+    """One connection in autocommit; a context manager. OSError when the server cannot be reached or went
+    away."""
+
+    def __init__(self, address: Address, timeout_s: float = 10.0) -> None:
+        self._buffer = b""
+        self._address = address
+        self._socket = _connected(address, timeout_s)
+        try:
+            self._start_up()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        try:
+            self._send(b"X", b"")
+        except OSError:
+            pass
+        finally:
+            self._socket.close()
+
+    def ask(self, sql: str) -> list[Row]:
+        """The rows of the last statement that has any; raises PgError."""
+        self._send(b"Q", sql.encode() + b"\0")
+        rows: list[Row] = []
+        error: PgError | None = None
+        while True:
+            kind, body = self._message()
+            if kind == b"T":
+                rows = []
+            elif kind == b"D":
+                rows.append(_row(body))
+            elif kind == b"E":
+                error = PgError(_fields(body))
+            elif kind == b"Z":
+                if error is not None:
+                    raise error
+                return rows
+
+    def value(self, sql: str) -> str | None:
+        """The first column of the first row."""
+        return self.ask(sql)[0][0]
+
+    def _start_up(self) -> None:
+        address = self._address
+        words = ("user", address.user, "database", address.database, "client_encoding", "UTF8")
+        body = struct.pack("!i", _PROTOCOL_3_0) + b"".join(word.encode() + b"\0" for word in words) + b"\0"
+        self._socket.sendall(struct.pack("!i", len(body) + 4) + body)
+        while True:
+            kind, body = self._message()
+            if kind == b"R":
+                self._authenticate(body)
+            elif kind == b"E":
+                raise PgError(_fields(body))
+            elif kind == b"Z":
+                return
+
+    def _authenticate(self, body: bytes) -> None:
+        (method,) = struct.unpack_from("!i", body)
+        if method == _AUTH_OK:
+            return
+        password = self._address.password
+        if password is None:
+            raise PgError({"C": "28P01", "M": "the server asks for a password and the address has none"})
+        if method == _AUTH_CLEARTEXT:
+            self._send(b"p", password.encode() + b"\0")
+        elif method == _AUTH_MD5:
+            inner = hashlib.md5((password + self._address.user).encode()).hexdigest()
+            self._send(b"p", b"md5" + hashlib.md5(inner.encode() + body[4:8]).hexdigest().encode() + b"\0")
+        elif method == _AUTH_SASL:
+            self._scram(password)
+        else:
+            raise PgError({"C": "28000", "M": f"the server asks for authentication method {method}"})
+
+    def _scram(self, password: str) -> None:
+        nonce = base64.b64encode(os.urandom(18)).decode()
+        first = f"n=,r={nonce}"
+        initial = f"n,,{first}".encode()
+        self._send(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(initial)) + initial)
+        server_first = self._sasl_message()
+        told = dict(part.split("=", 1) for part in server_first.split(","))
+        if not told["r"].startswith(nonce):
+            raise PgError({"C": "28000", "M": "the server's SCRAM nonce is not an extension of ours"})
+        salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(told["s"]), int(told["i"]))
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        unproven = f"c=biws,r={told['r']}"
+        transcript = f"{first},{server_first},{unproven}".encode()
+        signature = hmac.digest(hashlib.sha256(client_key).digest(), transcript, "sha256")
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        self._send(b"p", f"{unproven},p={base64.b64encode(proof).decode()}".encode())
+        expected = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), transcript, "sha256")
+        if self._sasl_message() != f"v={base64.b64encode(expected).decode()}":
+            raise PgError({"C": "28000", "M": "the server does not know the password it asked for"})
+
+    def _sasl_message(self) -> str:
+        kind, body = self._message()
+        if kind == b"E":
+            raise PgError(_fields(body))
+        return body[4:].decode()
+
+    def _send(self, kind: bytes, body: bytes) -> None:
+        self._socket.sendall(kind + struct.pack("!i", len(body) + 4) + body)
+
+    def _message(self) -> tuple[bytes, bytes]:
+        header = self._exactly(5)
+        (size,) = struct.unpack("!i", header[1:])
+        return header[:1], self._exactly(size - 4)
+
+    def _exactly(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            received = self._socket.recv(1 << 16)
+            if not received:
+                raise ConnectionResetError("the server closed the connection")
+            self._buffer += received
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+
+def quoted(name: str) -> str:
+    """An identifier, safe inside a statement."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A string constant, safe inside a statement."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _connected(address: Address, timeout_s: float) -> socket.socket:
+    if address.socket_folder is None:
+        return socket.create_connection((address.host, address.port), timeout=timeout_s)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout_s)
+    try:
+        connection.connect(str(address.socket_folder / f".s.PGSQL.{address.port}"))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _row(body: bytes) -> Row:
+    (columns,) = struct.unpack_from("!h", body)
+    offset = 2
+    values: list[str | None] = []
+    for _ in range(columns):
+        (size,) = struct.unpack_from("!i", body, offset)
+        offset += 4
+        if size < 0:
+            values.append(None)
+        else:
+            values.append(body[offset : offset + size].decode())
+            offset += size
+    return tuple(values)
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    parts = (part for part in body.split(b"\0") if part)
+    return {part[:1].decode(): part[1:].decode(errors="replace") for part in parts}

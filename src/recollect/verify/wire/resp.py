@@ -1,0 +1,125 @@
+"""A Redis client of one screen: to ask a server whether it is ready, what it is, and how it is set.
+
+Not a driver: one connection, one request at a time, replies as Python values. Importing redis-py costs 0.1 s
+and it retries; a probe at 1 ms intervals wants neither.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+Reply = str | int | None | list["Reply"]
+
+
+class RespError(Exception):
+    """The server answered with an error: `-LOADING …`, `-NOAUTH …`."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a Redis answers: a unix socket, or a host and port."""
+
+    socket: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    username: str | None = None
+    password: str | None = None
+    database: int = 0
+    tls: bool = False
+
+
+class Connection:
+    """One connection; a context manager. Raises OSError when the server cannot be reached or went away."""
+
+    def __init__(self, address: Address, timeout_s: float = 5.0) -> None:
+        self._buffer = b""
+        if address.socket is not None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(timeout_s)
+            try:
+                self._socket.connect(str(address.socket))
+            except OSError:
+                self._socket.close()
+                raise
+        else:
+            self._socket = socket.create_connection((address.host, address.port), timeout=timeout_s)
+        if address.tls:
+            self._socket = ssl.create_default_context().wrap_socket(
+                self._socket, server_hostname=address.host
+            )
+        try:
+            if address.password is not None:
+                self.ask("AUTH", *([address.username] if address.username else []), address.password)
+            if address.database:
+                self.ask("SELECT", str(address.database))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, *words: str) -> Reply:
+        parts = [f"*{len(words)}\r\n".encode()]
+        for word in words:
+            encoded = word.encode("utf-8", "surrogateescape")
+            parts.append(b"$%d\r\n%s\r\n" % (len(encoded), encoded))
+        self._socket.sendall(b"".join(parts))
+        return self._reply()
+
+    def _reply(self) -> Reply:
+        line = self._line()
+        kind, rest = line[:1], line[1:]
+        if kind == b"+":
+            return _text(rest)
+        if kind == b"-":
+            raise RespError(_text(rest))
+        if kind == b":":
+            return int(rest)
+        if kind == b"$":
+            return self._bulk(int(rest))
+        if kind == b"*":
+            return None if int(rest) < 0 else [self._reply() for _ in range(int(rest))]
+        raise RespError(f"not a RESP2 reply: {line!r}")
+
+    def _bulk(self, size: int) -> str | None:
+        if size < 0:
+            return None
+        while len(self._buffer) < size + 2:
+            self._receive()
+        body, self._buffer = self._buffer[:size], self._buffer[size + 2 :]
+        return _text(body)
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._buffer:
+            self._receive()
+        line, _, self._buffer = self._buffer.partition(b"\r\n")
+        return line
+
+    def _receive(self) -> None:
+        received = self._socket.recv(1 << 16)
+        if not received:
+            raise ConnectionResetError("the server closed the connection")
+        self._buffer += received
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def fields_of(info: Reply) -> dict[str, str]:
+    """The reply of INFO, as a mapping."""
+    lines = str(info).splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
