@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from history_simulator import valid_history
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,8 @@ from recollect.verify.analyze import analyze
 from recollect.verify.history import History, HistoryError, HistoryWriter, write_history
 from recollect.verify.op import Ask, Context, Disturbance, Element, Header, Odd, Seen, Write, checksum
 from recollect.verify.views import OddTable, ViewEncoder, chain_of, count_of, from_runs, to_runs
+
+from .history_simulator import valid_history
 
 
 def saved(tmp_path: Path, seed: int = 3) -> Path:

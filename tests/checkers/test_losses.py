@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from history_script import Script
-
 from recollect.verify.op import Ask, Element
+
+from .history_script import Script
 
 
 def written(count: int = 3, **header: object) -> Script:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history_script import Script
+from .history_script import Script
 
 
 def kept_for(retention_s: float, refresh: str = "append", **header: object) -> Script:

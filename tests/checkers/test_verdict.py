@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from history_script import Script
 
 from recollect.verify import checkers
 from recollect.verify.analyze import analyze, main, render
 from recollect.verify.checkers import ANOMALIES
 from recollect.verify.history import write_history
 from recollect.verify.op import Ask, Element
+
+from .history_script import Script
 
 
 def crashed(
