@@ -317,6 +317,8 @@ class _Collector:
         context = event.value
         if type(context) is not Context:
             raise ValueError(f"a context read returns its statements, not {type(context).__name__}")
+        if not context.parts:
+            raise ValueError("a context read has at least one statement")
         self.evidence.operations.add("context")
         read = len(self.evidence.read_done)
         first = context.parts[0]
