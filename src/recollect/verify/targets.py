@@ -319,11 +319,7 @@ class _Methods:
         )
         if annotation is str:
             return lambda one: one.text
-        if (
-            inspect.isclass(annotation)  # `Any` is a class, too
-            and annotation not in (dict, list, object, Any, inspect.Parameter.empty)
-            and not inspect.isabstract(annotation)
-        ):
+        if inspect.isclass(annotation) and {"content", "text"} & _parameters(annotation).keys():
             return lambda one: _construct(annotation, one)
         return _mapping
 
