@@ -1,10 +1,10 @@
 """Running one cell, as the matrix does."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 from recollect.verify.faults import FAULTS
+from recollect.verify.history import History
 from recollect.verify.runner import Run
 from recollect.verify.scenario import Scenario
 from recollect.verify.verdict import Verdict
@@ -13,25 +13,25 @@ WEEK_S = 7 * 86400.0
 POLICIES = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}
 
 
-def run_cell(folder: Path, **scenario: Any) -> Verdict:
-    cell = Scenario(**{"seed": 1, "retain_s": WEEK_S, **scenario})
-    assert FAULTS[cell.fault].obstacle(cell) is None
-    return Run(cell, folder).execute()
+def our_cell(store: str, fault: str, **more: Any) -> Scenario:
+    """One of our stores on its engine, with a policy that loses nothing."""
+    return Scenario(
+        target=store, engine=store, policy=POLICIES[store], fault=fault, seed=1, retain_s=WEEK_S, **more
+    )
 
 
-def run_planted(name: str, folder: Path) -> tuple[Verdict, str]:
-    """The cell that a planted store declares, and the anomaly that must be found there."""
-    declared = dict(importlib.import_module(f"tests.planted.{name}").DECLARES)
-    anomaly = declared.pop("anomaly")
-    return run_cell(folder, target=f"tests.planted.{name}:make", **declared), anomaly
+def run_cell(scenario: Scenario, folder: Path) -> Verdict:
+    assert FAULTS[scenario.fault].obstacle(scenario) is None
+    return Run(scenario, folder).execute()
 
 
-def run_ours(store: str, fault: str, folder: Path, **more: Any) -> Verdict:
-    return run_cell(folder, target=store, engine=store, policy=POLICIES[store], fault=fault, **more)
-
-
-def outcome_errors(folder: Path, kind: str) -> list[str]:
-    """The errors of all operations of a run that ended like this."""
-    from recollect.verify.history import History
-
-    return [event.error or "" for event in History(folder / "history.jsonl") if event.kind == kind]
+def errors(folder: Path, kind: str, during: str) -> list[str]:
+    """What the operations said that ended as `kind` while this fault struck."""
+    struck = False
+    said = []
+    for event in History(folder / "history.jsonl"):
+        if event.kind in ("fault-injected", "fault-healed") and event.operation == during:
+            struck = event.kind == "fault-injected"
+        elif struck and event.kind == kind:
+            said.append(event.error or "")
+    return said
