@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from recollect import __version__
@@ -69,6 +69,8 @@ class Notes:
 
     hangs: list[str] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    """Targets that would not open again; whether that was right is for the final reads to show."""
 
 
 class Run:
@@ -279,7 +281,10 @@ class Run:
         """Starts it again on its own data; an engine that refuses ends the run, as a finding."""
         try:
             if start is not None or not self.engine.embedded:
-                self.endpoint = (start or self.restart)()
+                found = (start or self.restart)()
+                self.endpoint = replace(
+                    found, settings=self.endpoint.settings, replicas=self.endpoint.replicas
+                )
         except EngineError as refusal:
             self.history.engine_refused(str(refusal))
             raise RunStopped(f"the engine did not start again: {refusal}") from refusal
@@ -373,8 +378,12 @@ class Run:
         target, endpoint = spec or self.scenario.target, self.shown(self.endpoint)
         launched = [self._clients.launch(target, endpoint) for _ in range(max(0, count))]
         for client in launched:
-            self._clients.wait_ready(client)
-            self._seat(client, plan, writer=writer)
+            try:
+                self._clients.wait_ready(client)
+            except TargetBroken as refusal:
+                self.notes.refusals.append(str(refusal))
+            else:
+                self._seat(client, plan, writer=writer)
 
     def _seat(self, client: Client, plan: Callable[[Planner], Plan], *, writer: bool) -> Seat:
         sessions = self.workload.sessions or tuple(
