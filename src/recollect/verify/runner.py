@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from recollect import __version__
-from recollect.verify import engines, pipe
+from recollect.verify import engines, inspecting, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
 from recollect.verify.clock import Clock
@@ -129,13 +130,8 @@ class Run:
     def _start(self) -> None:
         self._progress("starting")
         self.fault.arrange(self)
-        self.engine = engines.create(
-            self.engine_spec,
-            self.scenario.policy,
-            provider=self.scenario.provider,
-            config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
-        )
-        self.endpoint = self.engine.start(self.engine_env or None)
+        self.engine = self._make_engine()
+        self.endpoint = self.engine.start(self.engine_env) if self.engine_env else self.engine.start()
         self.fault.attach(self)
         first = self._clients.launch(self.scenario.target, self.shown(self.endpoint), prepare=True)
         ready = self._clients.wait_ready(first)
@@ -145,6 +141,17 @@ class Run:
         self._seat(first, self.workload.plan, writer=True)
         self.start_writers()
         self._start_readers()
+
+    def _make_engine(self) -> Engine:
+        if self.scenario.url is not None:
+            # Somebody else's engine has no `kill`; the obstacles of the faults that would need one see to it.
+            return cast(Engine, engines.attach(self.scenario.url))
+        return engines.create(
+            self.engine_spec,
+            self.scenario.policy,
+            provider=self.scenario.provider,
+            config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
+        )
 
     def _check_abilities(self) -> None:
         missing = self.workload.needs - self.abilities
@@ -190,6 +197,16 @@ class Run:
         self._progress("reading")
         self.settle()
         self.read_everything()
+        self._ask_the_engine()
+
+    def _ask_the_engine(self) -> None:
+        """Where a session came back short, looks whether the engine still has the rows."""
+        short = self.transcript.short_sessions()
+        held = inspecting.numbers_in(self.scenario.engine_name, self.endpoint) if short else None
+        if held is not None:
+            process = self._clients.number()
+            for session in short:
+                self.transcript.counted(process, session, held)
 
     def _end(self) -> None:
         for heal in reversed(self._heal):
@@ -200,7 +217,10 @@ class Run:
             self.history.close()
         if hasattr(self, "engine"):
             (self.folder / "engine.log").write_text(self.engine.logs(200))
-            self.engine.close()
+            if self.scenario.url is None:
+                self.engine.close()
+            else:
+                self.engine.stop()
 
     # ---- time passing
 
