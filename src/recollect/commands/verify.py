@@ -60,7 +60,7 @@ def verify(
     provider: Annotated[
         str | None,
         typer.Option(
-            help="Where engines come from: system, wheel, docker, compose:FILE#SERVICE, or the address of one that you run."
+            help="system, wheel, docker, compose:FILE#SERVICE, or the address of an engine that you run."
         ),
     ] = None,
     previous: Annotated[

@@ -105,6 +105,8 @@ class Run:
         self.seats: dict[int, Seat] = {}
         self._heal: list[Callable[[], None]] = []
         self.operations = 0
+        self.engine_version = ""
+        self.provider = ""
 
     # ---- the whole run
 
@@ -132,6 +134,7 @@ class Run:
         self.fault.arrange(self)
         self.engine = self._make_engine()
         self.endpoint = self.engine.start(self.engine_env) if self.engine_env else self.engine.start()
+        self.engine_version, self.provider = self.engine.version, self.engine.provider
         self.fault.attach(self)
         first = self._clients.launch(self.scenario.target, self.shown(self.endpoint), prepare=True)
         ready = self._clients.wait_ready(first)
@@ -171,8 +174,8 @@ class Run:
             seed=self.scenario.seed,
             target=self.scenario.target,
             engine=self.scenario.engine_name,
-            engine_version=self.engine.version,
-            provider=self.engine.provider,
+            engine_version=self.engine_version,
+            provider=self.provider,
             policy=self.scenario.policy,
             fault=self.scenario.fault,
             workload=self.scenario.workload,
