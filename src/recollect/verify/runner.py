@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
+import msgspec
+
 from recollect import __version__
 from recollect.verify import engines, inspecting, pipe
 from recollect.verify.analyze import analyze
@@ -125,8 +127,8 @@ class Run:
         if not path.exists():
             return Verdict(status="unknown", reason=reason)
         verdict = analyze(History(path))
-        if reason is not None and verdict.status == "held":
-            return Verdict(status="unknown", reason=reason)
+        if reason is not None and verdict.status in ("held", "unknown"):
+            return msgspec.structs.replace(verdict, status="unknown", reason=reason)
         return verdict
 
     def _start(self) -> None:
