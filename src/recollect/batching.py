@@ -2,9 +2,9 @@
 
 One fsync, one round trip or one transaction then serves many callers. Jobs start in the order they were submitted.
 
-An engine inside the process can also have its job tried at once, on the event loop (`attempt`): a task that submits one
-job after the other, with nobody else in between, gains nothing from waiting for company. It still lets the others run
-every `YIELD_S`; as soon as two tasks take turns, their jobs are grouped.
+A task that submits one job after the other, with nobody else in between, gains nothing from waiting for company. Where
+the engine is inside the process, such a task (`alone`) may run its job itself, at once, if it lets the others run every
+`YIELD_S` (`yield_due`); as soon as two tasks take turns, their jobs are grouped.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Batcher(Generic[Job, Result]):
     """Runs submitted jobs in batches, with at most `in_flight_max` batches at once.
 
     `run` gets the jobs and returns one result or exception for each, in their order. An exception that `run` itself
-    raises goes to every job of the batch. `attempt` does the same without waiting, or returns None if it would have to.
+    raises goes to every job of the batch.
     """
 
     def __init__(
@@ -34,12 +34,10 @@ class Batcher(Generic[Job, Result]):
         run: Callable[[list[Job]], Awaitable[list[Result | Exception]]],
         *,
         timeout_s: float,
-        attempt: Callable[[list[Job]], list[Result | Exception] | None] | None = None,
         batch_max: int = 128,
         in_flight_max: int = 1,
     ) -> None:
         self._run = run
-        self._attempt = attempt
         self._timeout_s = timeout_s
         self._batch_max = batch_max
         self._in_flight_max = in_flight_max
@@ -47,34 +45,31 @@ class Batcher(Generic[Job, Result]):
         self._in_flight = 0
         self._running = 0  # less than in flight while a batch lets its callers go on
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
-        self._last_submitter = 0
+        self._last_asking = 0
         self._yielded_at = 0.0
 
-    async def submit(self, job: Job) -> Result:
-        """The job's result, within the time limit: `NotWritten` if it had not started, else `OutcomeUnknown`."""
-        if self._attempt is not None:
-            submitter = id(asyncio.current_task())
-            alone = submitter == self._last_submitter and not self._running and not self._waiting
-            self._last_submitter = submitter
-            if alone and (results := self._attempt([job])) is not None:
-                await self._yield_now_and_then()
-                if isinstance(results[0], Exception):
-                    raise results[0]
-                return results[0]
-        return await self._submit(job)
+    def alone(self) -> bool:
+        """Whether the task that asked last asks again, and no job waits or runs: then its next job gains no company."""
+        asking = id(asyncio.current_task())
+        alone = asking == self._last_asking and not self._running and not self._waiting
+        self._last_asking = asking
+        return alone
+
+    def yield_due(self) -> bool:
+        """Whether a task that runs its jobs itself has to let others run now."""
+        now = time.monotonic()
+        if now - self._yielded_at <= YIELD_S:
+            return False
+        self._yielded_at = now
+        return True
 
     async def drain(self) -> None:
         """Waits until everything submitted so far has ended."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def _yield_now_and_then(self) -> None:
-        now = time.monotonic()
-        if now - self._yielded_at > YIELD_S:
-            await asyncio.sleep(0)
-            self._yielded_at = time.monotonic()
-
-    async def _submit(self, job: Job) -> Result:
+    async def submit(self, job: Job) -> Result:
+        """The job's result, within the time limit: `NotWritten` if it had not started, else `OutcomeUnknown`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         entry = (job, future)

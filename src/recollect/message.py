@@ -138,11 +138,11 @@ def _as_mapping(message: Message) -> dict[str, Json]:
 def _check(message: Message) -> None:
     if not isinstance(message.role, str) or not isinstance(message.id, str):
         raise Refused(f"role and id must be text, not {message.role!r} and {message.id!r}")
-    if isinstance(message.timestamp, bool) or not isinstance(message.timestamp, float | int):
+    if isinstance(message.timestamp, bool) or not isinstance(message.timestamp, (float, int)):
         raise Refused(f"timestamp: epoch seconds as a number, not {message.timestamp!r}")
     if not math.isfinite(message.timestamp):
         raise Refused(f"timestamp: {message.timestamp} is not a time; use epoch seconds")
-    if not isinstance(message.content, str | list):
+    if not isinstance(message.content, (str, list)):
         raise Refused(f"content: text or a list of JSON blocks, not {type(message.content).__name__}")
     if not isinstance(message.metadata, dict) or not isinstance(message.extra, dict):
         raise Refused("metadata and extra: mappings of text to JSON")

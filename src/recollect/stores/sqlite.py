@@ -21,7 +21,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from recollect.appending import Append, check_window, checked_append, session_key, session_of
 from recollect.batching import Batcher
@@ -95,7 +97,7 @@ Job = Append | Callable[[sqlite3.Connection], Any]
 """Runs inside the write transaction. It makes every check before its first write, so that its error undoes nothing."""
 
 
-class _Session(NamedTuple):
+class _Session(msgspec.Struct):
     id: int
     floor: int
     ended: str | None
@@ -128,7 +130,7 @@ class SqliteStore:
         self._guard = FileGuard(path)
         self._write_thread = ThreadPoolExecutor(1, "recollect-sqlite-write")
         self._read_thread = ThreadPoolExecutor(1, "recollect-sqlite-read")
-        self._batcher = Batcher[Job, Any](self._run, attempt=self._attempt, timeout_s=options.timeout_s)
+        self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
         # Sessions as this store's last appends left them; valid while `data_version` says nobody else wrote.
         self._known: dict[bytes, _Session] = {}
         self._known_version = -1
@@ -162,7 +164,13 @@ class SqliteStore:
         self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
-        receipt: Receipt = await self._submit(append)
+        if self._closed:
+            raise NotWritten("the store is closed")
+        receipt = self._append_now(append) if self._batcher.alone() else None
+        if receipt is None:
+            receipt = await self._batcher.submit(append)
+        elif self._batcher.yield_due():
+            await asyncio.sleep(0)
         if self._witness is not None:
             self._witness.note(session, receipt.last)
         return receipt
@@ -275,7 +283,7 @@ class SqliteStore:
         if cursor.rowcount != 1:
             return None
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
-        self._known[append.key] = known._replace(newest=sequence)
+        known.newest = sequence
         self._check_file()
         return Receipt(append.session, sequence, sequence, self._policy.durability)
 
@@ -357,20 +365,30 @@ class SqliteStore:
             raise NotWritten("the store is closed")
         return await self._batcher.submit(job)
 
-    def _attempt(self, jobs: list[Job]) -> list[Any] | None:
-        """Commits on the event loop, if commits are short and the lock is free."""
-        if self._commit_s > INLINE_MAX_S or self._policy.journal != "wal":
+    def _append_now(self, append: Append) -> Receipt | None:
+        """The append of a task that is alone, by few and plain calls: after an fsync, the caches are cold."""
+        if not self._inline():
             return None
-        if len(jobs) == 1 and isinstance(jobs[0], Append):
-            receipt = self._append_alone(jobs[0])
-            if receipt is not None:
-                return [receipt]
-        return self._commit(jobs, wait_s=0.0)
+        receipt = self._append_alone(append)
+        if receipt is not None:
+            return receipt
+        results = self._commit([append], wait_s=0.0)
+        if results is None:
+            return None
+        outcome: Receipt | Exception = results[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _inline(self) -> bool:
+        """Whether commits are short enough for the event loop."""
+        return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
 
     async def _run(self, jobs: list[Job]) -> list[Any]:
-        results = self._attempt(jobs)
-        if results is not None:
-            return results
+        if self._inline():
+            results = self._commit(jobs, wait_s=0.0)
+            if results is not None:
+                return results
         # A little less than the caller's own limit, so that the caller hears of the lock, not of the time.
         wait_s = self._options.timeout_s * 0.9
         loop = asyncio.get_running_loop()
