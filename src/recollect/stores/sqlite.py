@@ -40,7 +40,7 @@ from recollect.errors import (
     shorten,
 )
 from recollect.guarantees import what_can_be_lost
-from recollect.message import Damaged, Message, decode
+from recollect.message import Damaged, Message, decode_all
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite_file import (
     POLICIES,
@@ -78,13 +78,8 @@ _INSERT_ALONE = """
 INSERT INTO recollect_messages (place, record)
 SELECT ?, ? FROM recollect_sessions WHERE id = ? AND expires_at IS NULL AND floor < ?"""
 
-# Newest first, so that the limit stops the scan.
-_HISTORY = f"""
-SELECT m.place & {SEQUENCE_MAX}, m.record, s.floor
-FROM recollect_sessions s JOIN recollect_messages m
-ON m.place BETWEEN (s.id << 32) + ? AND (s.id << 32) + {SEQUENCE_MAX}
-WHERE s.key = ? AND (s.expires_at IS NULL OR s.expires_at > ?)
-ORDER BY m.place DESC LIMIT ?"""
+_RECORDS = "SELECT record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
+_PLACES = "SELECT place FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
 
 _LIVE_SESSIONS = f"""
 SELECT id, key FROM recollect_sessions s
@@ -495,23 +490,36 @@ def _session(connection: sqlite3.Connection, key: bytes) -> _Session | None:
 
 
 def _history(connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None) -> list[Stored]:
-    above = min(after or 0, SEQUENCE_MAX)
-    rows = connection.execute(
-        _HISTORY, (above + 1, key, time.time(), -1 if last is None else last)
-    ).fetchall()
-    if not rows:
-        return []
-    rows.reverse()
-    # Of the last n, a full n says nothing about what came before the first of them.
-    expected = rows[0][0] if len(rows) == last else max(rows[0][2], above) + 1
+    """The window's messages in their places; where rows are missing in between, a `Damaged` item says so."""
+    connection.execute("BEGIN")  # one snapshot for all that follows
+    try:
+        found = _session(connection, key)
+        if found is None or found.newest is None or found.expired(time.time()):
+            return []
+        above = max(found.floor, after or 0, 0 if last is None else found.newest - last)
+        if above >= found.newest:
+            return []
+        # Bounds, not a limit: if as many rows come as there are places, none is missing, and no row has to name its.
+        places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
+        messages = decode_all([record for (record,) in connection.execute(_RECORDS, places)])
+        if len(messages) == found.newest - above:
+            return list(map(Stored, range(above + 1, found.newest + 1), messages))
+        sequences = [place & SEQUENCE_MAX for (place,) in connection.execute(_PLACES, places)]
+        return _with_holes(sequences, messages, above + 1)
+    finally:
+        if connection.in_transaction:  # some errors have ended it
+            connection.execute("COMMIT")
+
+
+def _with_holes(sequences: list[int], messages: list[Message | Damaged], expected: int) -> list[Stored]:
     history: list[Stored] = []
-    for sequence, record, _ in rows:
+    for sequence, message in zip(sequences, messages, strict=True):
         if sequence != expected:
             gone = f"messages {expected} to {sequence - 1} are missing from the file"
             history.append(
                 Stored(expected, Damaged(b"", f"{gone}: deleted by something other than recollect"))
             )
-        history.append(Stored(sequence, decode(record)))
+        history.append(Stored(sequence, message))
         expected = sequence + 1
     return history
 
