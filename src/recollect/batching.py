@@ -22,6 +22,15 @@ Result = TypeVar("Result")
 YIELD_S = 0.001
 
 
+class _Entry(Generic[Job, Result]):
+    __slots__ = ("deadline", "future", "job")
+
+    def __init__(self, job: Job, future: "asyncio.Future[Result]", deadline: float) -> None:
+        self.job = job
+        self.future = future
+        self.deadline = deadline
+
+
 class Batcher(Generic[Job, Result]):
     """Runs submitted jobs in batches, with at most `in_flight_max` batches at once.
 
@@ -41,7 +50,9 @@ class Batcher(Generic[Job, Result]):
         self._timeout_s = timeout_s
         self._batch_max = batch_max
         self._in_flight_max = in_flight_max
-        self._waiting: deque[tuple[Job, asyncio.Future[Result]]] = deque()
+        self._waiting: deque[_Entry[Job, Result]] = deque()
+        self._unfinished: deque[_Entry[Job, Result]] = deque()  # waiting or running, the oldest in front
+        self._limit: asyncio.TimerHandle | None = None
         self._in_flight = 0
         self._running = 0  # less than in flight while a batch lets its callers go on
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
@@ -72,36 +83,45 @@ class Batcher(Generic[Job, Result]):
         """The job's result, within the time limit: `NotWritten` if it had not started, else `OutcomeUnknown`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
-        entry = (job, future)
+        entry = _Entry(job, future, loop.time() + self._timeout_s)
         self._waiting.append(entry)
+        if not self._unfinished:
+            self._limit = loop.call_at(entry.deadline, self._give_up)
+        self._unfinished.append(entry)
         self._start(loop)
-        limit = loop.call_later(self._timeout_s, self._give_up, entry)  # cheaper than asyncio.timeout
         try:
             return await future
         except asyncio.CancelledError:
             if entry in self._waiting:
                 self._waiting.remove(entry)
             raise
-        finally:
-            limit.cancel()
 
-    def _give_up(self, entry: tuple[Job, asyncio.Future[Result]]) -> None:
-        future = entry[1]
-        if future.done():
-            return
+    def _give_up(self) -> None:
+        """One timer serves all, because the oldest are in front: it ends what is overdue, and waits for the next."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._unfinished:
+            entry = self._unfinished[0]
+            if not entry.future.done():
+                if entry.deadline > now:
+                    self._limit = loop.call_at(entry.deadline, self._give_up)
+                    return
+                entry.future.set_exception(self._overdue(entry))
+            self._unfinished.popleft()
+
+    def _overdue(self, entry: "_Entry[Job, Result]") -> Exception:
         if entry in self._waiting:
             self._waiting.remove(entry)
-            future.set_exception(
-                NotWritten(
-                    f"waited {self._timeout_s:g} s behind other writes; the engine is slow or gone; safe to retry"
-                )
+            return NotWritten(
+                f"waited {self._timeout_s:g} s behind other writes; the engine is slow or gone; safe to retry"
             )
-        else:
-            future.set_exception(
-                OutcomeUnknown(
-                    f"no acknowledgement within {self._timeout_s:g} s; retry with the same turn id"
-                )
-            )
+        return OutcomeUnknown(f"no acknowledgement within {self._timeout_s:g} s; retry with the same turn id")
+
+    def _drop_finished(self) -> None:
+        while self._unfinished and self._unfinished[0].future.done():
+            self._unfinished.popleft()
+        if not self._unfinished and self._limit is not None:
+            self._limit.cancel()
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._in_flight < self._in_flight_max:
@@ -125,15 +145,17 @@ class Batcher(Generic[Job, Result]):
         batch = [self._waiting.popleft() for _ in range(size)]
         self._running += 1
         try:
-            results = await self._run([job for job, _ in batch])
+            results = await self._run([entry.job for entry in batch])
         except Exception as error:
             results = [error] * size
         finally:
             self._running -= 1
-        for (_, future), result in zip(batch, results, strict=True):
+        for entry, result in zip(batch, results, strict=True):
+            future = entry.future
             if future.done():  # its caller gave up
                 continue
             if isinstance(result, Exception):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+        self._drop_finished()

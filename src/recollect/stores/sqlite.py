@@ -224,32 +224,32 @@ class SqliteStore:
     def _append(self, connection: sqlite3.Connection, append: Append) -> Receipt:
         found = self._known.get(append.key) or _session(connection, append.key)
         if append.turn is not None and found is not None:
-            first_and_last = connection.execute(
+            earlier = connection.execute(
                 "SELECT first, last FROM recollect_turns WHERE session = ? AND turn = ?",
                 (found.id, append.turn),
             ).fetchone()
-            if first_and_last is not None:
+            if earlier is not None:
                 # The first write may not be synced yet, if another process runs with less durability: writing
                 # anything makes this commit sync everything before it.
                 connection.execute("UPDATE recollect_sessions SET floor = floor WHERE id = ?", (found.id,))
-                return self._receipt(append.session, *first_and_last)
+                return Receipt(append.session, earlier[0], earlier[1], self._policy.durability)
         last_seen = 0 if found is None else found.last
         if append.expect is not None and append.expect != last_seen:
             raise Conflict(append.session, append.expect, last_seen)
         first, last = last_seen + 1, last_seen + len(append.records)
         if last > SEQUENCE_MAX:
             raise Refused(f"session {shorten(append.session)}: full after {SEQUENCE_MAX:,} messages")
-        session, expires_at = self._begin_or_renew(connection, append.key, found)
+        if found is None or found.expires_at is not None or self._ttl_s is not None:
+            found = self._begin_or_renew(connection, append.key, found)
         for sequence, record in enumerate(append.records, first):
-            connection.execute(_INSERT, (session << 32 | sequence, record))
+            connection.execute(_INSERT, (found.id << 32 | sequence, record))
         if append.turn is not None:
-            self._remember_turn(connection, session, append.turn, first, last)
+            self._remember_turn(connection, found.id, append.turn, first, last)
+        found.newest = last
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        self._known[append.key] = _Session(
-            session, 0 if found is None else found.floor, None, expires_at, last
-        )
-        return self._receipt(append.session, first, last)
+        self._known[append.key] = found
+        return Receipt(append.session, first, last, self._policy.durability)
 
     def _append_alone(self, append: Append) -> Receipt | None:
         """One message without turn, `expect` or expiry, as the one statement it takes; None where that cannot be.
@@ -282,15 +282,8 @@ class SqliteStore:
         self._check_file()
         return Receipt(append.session, sequence, sequence, self._policy.durability)
 
-    def _receipt(self, session: str, first: int, last: int) -> Receipt:
-        return Receipt(session, first, last, self._policy.durability)
-
-    def _begin_or_renew(
-        self, connection: sqlite3.Connection, key: bytes, found: _Session | None
-    ) -> tuple[int, float | None]:
-        """The session's id and expiry as this append leaves them; created if new, emptied if expired."""
-        if found is not None and self._ttl_s is None and found.expires_at is None:
-            return found.id, None
+    def _begin_or_renew(self, connection: sqlite3.Connection, key: bytes, found: _Session | None) -> _Session:
+        """The session as the append finds it then: created if new, emptied if expired, its time to live renewed."""
         now = time.time()
         expires_at = None if self._ttl_s is None else now + self._ttl_s
         if found is None:
@@ -298,7 +291,7 @@ class SqliteStore:
                 "INSERT INTO recollect_sessions (key, expires_at) VALUES (?, ?)", (key, expires_at)
             ).lastrowid
             assert row is not None
-            return row, expires_at
+            return _Session(row, 0, None, expires_at, None)
         if found.expired(now):
             self._end(connection, key, "expired")
         elif self._ttl_s is not None and self._options.refresh == "never" and found.newest is not None:
@@ -306,7 +299,8 @@ class SqliteStore:
         connection.execute(
             "UPDATE recollect_sessions SET expires_at = ? WHERE id = ?", (expires_at, found.id)
         )
-        return found.id, expires_at
+        found.ended, found.expires_at = None, expires_at
+        return found
 
     def _remember_turn(
         self, connection: sqlite3.Connection, session: int, turn: bytes, first: int, last: int
