@@ -296,7 +296,7 @@ def _lift_bare(record: Mapping[str, Json]) -> dict[str, Json]:
     calls = fields.pop("tool_calls", None)
     if calls:
         blocks = [{"type": "text", "text": content}] if content else []
-        content = blocks + [{"type": "tool_call", **call} for call in calls]
+        content = [*blocks, *calls]
     return {
         "id": _stable_id(record, fields.pop("id", None)),
         "role": fields.pop("role", "user"),

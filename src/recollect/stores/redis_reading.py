@@ -10,8 +10,10 @@ def placed(elements: list[bytes], first: int, last: int) -> list[Stored]:
     expected = first
     for element in elements:
         head, separator, record = element.partition(b" ")
-        if not (separator and head.isdigit()):
-            stored.append(Stored(expected, Damaged(element, "no sequence: not written by recollect")))
+        if not (
+            separator and head.isdigit()
+        ):  # put there by another tool, or damaged: its place is its sequence
+            stored.append(Stored(expected, decode(element)))
             expected += 1
             continue
         sequence = int(head)

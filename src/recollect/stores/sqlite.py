@@ -229,9 +229,11 @@ class SqliteStore:
                 (found.id, append.turn),
             ).fetchone()
             if earlier is not None:
-                # The first write may not be synced yet, if another process runs with less durability: writing
-                # anything makes this commit sync everything before it.
-                connection.execute("UPDATE recollect_sessions SET floor = floor WHERE id = ?", (found.id,))
+                # The first write may not be synced yet, if another process runs with less durability: a commit that
+                # writes syncs everything before it. SQLite skips an update that changes nothing, so this counts.
+                connection.execute(
+                    "UPDATE recollect_sessions SET repeats = repeats + 1 WHERE id = ?", (found.id,)
+                )
                 return Receipt(append.session, earlier[0], earlier[1], self._policy.durability)
         last_seen = 0 if found is None else found.last
         if append.expect is not None and append.expect != last_seen:

@@ -45,7 +45,8 @@ CREATE TABLE IF NOT EXISTS recollect_sessions (
     key BLOB NOT NULL UNIQUE,
     floor INTEGER NOT NULL DEFAULT 0,  -- last sequence before the messages that are here now
     ended TEXT,                        -- why everything up to the floor is gone: 'forgotten' or 'expired'
-    expires_at REAL                    -- epoch seconds; NULL lives for ever
+    expires_at REAL,                   -- epoch seconds; NULL lives for ever
+    repeats INTEGER NOT NULL DEFAULT 0 -- turns that were sent again
 );
 CREATE TABLE IF NOT EXISTS recollect_messages (
     place INTEGER PRIMARY KEY,  -- session id << 32 | sequence

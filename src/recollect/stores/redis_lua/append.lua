@@ -71,7 +71,7 @@ if ttl_ms then
     redis.call('PEXPIREAT', messages, expires)
     redis.call('HSET', counter, 'expires', expires)
   end
-  redis.call('PEXPIREAT', turns, expires)
+  redis.call('PEXPIREAT', turns, expires + 86400000) -- a retry may come after the expiry: a day is kept for it
 elseif expires then
   redis.call('PERSIST', messages)
   redis.call('PERSIST', turns)

@@ -30,7 +30,7 @@ if expires and (length == 0 or ttl_ms) then
     if now >= expires then floor = last end
   else
     redis.call('PEXPIREAT', messages, now + ttl_ms)
-    redis.call('PEXPIREAT', turns, now + ttl_ms)
+    redis.call('PEXPIREAT', turns, now + ttl_ms + 86400000)
     redis.call('HSET', counter, 'expires', now + ttl_ms)
   end
 end

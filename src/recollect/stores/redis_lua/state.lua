@@ -1,8 +1,8 @@
--- Whether a session is 'live', 'expired', 'forgotten' or 'absent'. With ARGV 'sweep', an expired one gives back what it
--- still occupies, all but its counter, and the answer is 'swept'.
+-- Whether a session is 'live', 'expired', 'forgotten' or 'absent'. With ARGV 'sweep', one that expired is marked as such
+-- and the answer is 'swept': the engine itself frees the messages at once, and the turn ids a day later.
 --
--- KEYS  messages, counter, turns
-local messages, counter, turns = KEYS[1], KEYS[2], KEYS[3]
+-- KEYS  messages, counter
+local messages, counter = KEYS[1], KEYS[2]
 if redis.call('EXISTS', messages) == 1 then return 'live' end
 local found = redis.call('HMGET', counter, 'last', 'expires', 'gone')
 local last, expires = found[1], tonumber(found[2])
@@ -14,5 +14,4 @@ if time[1] * 1000 + math.floor(time[2] / 1000) < expires then return 'live' end
 if ARGV[1] ~= 'sweep' then return 'expired' end
 redis.call('HSET', counter, 'floor', last, 'gone', 'expired')
 redis.call('HDEL', counter, 'expires')
-redis.call('UNLINK', turns)
 return 'swept'

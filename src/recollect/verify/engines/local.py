@@ -24,9 +24,10 @@ from typing import ClassVar, Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.options import Options
+from recollect.verify.engines.policy_choice import choose, named
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.host import folder, processes
-from recollect.verify.host.errors import EngineError, StartFailed, UnknownName
+from recollect.verify.host.errors import EngineError, StartFailed
 from recollect.verify.host.ports import Reservation
 from recollect.verify.host.processes import Launch, Process
 from recollect.verify.providers.build import Build
@@ -69,7 +70,7 @@ class LocalServer(ABC):
     def __init__(self, build: Build, options: Options) -> None:
         self.build = build
         self.options = options
-        self._policy = self._chosen_policy(options)
+        self._policy = choose(self.name, self.policies, self.default_policy, options)
         self.folder = folder.subfolder(self.name, options.root)
         self._data = options.data or self.folder / "data"
         self.log = self.folder / "log"
@@ -125,29 +126,6 @@ class LocalServer(ABC):
     def _attach(self, replica: AttachedReplica) -> None:
         self._replicas.append(replica)
         self._endpoint = replace(self.endpoint, replicas=self.replica_urls)
-
-    @classmethod
-    def policy_named(cls, name: str) -> Policy:
-        if name not in cls.policies:
-            raise UnknownName(f"{cls.name} policy", name, cls.policies)
-        return cls.policies[name]
-
-    @classmethod
-    def _chosen_policy(cls, options: Options) -> Policy:
-        if options.config is not None:
-            if options.policy not in (None, "custom"):
-                raise EngineError(
-                    f"policy {options.policy!r} and the file {options.config} exclude each other;"
-                    " a file of your own is the policy 'custom'"
-                )
-            if not options.config.is_file():
-                raise EngineError(f"no configuration file {options.config}; give the path of a readable file")
-            return Policy("custom", {}, {}, options.config.resolve())
-        if options.policy == "custom":
-            raise EngineError(
-                "the policy 'custom' needs your configuration file; give it with --engine-config FILE"
-            )
-        return cls.policy_named(options.policy or cls.default_policy)
 
     # Life cycle -----------------------------------------------------------------------------------
 
@@ -224,6 +202,12 @@ class LocalServer(ABC):
     def resume(self) -> None:
         self._running().resume()
         self._paused = False
+
+    def reconfigure(self, policy: str) -> Endpoint:
+        chosen = named(self.name, self.policies, policy)
+        self.stop()
+        self._policy = chosen
+        return self.start()
 
     def logs(self, lines_max: int = 40) -> str:
         """The last lines that it printed since its last start."""

@@ -20,6 +20,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import Options
 from recollect.verify.engines.protocols import Policy
+from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.ports import Reservation
@@ -107,6 +108,10 @@ def read_settings(address: Address) -> dict[str, str]:
     return settings
 
 
+def _auth(password: str | None) -> str:
+    return f":{quote(password, safe='')}@" if password else ""
+
+
 class RedisEngine(LocalServer):
     name = "redis"
     policies = POLICIES
@@ -116,7 +121,10 @@ class RedisEngine(LocalServer):
         super().__init__(build, options)
         self.socket = folder.socket_folder(self.folder) / f"{self.folder.name}.sock"
         self._primary = primary
-        self._password = _password_in(self._policy)
+
+    @property
+    def _password(self) -> str | None:
+        return _password_in(self._policy)
 
     @property
     def address(self) -> Address:
@@ -157,7 +165,7 @@ class RedisEngine(LocalServer):
 
     def _endpoint_now(self) -> Endpoint:
         product, version = identify(self.address)
-        auth = f":{quote(self._password, safe='')}@" if self._password else ""
+        auth = _auth(self._password)
         return Endpoint(
             url=f"redis://{auth}{ports.HOST}:{self.port}/0",
             engine=self.name,
@@ -182,13 +190,6 @@ class RedisEngine(LocalServer):
             return connection.ask(*words)
 
     # Capabilities ---------------------------------------------------------------------------------
-
-    def reconfigure(self, policy: str) -> Endpoint:
-        chosen = self.policy_named(policy)
-        self.stop()
-        self._policy = chosen
-        self._password = None
-        return self.start()
 
     def upgrade(self, version: str) -> Endpoint:
         """The same folder under another version, as after a package or image upgrade."""
@@ -281,3 +282,41 @@ def _password_in(policy: Policy) -> str | None:
         if line.strip().lower().startswith("requirepass "):
             password = shlex.split(line)[1]
     return password
+
+
+# In a container -----------------------------------------------------------------------------------
+
+_CONTAINER_CONFIG = "/etc/recollect.conf"
+
+
+def _address(login: Login) -> Address:
+    return Address(host=login.host, port=login.port, username=login.user, password=login.password)
+
+
+def _container_files(policy: Policy) -> dict[str, str]:
+    users_own = policy.config.read_text() + "\n" if policy.config else ""
+    ours = [*configuration_lines(replace(policy, config=None)), "daemonize no", 'logfile ""', "bind 0.0.0.0"]
+    ours += ["protected-mode no", "port 6379", "dir /data"]
+    return {_CONTAINER_CONFIG: users_own + "\n".join(ours) + "\n"}
+
+
+def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> Login:
+    if "--requirepass" in command[:-1]:
+        return replace(login, password=command[command.index("--requirepass") + 1])
+    return replace(login, password=env.get("REDIS_PASSWORD") or env.get("VALKEY_PASSWORD"))
+
+
+RECIPE = Recipe(
+    engine="redis",
+    port=6379,
+    data="/data",
+    policies=POLICIES,
+    default_policy="aof-everysec",
+    command=lambda product, _: [f"{product.lower()}-server", _CONTAINER_CONFIG],
+    files=_container_files,
+    is_ready=lambda login: is_ready(_address(login)),
+    identify=lambda login: identify(_address(login)),
+    settings=lambda login: read_settings(_address(login)),
+    url=lambda login: f"redis://{_auth(login.password)}{login.host}:{login.port}/0",
+    credentials=_compose_login,
+)

@@ -100,7 +100,7 @@ class Warden:
         """Exit status of every process that was spawned and has ended (negative: the signal)."""
         self.spawned: set[int] = set()
         self.folders: list[str] = []
-        self.farewell: list[str] | None = None
+        self.farewell: dict[str, Any] | None = None
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Warden:
         return {}
 
     def set_farewell(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.farewell = request["argv"]
+        self.farewell = request
         return {}
 
     # Ending ---------------------------------------------------------------------------------------
@@ -225,13 +225,14 @@ class Warden:
                 _signal_quietly(pid, signal.SIGKILL)
             self._reap()
             time.sleep(0.001)
+        if self.farewell:
+            argv, env = self.farewell["argv"], self.farewell["env"]
+            os.waitpid(os.posix_spawn(argv[0], argv, env), 0)
         if self.folders:
             import shutil
 
             for folder in self.folders:
                 shutil.rmtree(folder, ignore_errors=True)
-        if self.farewell:
-            os.execv(self.farewell[0], self.farewell)
 
     # The loop -------------------------------------------------------------------------------------
 
