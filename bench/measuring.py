@@ -9,13 +9,12 @@ The first round warms up and is dropped. Peers take part in every `peer_every`-t
 import gc
 import statistics
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from contenders.contender import CLIENTS_MAX, Contender
 from contenders.ours import Ours
-from contenders.raw import RAW
 
 SMALL, LARGE = 1_000, 100_000
 
@@ -45,10 +44,10 @@ class Effort:
     peer_every: int
     slice_factor: float
     peers_large: int
-    """Rounds in which peers read the large session; some need seconds for it."""
+    """Rounds in which peers read the large session."""
 
 
-FULL = Effort(rounds=12, peer_every=2, slice_factor=1.0, peers_large=2)
+FULL = Effort(rounds=12, peer_every=2, slice_factor=1.0, peers_large=1)
 QUICK = Effort(rounds=4, peer_every=2, slice_factor=0.4, peers_large=0)
 
 
@@ -70,9 +69,8 @@ class Rates:
     """Operations a second: of each column, of each contender, by round."""
 
     by_column: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)
-
-    def note(self, column: Column, contender: str, number: int, rate: float) -> None:
-        self.by_column.setdefault(column.key, {}).setdefault(contender, {})[number] = rate
+    failed: dict[str, str] = field(default_factory=dict)
+    """Peers that raised, with the last of what they raised."""
 
     def rate(self, column: Column, contender: str) -> Spread | None:
         rounds = self.by_column.get(column.key, {}).get(contender)
@@ -96,7 +94,7 @@ def is_peer(contender: Contender) -> bool:
 
 async def measure(contenders: Sequence[Contender], effort: Effort, say: Callable[[str], None]) -> Rates:
     rates = Rates()
-    filled = await _fill(contenders, effort, say)
+    filled = await _fill(contenders, effort, rates, say)
     gc.collect()
     gc.freeze()
     for column in (APPEND, APPEND_EIGHT, APPEND_SHARED):
@@ -107,21 +105,38 @@ async def measure(contenders: Sequence[Contender], effort: Effort, say: Callable
                     column.one_session and not contender.shares_sessions
                 ):
                     continue
-                rate = await _append_slice(contender, column, effort)
-                if number >= 0:
-                    rates.note(column, contender.name, number, rate)
+                slice_ = _append_slice(contender, column, effort)
+                await _note(rates, column, contender, number, slice_)
     say("reading")
     for number in range(-1, effort.rounds):
         for contender in _taking_part(contenders, effort, number):
             for column in (READ_SMALL, READ_LARGE):
                 session = filled.get((contender.name, column.key))
-                too_long = is_peer(contender) and column is READ_LARGE
-                if session is None or (too_long and not 0 <= number < effort.peers_large * effort.peer_every):
+                if session is None or (column is READ_LARGE and _spared(contender, effort, number)):
                     continue
-                rate = await contender.read_rate(session, column.slice_s * effort.slice_factor)
-                if number >= 0:
-                    rates.note(column, contender.name, number, rate)
+                slice_ = contender.read_rate(session, column.slice_s * effort.slice_factor)
+                await _note(rates, column, contender, number, slice_)
     return rates
+
+
+async def _note(
+    rates: Rates, column: Column, contender: Contender, number: int, slice_: Coroutine[Any, Any, float]
+) -> None:
+    """Runs the slice. Whatever goes wrong with a peer is noted, and the others go on; our own errors are errors."""
+    try:
+        rate = await slice_
+    except Exception as error:
+        if not is_peer(contender):
+            raise
+        rates.failed[contender.name] = f"{column.title}: {type(error).__name__}: {error}"
+        return
+    if number >= 0:
+        rates.by_column.setdefault(column.key, {}).setdefault(contender.name, {})[number] = rate
+
+
+def _spared(contender: Contender, effort: Effort, number: int) -> bool:
+    """Peers read the large session in a few rounds only: some of them need seconds for it."""
+    return is_peer(contender) and not 0 <= number < effort.peers_large * effort.peer_every
 
 
 async def _append_slice(contender: Contender, column: Column, effort: Effort) -> float:
@@ -140,7 +155,7 @@ def _taking_part(contenders: Sequence[Contender], effort: Effort, number: int) -
 
 
 async def _fill(
-    contenders: Sequence[Contender], effort: Effort, say: Callable[[str], None]
+    contenders: Sequence[Contender], effort: Effort, rates: Rates, say: Callable[[str], None]
 ) -> dict[tuple[str, str], str]:
     filled: dict[tuple[str, str], str] = {}
     for contender in contenders:
@@ -152,9 +167,12 @@ async def _fill(
                 continue
             say(f"filling {contender.name} with {column.read_size:,} messages")
             session = str(uuid.uuid4())
-            await contender.fill(session, column.read_size)
-            filled[contender.name, column.key] = session
+            try:
+                await contender.fill(session, column.read_size)
+            except Exception as error:
+                if not is_peer(contender):
+                    raise
+                rates.failed[contender.name] = f"filling: {type(error).__name__}: {error}"
+            else:
+                filled[contender.name, column.key] = session
     return filled
-
-
-__all__ = ["RAW", "Column", "Effort", "Rates", "Spread", "is_peer", "measure"]

@@ -55,7 +55,7 @@ HEADINGS = {
     APPEND_EIGHT.key: "8 clients, 8 sessions\n(rate × raw)",
     APPEND_SHARED.key: "8 clients, 1 session\n(rate × raw)",
     READ_SMALL.key: "last 100 of 1,000\n(time × raw)",
-    READ_LARGE.key: "last 100 of 100,000\n(time × that of 1,000)",
+    READ_LARGE.key: "last 100 of 100,000\n(time × of 1,000)",
 }
 
 
@@ -73,6 +73,8 @@ def print_table(console: Console, result: EngineResult) -> None:
             console.print(f"  {contender.name}: {contender.note}", highlight=False)
     for name, why in result.skipped.items():
         console.print(f"  {name}: skipped, {why}", highlight=False)
+    for name, why in result.rates.failed.items():
+        console.print(f"  {name}: failed, {why}", highlight=False)
     console.print()
 
 
@@ -80,7 +82,7 @@ def _shown(result: EngineResult, column: Column, contender: str) -> str:
     rate = result.rates.rate(column, contender)
     if rate is None:
         return "–"
-    speed = f"{rate.median:,.0f}"
+    speed = f"{rate.median:,.0f}" if rate.median >= 10 else f"{rate.median:.2g}"
     ratio = cell(result, column, contender)
     if ratio is None or (contender == RAW and column is not READ_LARGE):
         return speed
@@ -169,6 +171,7 @@ def _engine_json(result: EngineResult) -> dict[str, Any]:
         "engine": result.engine,
         "description": result.description,
         "skipped": result.skipped,
+        "failed": result.rates.failed,
         "contenders": {
             contender.name: {
                 "note": contender.note,

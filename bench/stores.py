@@ -55,12 +55,23 @@ PEERS: dict[str, list[tuple[str, str]]] = {
 }
 """Module and class, imported only when wanted: a peer that is not installed is reported, and the rest runs."""
 
+PACKAGES = (
+    "redis",
+    "asyncpg",
+    "msgspec",
+    "openai-agents",
+    "langchain-community",
+    "langchain-postgres",
+    "langgraph-checkpoint-postgres",
+    "langgraph-checkpoint-sqlite",
+)
+
 
 def main() -> None:
     arguments = _arguments()
     logging.getLogger("recollect").setLevel(logging.ERROR)  # what an engine may lose is in the table's notes
     warnings.simplefilter("ignore")  # of the peers, about themselves
-    console = Console(width=max(140, Console().width))
+    console = Console(width=max(156, Console().width))
     effort = QUICK if arguments.quick else FULL
     started = time.monotonic()
     results = []
@@ -139,7 +150,7 @@ def _machine(effort: Effort) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "record_bytes": len(RECORD),
         "effort": asdict(effort),
-        "packages": _versions(("redis", "asyncpg", "msgspec", "openai-agents", "langchain-community")),
+        "packages": _versions(PACKAGES),
     }
 
 
