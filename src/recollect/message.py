@@ -88,7 +88,11 @@ def encode(message: Message) -> bytes:
 
 def decode(raw: bytes) -> Message | Damaged:
     """The message of a record of any version or known shape. Never raises for what the bytes hold."""
-    return decode_all((raw,))[0]
+    try:
+        record = _decode_current(raw)
+    except _NOT_CURRENT:
+        return _decode_other(raw)
+    return Message(record.role, record.content, record.timestamp, record.metadata, record.id)
 
 
 def decode_all(raws: Iterable[bytes]) -> list[Message | Damaged]:
