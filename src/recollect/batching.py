@@ -45,11 +45,13 @@ class Batcher(Generic[Job, Result]):
         timeout_s: float,
         batch_max: int = 128,
         in_flight_max: int = 1,
+        queue: str = "behind other writes",
     ) -> None:
         self._run = run
         self._timeout_s = timeout_s
         self._batch_max = batch_max
         self._in_flight_max = in_flight_max
+        self._queue = queue  # what a job that never started was waiting for, as its error says
         self._waiting: deque[_Entry[Job, Result]] = deque()
         self._unfinished: deque[_Entry[Job, Result]] = deque()  # waiting or running, the oldest in front
         self._limit: asyncio.TimerHandle | None = None
@@ -113,7 +115,7 @@ class Batcher(Generic[Job, Result]):
         if entry in self._waiting:
             self._waiting.remove(entry)
             return NotWritten(
-                f"waited {self._timeout_s:g} s behind other writes; the engine is slow or gone; safe to retry"
+                f"waited {self._timeout_s:g} s {self._queue}; the engine is slow or gone; safe to retry"
             )
         return OutcomeUnknown(f"no acknowledgement within {self._timeout_s:g} s; retry with the same turn id")
 

@@ -29,9 +29,9 @@ def engines(
 
 
 def _found(listing: Listing) -> Table:
-    table = Table(
-        "engine", "version", "provider", "path or image", "notes", title="Found", title_justify="left"
-    )
+    table = Table("engine", "version", "provider", title="Found", title_justify="left")
+    table.add_column("path or image", overflow="fold")
+    table.add_column("notes")
     for build in listing.found:
         notes = ", ".join(build.features)
         table.add_row(build.engine, f"{build.product} {build.version}", build.provider, build.location, notes)

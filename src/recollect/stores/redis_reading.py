@@ -10,22 +10,20 @@ def placed(elements: list[bytes], first: int, last: int) -> list[Stored]:
     expected = first
     for element in elements:
         head, separator, record = element.partition(b" ")
-        if not (
-            separator and head.isdigit()
-        ):  # put there by another tool, or damaged: its place is its sequence
+        if head == b"%d" % expected and separator:  # nearly always
+            stored.append(Stored(expected, decode(record)))
+            expected += 1
+        elif not (separator and head.isdigit()):
+            # Put there by another tool, or damaged: its place is its sequence.
             stored.append(Stored(expected, decode(element)))
             expected += 1
-            continue
-        sequence = int(head)
-        if sequence != expected:
-            if sequence < first:
-                continue  # before the window: the whole list came because it has holes
-            if sequence < expected:
-                stored.append(Stored(sequence, Damaged(element, "this sequence is in the list twice")))
-                continue
-            stored.append(_hole(expected, sequence - 1))
-        stored.append(Stored(sequence, decode(record)))
-        expected = sequence + 1
+        elif int(head) >= expected:
+            stored.append(_hole(expected, int(head) - 1))
+            stored.append(Stored(int(head), decode(record)))
+            expected = int(head) + 1
+        elif int(head) >= first:
+            stored.append(Stored(int(head), Damaged(element, "this sequence is in the list twice")))
+        # Else it is before the window: the whole list came because it has holes.
     if expected <= last:
         stored.append(_hole(expected, last))
     return stored

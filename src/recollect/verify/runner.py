@@ -14,17 +14,19 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from recollect import __version__
 from recollect.verify import engines, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
+from recollect.verify.clock import Clock
 from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
+from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
@@ -67,6 +69,8 @@ class Notes:
 
     hangs: list[str] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    """Targets that would not open again; whether that was right is for the final reads to show."""
 
 
 class Run:
@@ -90,6 +94,8 @@ class Run:
         self.engine_env: dict[str, str] = {}
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
+        self.proxy: Proxy | None = None
+        self.clock: Clock | None = None
         self.replica: Replica | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
         self._progress = progress
@@ -275,7 +281,10 @@ class Run:
         """Starts it again on its own data; an engine that refuses ends the run, as a finding."""
         try:
             if start is not None or not self.engine.embedded:
-                self.endpoint = (start or self.restart)()
+                found = (start or self.restart)()
+                self.endpoint = replace(
+                    found, settings=self.endpoint.settings, replicas=self.endpoint.replicas
+                )
         except EngineError as refusal:
             self.history.engine_refused(str(refusal))
             raise RunStopped(f"the engine did not start again: {refusal}") from refusal
@@ -317,6 +326,10 @@ class Run:
         self._close_seats()
         self.start_writers()
         self._start_readers()
+
+    def clients_obey(self, clock: Clock) -> None:
+        """The wall clock of the target's processes that are started from now on."""
+        self._clients.clock = clock
 
     def drop_clients(self) -> None:
         """Kills all clients and opens new ones: after a failover nobody waits for the old primary."""
@@ -365,8 +378,12 @@ class Run:
         target, endpoint = spec or self.scenario.target, self.shown(self.endpoint)
         launched = [self._clients.launch(target, endpoint) for _ in range(max(0, count))]
         for client in launched:
-            self._clients.wait_ready(client)
-            self._seat(client, plan, writer=writer)
+            try:
+                self._clients.wait_ready(client)
+            except TargetBroken as refusal:
+                self.notes.refusals.append(str(refusal))
+            else:
+                self._seat(client, plan, writer=writer)
 
     def _seat(self, client: Client, plan: Callable[[Planner], Plan], *, writer: bool) -> Seat:
         sessions = self.workload.sessions or tuple(

@@ -319,11 +319,7 @@ class _Methods:
         )
         if annotation is str:
             return lambda one: one.text
-        if (
-            inspect.isclass(annotation)
-            and annotation not in (dict, list)
-            and annotation is not inspect.Parameter.empty
-        ):
+        if inspect.isclass(annotation) and {"content", "text"} & _parameters(annotation).keys():
             return lambda one: _construct(annotation, one)
         return _mapping
 
@@ -376,6 +372,11 @@ def recognised(raw: Any) -> tuple[Recognised, bool]:
         return Recognised(None, intact=False, excerpt=raw.reason[:120]), True
     text, role, metadata = _fields(raw)
     return recognise(text, role, metadata), False
+
+
+def is_loss_marker(raw: Any) -> bool:
+    """Our stores say in its place that a message is gone. That is no element: what is missing is missing."""
+    return isinstance(raw, Stored) and isinstance(raw.message, Damaged) and not raw.message.raw
 
 
 def odd_of(what: Recognised, damaged: bool) -> Odd:

@@ -10,10 +10,8 @@ An engine says what to launch, how to ask whether it is ready, and where it answ
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -39,7 +37,6 @@ ADVICE = {
     r"No space left on device": "the disk is full: free some space, or set TMPDIR to another disk",
     r"Address already in use": "its port is in use: leave the port out to get a free one",
     r"Permission denied|Operation not permitted": "it may not write to its folder: choose another",
-    r"incompatible with server": "its data is of another major version: upgrade it, or start that version",
     r"Bad file format|Unexpected end of file|truncated": "its own data is damaged: the log says which file",
     r"Bad directive|FATAL CONFIG|unrecognized configuration parameter|invalid value for parameter": (
         "its configuration has a setting that this version does not know: the line is in the log"
@@ -157,14 +154,12 @@ class LocalServer(ABC):
             return
         if self._paused:
             self.resume()
-        if process.alive():
-            process.signal(self.stop_signal)
-            if process.wait(self.options.stop_timeout_s) is None:
-                process.kill()
-                raise EngineError(
-                    f"{self.name} did not stop within {self.options.stop_timeout_s:g} s"
-                    f" of signal {self.stop_signal} and was killed; its log ends:\n{self.logs(5)}"
-                )
+        if process.signal(self.stop_signal) and process.wait(self.options.stop_timeout_s) is None:
+            process.kill()
+            raise EngineError(
+                f"{self.name} did not stop within {self.options.stop_timeout_s:g} s"
+                f" of signal {self.stop_signal} and was killed; its log ends:\n{self.logs(5)}"
+            )
         process.kill()  # children that outlive a graceful stop by a moment
         self._process = None
 
@@ -181,8 +176,7 @@ class LocalServer(ABC):
     def wipe(self) -> None:
         if self.alive():
             raise EngineError(f"{self.name} is running; stop() or kill() it before its data is wiped")
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._data)
+        folder.discard(self._data)
 
     def close(self) -> None:
         for replica in self._replicas:
@@ -190,13 +184,14 @@ class LocalServer(ABC):
         self.kill()
         if self._reservation is not None:
             self._reservation.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        folder.discard(self.folder)
 
     def alive(self) -> bool:
         return self._process is not None and self._process.alive()
 
     def pause(self) -> None:
-        self._running().pause()
+        if not self._running().pause():
+            raise EngineError(f"{self.name} has ended by itself; its log ends:\n{self.logs(5)}")
         self._paused = True
 
     def resume(self) -> None:
@@ -240,10 +235,11 @@ class LocalServer(ABC):
 
     def _start_failed(self, what: str) -> StartFailed:
         log = self.logs(12)
-        advice = next(
-            (advice for pattern, advice in ADVICE.items() if re.search(pattern, log)), "its log ends"
-        )
-        return StartFailed(f"{self.product} {self.version} {what}: {advice}.", log)
+        return StartFailed(f"{self.product} {self.version} {what}: {self._advice(log)}.", log)
+
+    def _advice(self, log: str) -> str:
+        """What the engine's last words mean."""
+        return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, log)), "its log ends")
 
     def _unwritable(self, error: OSError) -> EngineError:
         where = error.filename2 or error.filename or self._data

@@ -10,9 +10,11 @@ Ready means PONG. While it loads its data, Redis answers `-LOADING`.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 from recollect.verify import providers
@@ -62,19 +64,42 @@ DURABILITY_SETTINGS = (
 )
 
 
+OURS = frozenset(
+    [
+        "bind",
+        "port",
+        "tls-port",
+        "unixsocket",
+        "unixsocketperm",
+        "daemonize",
+        "supervised",
+        "pidfile",
+        "logfile",
+        "syslog-enabled",
+        "dir",
+        "replicaof",
+        "slaveof",
+    ]
+)
+"""Directives of the user's own file that are left out: where to listen and to write is ours to say, and a
+test engine must not become a replica of the production one."""
+
+
 def configuration_lines(policy: Policy) -> list[str]:
     """The policy as lines of redis.conf, for any provider."""
-    lines = [f'include "{policy.config}"'] if policy.config else []
+    lines = _users_lines(policy.config) if policy.config else []
     for key, value in policy.settings.items():
         if key == "save" and value:
-            numbers = value.split()
-            lines += [
-                f"save {seconds} {changes}"
-                for seconds, changes in zip(numbers[::2], numbers[1::2], strict=True)
-            ]
+            points = re.findall(r"\d+ \d+", value)
+            lines += [f"save {point}" for point in points]
         else:
             lines.append(f'{key} "{value}"')
     return lines
+
+
+def _users_lines(config: Path) -> list[str]:
+    lines = config.read_text(errors="surrogateescape").splitlines()
+    return [line for line in lines if (line.split() or ["#"])[0].lower() not in OURS]
 
 
 def is_ready(address: Address) -> bool:
@@ -152,7 +177,9 @@ class RedisEngine(LocalServer):
         if self._primary is not None:
             ours.append(f"replicaof {ports.HOST} {self._primary.port}")
             ours += [f'masterauth "{self._password}"'] if self._password else []
-        (self.folder / "redis.conf").write_text("\n".join([*configuration_lines(self._policy), *ours]) + "\n")
+        (self.folder / "redis.conf").write_text(
+            "\n".join([*configuration_lines(self._policy), *ours]) + "\n", errors="surrogateescape"
+        )
 
     def _launch(self, env: dict[str, str]) -> Launch:
         argv = [self.build.location, str(self.folder / "redis.conf")]
@@ -294,10 +321,8 @@ def _address(login: Login) -> Address:
 
 
 def _container_files(policy: Policy) -> dict[str, str]:
-    users_own = policy.config.read_text() + "\n" if policy.config else ""
-    ours = [*configuration_lines(replace(policy, config=None)), "daemonize no", 'logfile ""', "bind 0.0.0.0"]
-    ours += ["protected-mode no", "port 6379", "dir /data"]
-    return {_CONTAINER_CONFIG: users_own + "\n".join(ours) + "\n"}
+    ours = ["daemonize no", 'logfile ""', "bind 0.0.0.0", "protected-mode no", "port 6379", "dir /data"]
+    return {_CONTAINER_CONFIG: "\n".join([*configuration_lines(policy), *ours]) + "\n"}
 
 
 def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> Login:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,12 @@ def _wipe_volume(run: Run) -> None:
         run.restart_clients()
 
 
+def _give_witness(run: Run) -> None:
+    """A place outside the volume, where a store that keeps a witness can keep it."""
+    settings = {**run.endpoint.settings, "witness": str(run.folder / "witness.json")}
+    run.endpoint = replace(run.endpoint, settings=settings)
+
+
 def _wipe(run: Run) -> None:
     """Whatever is left, and what the engine needs to start at all, as on a new volume."""
     if run.engine.embedded:
@@ -52,11 +59,11 @@ def _evict(run: Run) -> None:
     from recollect.verify.engines.redis import RedisEngine
 
     assert isinstance(run.engine, RedisEngine)
-    used = int(_info(run.engine, "used_memory"))
+    used, dataset = (int(_info(run.engine, field)) for field in ("used_memory", "used_memory_dataset"))
     with run.striking("evict"):
         run.engine.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-        run.engine.ask("CONFIG", "SET", "maxmemory", str(max(used - used // 20, 900_000)))
-        run.go_on(run.scenario.before_s)
+        run.engine.ask("CONFIG", "SET", "maxmemory", str(used - dataset // 8))
+        run.go_on(run.scenario.before_s / 4)
         run.engine.ask("CONFIG", "SET", "maxmemory", "0")
 
 
@@ -73,6 +80,7 @@ STORAGE_FAULTS = (
         verifies="a recycled volume is noticed: an error is raised instead of a cheerful empty memory",
         does_not_verify="that the data comes back: it is gone, and only a backup has it",
         obstacle=ours_only,
+        attach=_give_witness,
         variants=("", "between-runs"),
     ),
     Fault(

@@ -121,6 +121,7 @@ class Warden:
         while part := os.read(read_end, 4096):
             complaint += part
         os.close(read_end)
+        self.status.pop(pid, None)  # of an earlier process with the same number
         self.spawned.add(pid)
         if complaint:
             self._kill_tree(pid)
@@ -156,15 +157,28 @@ class Warden:
         self._reap()
         pid = request["pid"]
         if pid in self.status:
-            return {"error": f"process {pid} has ended"}
+            return {"delivered": False}
         below = descendants_of(pid) if request["tree"] else []
         for member in [pid, *below]:
             _signal_quietly(member, request["number"])
-        return {}
+        return {"delivered": True}
 
     def kill(self, request: dict[str, Any]) -> dict[str, Any]:
         left = self._kill_tree(request["pid"])
         return {"error": f"processes {left} did not end"} if left else {}
+
+    def remove_now(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Remove a folder without keeping anyone waiting: where deleting means discarding blocks it takes
+        seconds."""
+        pid = os.fork()
+        if pid == 0:
+            os.close(0)
+            os.nice(5)
+            self.folders = [request["folder"]]
+            self._remove_folders()
+            os._exit(0)
+        self.spawned.add(pid)
+        return {}
 
     def remove_later(self, request: dict[str, Any]) -> dict[str, Any]:
         self.folders.append(request["folder"])
@@ -181,39 +195,45 @@ class Warden:
         go.
 
         What the root forked between the listing and its death has come to us as an orphan by the time the
-        root is reaped, and is recognised by not having been an orphan before.
+        root is reaped, and is recognised by not having been an orphan before. The kernel's list of children
+        may leave some out while others exit, so only a listing during which nothing was reaped is believed.
         """
         self._reap()
-        orphans_before = self._orphans()
-        members = descendants_of(root) if root not in self.status else []
+        orphans_before = self._orphans() if root not in self.status else set()
+        members = set(descendants_of(root)) if root not in self.status else set()
         if root not in self.status:
             _signal_quietly(root, signal.SIGKILL)
         for member in members:
             _signal_quietly(member, signal.SIGKILL)
         give_up = time.monotonic() + _REAP_DEADLINE_S
         while True:
-            self._reap()
-            late = self._orphans() - orphans_before
+            reaped = self._reap()
+            late = self._orphans() - orphans_before - members
             for member in late:
                 _signal_quietly(member, signal.SIGKILL)
-            left = [pid for pid in {*members, *late} if _running(pid)]
-            if root in self.status and not left:
+            members |= late
+            left = [pid for pid in members if _running(pid)]
+            if root in self.status and not (left or late or reaped or self._reap()):
                 return []
             if time.monotonic() > give_up:
                 return left or [root]
-            time.sleep(0.0005)
+            if not reaped:
+                time.sleep(0.0005)
 
     def _orphans(self) -> set[int]:
         return set(children_of(os.getpid())) - self.spawned
 
-    def _reap(self) -> None:
+    def _reap(self) -> int:
+        """Take in all that have ended; return how many."""
+        count = 0
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return count
             if pid == 0:
-                return
+                return count
+            count += 1
             if pid in self.spawned:
                 self.spawned.discard(pid)
                 self.status[pid] = os.waitstatus_to_exitcode(status)
@@ -228,11 +248,13 @@ class Warden:
         if self.farewell:
             argv, env = self.farewell["argv"], self.farewell["env"]
             os.waitpid(os.posix_spawn(argv[0], argv, env), 0)
-        if self.folders:
-            import shutil
+        self._remove_folders()
 
-            for folder in self.folders:
-                shutil.rmtree(folder, ignore_errors=True)
+    def _remove_folders(self) -> None:
+        import shutil
+
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
     # The loop -------------------------------------------------------------------------------------
 
@@ -256,7 +278,9 @@ class Warden:
                 return
             *lines, pending = (pending + received).split(b"\n")
             for line in lines:
-                os.write(channel, json.dumps(self._answer(json.loads(line))).encode() + b"\n")
+                request = json.loads(line)
+                answer = {**self._answer(request), "number": request["request"]}
+                os.write(channel, json.dumps(answer).encode() + b"\n")
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,16 +83,16 @@ def builds(engine: str) -> list[Build]:
         return []
 
 
-def gaps(engine: str, found: list[Build]) -> list[Gap]:
+def gaps(engine: str, found: Sequence[Build]) -> list[Gap]:
     if engine not in PULLS:
         return []
-    reason = _daemon_missing()
-    missing = []
-    for version in PULLS[engine]:
-        if not any(build.product != "Valkey" and build.matches(version) for build in found):
-            image = f"{engine}:{version}"
-            missing.append(Gap(engine, version, NAME, reason or "no local image", f"docker pull {image}"))
-    return missing
+    absent = [
+        version
+        for version in PULLS[engine]
+        if not any(build.product != "Valkey" and build.matches(version) for build in found)
+    ]
+    reason = (_daemon_missing() or "no local image") if absent else ""
+    return [Gap(engine, version, NAME, reason, f"docker pull {engine}:{version}") for version in absent]
 
 
 def _daemon_missing() -> str | None:
@@ -115,6 +115,14 @@ def _builds_of(image: Any) -> Iterator[Build]:
                 tagged = re.match(r"\D*?(\d+(?:\.\d+)*)", tag)
                 version = exact[0] if exact else tagged[1] if tagged else tag
                 yield Build(family.engine, family.product, version, NAME, reference)
+
+
+def official(engine: str, product: str | None, version: str | None) -> Build:
+    """The image to pull for an engine that no local image offers."""
+    if product == "Valkey":
+        return Build(engine, product, version or "latest", NAME, f"valkey/valkey:{version or 'latest'}")
+    tag = version or PULLS[engine][-1]
+    return Build(engine, "Redis" if engine == "redis" else "PostgreSQL", tag, NAME, f"{engine}:{tag}")
 
 
 def ensure_local(image: str, *, pull: bool) -> None:

@@ -18,7 +18,7 @@ from docker import DockerClient
 
 from recollect.verify.providers.build import Build
 
-_PASSWD = "root:x:0:0::/root:/bin/sh\nredis:x:999:999::/data:/bin/sh\npostgres:x:998:998::/var/lib/postgresql:/bin/sh\n"
+_PASSWD = "root:x:0:0::/root:/bin/sh\nredis:x:999:999::/data:/bin/sh\npostgres:x:998:998::/tmp:/bin/sh\n"
 _GROUP = "root:x:0:\nredis:x:999:\npostgres:x:998:\n"
 _ENTRYPOINT = """#!/bin/sh
 set -e
@@ -53,7 +53,7 @@ class _Root:
 
     def __init__(self) -> None:
         self._stream = io.BytesIO()
-        self._tar = tarfile.open(fileobj=self._stream, mode="w")
+        self._tar = tarfile.TarFile(fileobj=self._stream, mode="w")
         self._seen: set[str] = set()
 
     def folder(self, path: str, mode: int = 0o755, owner: int = 0) -> None:

@@ -1,0 +1,54 @@
+"""Builds the disk recorder's shim into the wheel, where a C compiler is at hand.
+
+Without one, or when compiling fails, the wheel is pure Python and the shim is compiled at first use
+(`recollect/verify/disk/building.py`): the build itself never fails for it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_DISK = Path("src/recollect/verify/disk")
+_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
+
+
+class ShimBuildHook(BuildHookInterface[Any]):
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel" or version == "editable":
+            return
+        built = self._compile()
+        if built is not None:
+            build_data["force_include"][str(built)] = "recollect/verify/disk/shim.so"
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-linux_{platform.machine()}"
+
+    def _compile(self) -> Path | None:
+        if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+            return None
+        names = (os.environ.get("CC"), "cc", "gcc", "clang")
+        compiler = next((path for name in names if name and (path := shutil.which(name))), None)
+        if compiler is None:
+            self.app.display_warning("no C compiler: the disk recorder is compiled at first use")
+            return None
+        target = Path(self.directory) / "shim.so"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sources = sorted((Path(self.root) / _DISK / "shim").glob("*.c"))
+        command = [compiler, *_FLAGS, "-o", str(target), *map(str, sources), "-ldl", "-lpthread"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.app.display_warning(f"the disk recorder is compiled at first use: {done.stderr.strip()}")
+            return None
+        return target
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        (Path(self.directory) / "shim.so").unlink(missing_ok=True)
