@@ -103,8 +103,7 @@ class ComposeService:
     # Running it ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Up with what it depends on, or started again; returns when its own health check, if any, is
-        content."""
+        """Up with what it depends on, or started again; returns when its own health check, if any, is content."""
         if self._number is None:
             self._run(["up", "-d", self.service])
             self._number = self._run(["ps", "-q", self.service]).split()[0]
