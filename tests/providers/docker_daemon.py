@@ -1,8 +1,8 @@
 """A Docker daemon for the tests and the benchmark: the user's, or one of our own where that can be.
 
-Our own needs root and Debian's `docker.io`. It has its own data, sockets and pid file, leaves the firewall alone, and is stopped
-at the end with everything it made. It also has its own bridge and addresses: two daemons on docker0 give two containers the
-same address, and one test run talks to the other's engines.
+Our own needs root and Debian's `docker.io`. It has its own data, sockets and pid file, leaves the firewall alone,
+and is stopped at the end with everything it made. It also has its own bridge and addresses: two daemons on docker0
+give two containers the same address, and one test run talks to the other's engines.
 """
 
 from __future__ import annotations
