@@ -169,6 +169,23 @@ def test_forgotten_messages_must_not_be_visible() -> None:
     assert anomaly.first.events[2] == ended
 
 
+def test_a_message_never_read_before_its_forget_must_not_appear_after_it() -> None:
+    script = written()
+    script.append(1)
+    script.forget(1)
+    script.read(2, 3)
+    assert script.counts() == {"resurrected": 1}
+
+
+def test_strangers_after_a_forget_are_not_resurrected() -> None:
+    script = written()
+    script.append(1, "other")
+    script.read(2, 3, session="other")
+    script.forget(1)
+    script.read(2, 3, Element(None, text="boo"))
+    assert script.names() == ["cross-session-leak", "phantom"]
+
+
 def test_a_read_that_began_before_the_forget_ended_may_show_them() -> None:
     script = written()
     script.invoke(1, "forget")

@@ -31,7 +31,7 @@ from recollect.verify.evidence import (
     Sighting,
 )
 from recollect.verify.op import Ask, Seen
-from recollect.verify.retention import EngineClock
+from recollect.verify.retention import EngineClock, Life
 from recollect.verify.sessions import Chain, Purge, Session
 from recollect.verify.views import View, from_runs
 
@@ -399,7 +399,7 @@ class ReadFolder:
             elif any(0 <= message < purge.below for message in tail):
                 chain.scanned = False
         if session.life is not None:
-            self._find_overdue(session, chain, read)
+            self._find_overdue(session.life, chain, read)
 
     def _find_resurrected(self, session: Session, read: int, purge: Purge, elements: View) -> None:
         evidence = self.evidence
@@ -414,10 +414,10 @@ class ReadFolder:
                 sighting = Sighting(message, session.number, read)
                 evidence.resurrected.append((sighting, purge.done))
 
-    def _find_overdue(self, session: Session, chain: Chain, read: int) -> None:
+    def _find_overdue(self, life: Life, chain: Chain, read: int) -> None:
         """Scans the view, but only where something may be overdue: sessions with a retention are short."""
-        evidence, life = self.evidence, session.life
-        if life is None or (evidence.header.refresh != "message" and not life.surely_before):
+        evidence = self.evidence
+        if evidence.header.refresh != "message" and not life.surely_before:
             return
         low_s = self.clock.low(self.begun_s, self.ended_s)
         bound_s = evidence.header.clock_bound_s
@@ -426,7 +426,7 @@ class ReadFolder:
                 continue
             turn = evidence.message_turn[message]
             acknowledged, retention = evidence.turn_done[turn], evidence.retention.get(turn)
-            if acknowledged == NEVER or retention is None or acknowledged > evidence.read_invoked[read]:
+            if acknowledged == NEVER or retention is None:
                 continue
             if evidence.header.refresh == "message":
                 age_s = low_s - self.clock.high(retention.invoked_s, evidence.turn_done_s[turn])
