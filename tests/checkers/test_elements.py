@@ -123,6 +123,13 @@ def test_an_altered_message_is_corrupted_and_silent() -> None:
     assert (anomaly.name, anomaly.first.message, anomaly.silent) == ("corrupted", "m1", True)
 
 
+def test_message_number_zero_can_be_corrupted_too() -> None:
+    script = written()
+    script.read(2, Element(0, 77), 1, 2)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message) == ("corrupted", "m0")
+
+
 def test_a_message_altered_for_good_is_corrupted_not_lost() -> None:
     script = written()
     script.read(2, 0, Element(1, 77), 2)

@@ -71,6 +71,18 @@ def test_a_newcomer_between_two_known_messages_is_no_reorder() -> None:
     assert script.names() == []
 
 
+def test_disagreement_about_a_newcomer() -> None:
+    for last in ((1, 0, 3, 2), (0, 3, 1, 2), (0, 1, 2, 3)):
+        script = Script()
+        for process in (1, 2, 3, 4):
+            script.begin(process)
+        for shown in ((0, 2), (0, 1, 3, 2), (0,), last):
+            script.read(5, *shown)
+        for process in (1, 2, 3, 4):
+            script.ok(process)
+        assert "reorder" in script.names(), last
+
+
 def test_disagreement_with_a_read_long_ago() -> None:
     script = Script()
     for process in (1, 2, 3):
