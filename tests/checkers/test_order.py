@@ -22,6 +22,15 @@ def test_real_time_order_of_appends_that_did_not_overlap() -> None:
     assert (anomaly.name, anomaly.first.message, anomaly.first.events[1]) == ("reorder", "m1", ended)
 
 
+def test_real_time_order_between_an_old_element_and_a_new_one() -> None:
+    script = written()
+    script.append(1)
+    script.append(1)
+    script.read(2, 0, 1, 2, 4)
+    script.read(2, 0, 1, 2, 4, 3)
+    assert script.names() == ["reorder"]
+
+
 def test_overlapping_appends_may_come_in_any_order() -> None:
     script = Script()
     script.begin(1)
