@@ -161,9 +161,14 @@ def _frozen(run: Run) -> None:
 
 
 def _forward(run: Run) -> None:
+    leap_forward(run, "clock-forward")
+
+
+def leap_forward(run: Run, name: str) -> None:
+    """As much time as memory must live passes in a moment; the fault is recorded under the name given."""
     retain_s = run.scenario.retain_s
     leap_s = FORWARD_S if retain_s is None else max(retain_s - MARGIN_S, retain_s / 2)
-    with _moving(run, "clock-forward", lambda moved: moved.move(leap_s), leap_s):
+    with _moving(run, name, lambda moved: moved.move(leap_s), leap_s):
         run.go_on(STRUCK_S / 2)  # what is read now expires because it is read
         if run.engine.name == "redis":
             _wait_for_expiry(run.endpoint)
