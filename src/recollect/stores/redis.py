@@ -2,7 +2,8 @@
 
 A session is a list of records, a small hash that counts, and a sorted set of turn ids, in one cluster slot. An append
 is one server-side script, so it is atomic, exactly-once and ordered in one round trip; appends that arrive together
-share the round trip (`redis_commit`). A read is one script, too: one snapshot, with its limit applied in the engine.
+share the round trip (`redis_commit`). A read is one transaction, or one
+script where there is something to decide: one snapshot, with its limit applied in the engine.
 
 Nothing is ever silently shorter. Each element of the list carries its sequence, and the counter has no expiry: messages
 that were evicted, deleted by hand or lost with the engine's last second leave a hole that reads as one `Damaged` item.
@@ -37,7 +38,7 @@ from recollect.stores.redis_address import Address, parse_address
 from recollect.stores.redis_commit import Commit, Write
 from recollect.stores.redis_errors import not_connected, read_refused, write_refused
 from recollect.stores.redis_pool import Pool, PoolExhausted
-from recollect.stores.redis_reading import placed
+from recollect.stores.redis_reading import newest, placed
 from recollect.stores.redis_script import APPEND, FORGET, READ, STATE, Script
 from recollect.stores.redis_settings import (
     QUESTIONS,
@@ -158,7 +159,7 @@ class RedisStore:
         place = self._place(session, key)
         if after is None and not self._read_ttl_ms and (found := await self._snapshot(place, last)):
             return placed(*found)
-        return placed(*await self._read(session, place, last, after))
+        return newest(placed(*await self._read(session, place, last, after)), last)
 
     async def forget(self, session: str) -> None:
         key = session_key(session)
