@@ -159,6 +159,16 @@ def test_phantoms_have_no_number_or_one_that_nobody_was_given() -> None:
     assert "never said" in script.verdict().anomalies[0].sentence
 
 
+def test_phantoms_in_windows() -> None:
+    script = written()
+    phantom = Element(None, text="boo")
+    script.read(2, phantom, 0, 1, 2)
+    script.read(2, phantom, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 0, 1, 2)
+    assert script.counts() == {"phantom": 1}
+
+
 def test_a_number_given_later_is_a_phantom_before() -> None:
     script = written()
     script.read(2, 0, 1, 2, Element(3, 3))

@@ -421,6 +421,40 @@ def test_unread_messages_are_counted_as_unchecked() -> None:
     assert (verdict.acked, verdict.kept, verdict.unchecked) == (5, 3, 2)
 
 
+def test_what_only_a_window_showed_is_kept() -> None:
+    script = Script()
+    script.append(1)
+    script.append(1)
+    script.read(2, 1, ask=Ask(last=1))
+    verdict = script.verdict()
+    assert (verdict.acked, verdict.kept, verdict.unchecked, verdict.forgotten) == (2, 1, 1, 0)
+
+
+def test_doubled_and_strange_elements_do_not_change_the_account() -> None:
+    script = written()
+    script.read(2, 0, Element(None, text="boo"), 1, 1, 2)
+    verdict = script.verdict()
+    assert (verdict.acked, verdict.kept, verdict.unchecked) == (4, 3, 1)
+
+
+def test_late_in_a_window_is_kept_if_the_whole_read_has_it() -> None:
+    script = written(5)
+    script.read(2, 2, 3, ask=Ask(last=2))
+    script.read(2, 0, 1, 2, 3, 4)
+    verdict = script.verdict()
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["stale-read"]
+    assert (verdict.kept, verdict.lost, verdict.forgotten) == (5, 0, 0)
+
+
+def test_a_count_beside_windows_alone_hides_nothing() -> None:
+    script = Script()
+    for _ in range(3):
+        script.append(1)
+    script.read(2, 0, ask=Ask(last=1))
+    script.count(3, 3)
+    assert script.names() == ["lost-update"]
+
+
 def test_a_damaged_item_stands_for_a_missing_message() -> None:
     script = written()
     script.read(2, 0, Element(None, damaged=True), 2)

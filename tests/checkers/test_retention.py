@@ -44,10 +44,15 @@ def test_within_the_clock_bound_nothing_is_claimed() -> None:
     script.wait(4.95)
     script.read(2)
     assert script.names() == []
-    late = kept_for(5.0)
-    late.wait(5.05)
-    late.read(2, 0, 1)
-    assert late.names() == []
+    for refresh in ("append", "message"):
+        late = kept_for(5.0, refresh)
+        late.wait(5.0)
+        late.read(2, 0, 1)
+        assert late.names() == []
+        soon = kept_for(5.0, refresh)
+        soon.wait(4.92)
+        soon.read(2)
+        assert soon.names() == []
 
 
 def test_still_there_after_its_time() -> None:
