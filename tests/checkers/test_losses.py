@@ -269,6 +269,14 @@ def test_a_session_forgotten_by_request_is_no_loss() -> None:
     assert (verdict.acked, verdict.kept, verdict.forgotten, verdict.lost) == (4, 1, 3, 0)
 
 
+def test_what_was_forgotten_unread_is_forgotten() -> None:
+    script = Script()
+    script.append(1)
+    script.forget(1)
+    verdict = script.verdict()
+    assert (verdict.forgotten, verdict.unchecked, verdict.kept) == (1, 0, 0)
+
+
 def test_a_failed_forget_excuses_nothing() -> None:
     script = written()
     script.forget(1, outcome="fail")

@@ -189,6 +189,18 @@ def test_what_expired_while_the_clock_was_wrong_stays_gone() -> None:
     assert script.names() == []
 
 
+def test_a_life_renewed_after_the_clock_was_set_back_is_shorter() -> None:
+    script = Script(clock_bound_s=0.1)
+    script.inject("clock-forward", 100.0)
+    script.append(1, retention_s=5.0)
+    script.heal("clock-forward")
+    script.append(1, retention_s=5.0)
+    script.read(2, 0, 1)
+    script.wait(5.5)
+    script.read(2)
+    assert script.names() == []
+
+
 def test_a_frozen_clock_expires_nothing() -> None:
     script = kept_for(5.0)
     script.inject("clock-frozen")

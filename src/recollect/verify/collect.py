@@ -371,7 +371,6 @@ class _Collector:
             return
         evidence.operations.add("forget")
         session.forget_done = event.index
-        session.expects.clear()
         session.live = 0
         session.missing.clear()
         session.acked_from = FOREVER
@@ -379,7 +378,6 @@ class _Collector:
         session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))
         session.whole.scanned = False
         if session.window is not None:
-            session.window.pending.clear()
             session.window.scanned = False
 
     def _complete_search(self, client: _Client, event: Event) -> None:
