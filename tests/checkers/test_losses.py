@@ -334,6 +334,22 @@ def test_a_compaction_may_drop_what_it_says() -> None:
     assert script.names() == []
 
 
+def test_read_modify_write_names_the_read_it_was_built_on() -> None:
+    script = written()
+    old = script.read(3, 0, 1, 2)
+    script.append(1)
+    script.append(3, operation="save", base=old)
+    seen = script.read(4, 0, 1, 2, 5)
+    script.append(4, operation="save", base=seen)
+    script.read(2, 0, 1, 2, 5, 6)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message) == ("lost-update", "m4")
+    assert (
+        f"process 3 wrote to the session meanwhile (event {old + 3}), from the list it had read at event {old}"
+        in (anomaly.sentence)
+    )
+
+
 def test_compare_and_set_that_lets_two_writers_through() -> None:
     script = written()
     script.append(1, expect=3)
