@@ -44,10 +44,15 @@ def test_within_the_clock_bound_nothing_is_claimed() -> None:
     script.wait(4.95)
     script.read(2)
     assert script.names() == []
-    late = kept_for(5.0)
-    late.wait(5.05)
-    late.read(2, 0, 1)
-    assert late.names() == []
+    for refresh in ("append", "message"):
+        late = kept_for(5.0, refresh)
+        late.wait(5.0)
+        late.read(2, 0, 1)
+        assert late.names() == []
+        soon = kept_for(5.0, refresh)
+        soon.wait(4.92)
+        soon.read(2)
+        assert soon.names() == []
 
 
 def test_still_there_after_its_time() -> None:
@@ -180,6 +185,18 @@ def test_what_expired_while_the_clock_was_wrong_stays_gone() -> None:
     script = kept_for(600.0)
     script.inject("clock-forward", 900.0)
     script.heal("clock-forward")
+    script.read(2)
+    assert script.names() == []
+
+
+def test_a_life_renewed_after_the_clock_was_set_back_is_shorter() -> None:
+    script = Script(clock_bound_s=0.1)
+    script.inject("clock-forward", 100.0)
+    script.append(1, retention_s=5.0)
+    script.heal("clock-forward")
+    script.append(1, retention_s=5.0)
+    script.read(2, 0, 1)
+    script.wait(5.5)
     script.read(2)
     assert script.names() == []
 

@@ -55,6 +55,8 @@ def _suspect(evidence: Evidence, loss: Loss) -> int:
     mine = evidence.message_turn[loss.message]
     session, ended = evidence.turn_session[mine], evidence.read_done[loss.absence.read]
     for turn in reversed(evidence.turns_of(session)):
+        if evidence.bases.get(turn, NEVER) > evidence.acknowledged(loss.message):
+            continue  # it wrote back a list that it had read after this message was acknowledged
         overlaps = evidence.turn_done[turn] == NEVER or evidence.turn_done[turn] > evidence.turn_invoked[mine]
         other = evidence.turn_process[turn] != evidence.turn_process[mine]
         if turn != mine and other and evidence.turn_invoked[turn] < ended and overlaps:
@@ -74,6 +76,8 @@ def describe(evidence: Evidence, finding: Finding) -> str:
     if finding.other != NEVER:
         process, event = evidence.turn_process[finding.other], evidence.turn_invoked[finding.other]
         suspect = f"; process {process} wrote to the session meanwhile (event {event})"
+        if finding.other in evidence.bases:
+            suspect += f", from the list it had read at event {evidence.bases[finding.other]}"
     return (
         f"No fault came between, and yet {who}, is missing from the read that ended at event "
         f"{finding.events[1]} and from every read since{suspect}."
