@@ -165,7 +165,9 @@ def _table(names: list[tuple[str, str]], columns: list[Column]) -> Table:
     for fault, _ in columns:
         table.add_column(_heading(fault), justify="right", no_wrap=True)
     for place, (target, policy) in enumerate(names):
-        table.add_row(target, policy, *(cells[place] for _, cells in columns))
+        row = [cells[place] for _, cells in columns]
+        if any(row):
+            table.add_row(target, policy, *row)
     return table
 
 
@@ -224,21 +226,16 @@ def _violations(console: Console, results: Results) -> None:
 
 def _losses(console: Console, results: Results) -> None:
     lost = [result for result in results.results if result.verdict.status == "documented-loss"]
-    if not lost:
-        return
-    console.print(Text("\nLost as documented:", style="yellow"))
+    if lost:
+        console.print(Text("\nLost as documented:", style="yellow"))
     for result in lost:
         verdict = result.verdict
-        window = (
-            ""
-            if verdict.loss_window_s is None
-            else f", back to {verdict.loss_window_s:.2f} s before the fault"
-        )
-        console.print(
-            f"  {_short(result.scenario)}: {verdict.lost} of {verdict.acked}{window}. Promise: {verdict.promise}",
-            highlight=False,
-            markup=False,
-        )
+        back_s = verdict.loss_window_s
+        window = "" if back_s is None else f", back to {back_s:.2f} s before the fault"
+        seen = ", ".join(f"{one.name} ({'silent' if one.silent else 'loud'})" for one in verdict.anomalies)
+        lost_of = f"{verdict.lost} of {verdict.acked} lost, " if verdict.lost else ""
+        text = f"  {_short(result.scenario)}: {lost_of}{seen}{window}. Promise: {verdict.promise}"
+        console.print(text, highlight=False, markup=False)
 
 
 def _left_out(console: Console, results: Results) -> None:
