@@ -184,14 +184,19 @@ def run(launch: Launch, timeout_s: float) -> int:
     return status
 
 
+def remove_now(folder: Path) -> None:
+    """Remove a folder in the background."""
+    _current().ask("remove_now", folder=str(folder))
+
+
 def remove_at_end(folder: Path) -> None:
     """When this process ends, however it ends, the folder is removed."""
     _current().ask("remove_later", folder=str(folder))
 
 
-def run_at_end(argv: Sequence[str]) -> None:
+def run_at_end(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """When this process has ended, however it ended, run this command last."""
-    _current().ask("set_farewell", argv=list(argv))
+    _current().ask("set_farewell", argv=list(argv), env=dict(env))
 
 
 def warden_pid() -> int:

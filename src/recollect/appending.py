@@ -1,0 +1,73 @@
+"""What every store checks before it writes: the session, the turn and its messages, turned into bytes.
+
+Checked here, once, so that a bad value is refused the same way on every engine and before anything is written.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from recollect.errors import Refused, shorten
+from recollect.message import Message, encode
+
+SESSION_BYTES_MAX = 100_000
+TURN_BYTES_MAX = 1_000
+TURN_RECORDS_MAX = 10_000
+TURN_RECORD_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Append(msgspec.Struct, frozen=True):
+    """One turn, ready to be written."""
+
+    session: str
+    key: bytes
+    """The session id as bytes; distinct ids have distinct bytes, lone surrogates included."""
+    records: list[bytes]
+    turn: bytes | None
+    expect: int | None
+
+
+def checked_append(
+    session: str, messages: Sequence[Message], turn: str | None = None, expect: int | None = None
+) -> Append:
+    key = session_key(session)
+    if isinstance(messages, Message) or not all(isinstance(message, Message) for message in messages):
+        raise Refused("messages: a sequence of Message, such as [Message('user', 'hello')]")
+    if not 0 < len(messages) <= TURN_RECORDS_MAX:
+        raise Refused(f"messages: a turn has 1 to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")
+    if expect is not None and (not isinstance(expect, int) or isinstance(expect, bool) or expect < 0):
+        raise Refused(f"expect: the last sequence seen, 0 for an empty session; not {expect!r}")
+    records = [encode(message) for message in messages]
+    if len(records) > 1 and sum(map(len, records)) > TURN_RECORD_BYTES_MAX:
+        raise Refused(
+            f"messages: more than {TURN_RECORD_BYTES_MAX:,} bytes in one turn; append smaller turns"
+        )
+    return Append(session, key, records, None if turn is None else _turn_key(turn), expect)
+
+
+def session_key(session: str) -> bytes:
+    if not isinstance(session, str):
+        raise Refused(f"session: an id of text, not {session!r}")
+    key = session.encode("utf-8", "surrogatepass")
+    if len(key) > SESSION_BYTES_MAX:
+        raise Refused(f"session {shorten(session)}: {len(key):,} bytes; at most {SESSION_BYTES_MAX:,}")
+    return key
+
+
+def session_of(key: bytes) -> str:
+    return key.decode("utf-8", "surrogatepass")
+
+
+def _turn_key(turn: str) -> bytes:
+    if not isinstance(turn, str) or not turn:
+        raise Refused(f"turn: an id of text, such as a UUID; not {turn!r}")
+    key = turn.encode("utf-8", "surrogatepass")
+    if len(key) > TURN_BYTES_MAX:
+        raise Refused(f"turn {shorten(turn)}: {len(key):,} bytes; at most {TURN_BYTES_MAX:,}")
+    return key
+
+
+def check_window(last: int | None, after: int | None) -> None:
+    for name, value in (("last", last), ("after", after)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise Refused(f"{name}: a number of at least 0, or None; not {value!r}")

@@ -1,0 +1,75 @@
+"""Every error that recollect raises. Each tells the truth about one question: was it written?
+
+    RecollectError
+    ├── Refused (ValueError)        bad input; nothing was written, and the same call will fail again
+    ├── NotWritten                  nothing was written; safe to retry
+    │   └── Conflict                `expect` did not match: someone wrote in between; read again, then retry
+    ├── OutcomeUnknown              written or not: retry with the same `turn` id
+    ├── Unreadable                  the engine answers, but what it holds cannot be read
+    └── CannotOpen
+        ├── DurabilityUnavailable   the durability asked for cannot be reached with the engine's settings
+        ├── StoreReplaced           this is not the store it was: wiped, swapped or rolled back
+        ├── EngineUnavailable       no engine answers at this address
+        └── MissingExtra (ImportError)   a driver is not installed
+
+`StoreReplaced` is also raised by a running store that notices that its files were taken away.
+"""
+
+
+class RecollectError(Exception):
+    """Root of everything recollect raises."""
+
+
+class Refused(RecollectError, ValueError):
+    """The input cannot be stored as it is. Nothing was written."""
+
+
+class NotWritten(RecollectError):
+    """Nothing was written; the call can be retried as it is."""
+
+
+class Conflict(NotWritten):
+    """Compare-and-set failed: the session's last sequence is not the one the caller expected."""
+
+    def __init__(self, session: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"session {shorten(session)}: expected last sequence {expected}, but it is {actual}; "
+            "read the session again and decide anew"
+        )
+        self.session, self.expected, self.actual = session, expected, actual
+
+    def __reduce__(self) -> tuple[type["Conflict"], tuple[str, int, int]]:
+        return type(self), (self.session, self.expected, self.actual)
+
+
+class OutcomeUnknown(RecollectError):
+    """The write may or may not be in memory. A retry with the same turn id never stores it twice."""
+
+
+class Unreadable(RecollectError):
+    """The engine is up, but the data it holds cannot be read by this release."""
+
+
+class CannotOpen(RecollectError):
+    """The store was not opened; nothing was changed."""
+
+
+class DurabilityUnavailable(CannotOpen):
+    """The engine's settings cannot give the durability or the replicas asked for."""
+
+
+class StoreReplaced(CannotOpen):
+    """The store at this address is not the one the witness remembers, or lost its files while open."""
+
+
+class EngineUnavailable(CannotOpen):
+    """No engine answered at the address."""
+
+
+class MissingExtra(CannotOpen, ImportError):
+    """The driver for this kind of address is not installed."""
+
+
+def shorten(text: str, length_max: int = 60) -> str:
+    """A value as it appears in an error: quoted, and cut where it would flood the line."""
+    return repr(text if len(text) <= length_max else f"{text[:length_max]}… ({len(text)} characters)")

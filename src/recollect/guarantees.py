@@ -1,0 +1,395 @@
+"""What each engine itself promises: engine × policy × fault → which anomalies its documentation allows.
+
+Data, with its source, and the look-up. A `Promise` that allows nothing says that nothing acknowledged may be
+lost, changed or reordered. `window_s` bounds a tail loss; None beside an allowed loss means that it is
+unbounded. The sentences are shown to operators as they are.
+
+Rules are looked up from the particular to the general: (engine, policy), then the engine, then any engine,
+then "keeps everything". Where the documentation is silent nothing is allowed: an engine that loses data in a
+way which it never announced has violated its promise. Valkey promises what Redis promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Durability = Literal["buffered", "written", "fsynced"]
+
+ENGINES: dict[str, tuple[str, ...]] = {
+    "redis": ("none", "rdb", "aof-no", "aof-everysec", "aof-always", "mixed", "custom"),
+    "postgres": ("default", "async-commit", "fsync-off", "custom"),
+    "sqlite": ("wal-full", "wal-normal", "delete-full", "delete-extra", "custom"),
+    "chroma": ("embedded", "server", "custom"),
+}
+ALIASES = {"valkey": "redis", "postgresql": "postgres"}
+
+FAULTS: tuple[str, ...] = (
+    "restart",
+    "kill-engine",
+    "kill-app",
+    "kill-app-at-line",
+    "power-loss",
+    "slow-fsync",
+    "fsync-error",
+    "disk-full",
+    "wipe-volume",
+    "concurrent-writers",
+    "lost-ack",
+    "latency",
+    "cut",
+    "half-open",
+    "pause",
+    "pool-exhausted",
+    "clock-back",
+    "clock-frozen",
+    "clock-forward",
+    "evict",
+    "ttl-drift",
+    "replica-lag",
+    "failover",
+    "older-writer",
+    "newer-writer",
+    "policy-change",
+    "kill-engine-at-line",
+    "upgrade",
+    "downgrade",
+)
+
+# Faults that can strike one engine with the settings it has; the others need an operator or a second node.
+UNPROVOKED_FAULTS: tuple[str, ...] = (
+    "power-loss",
+    "kill-engine",
+    "restart",
+    "slow-fsync",
+    "fsync-error",
+    "kill-app",
+    "disk-full",
+)
+
+# Worst first: what cannot be trusted, then what is gone, then what is only late.
+_SEVERITY: tuple[str, ...] = (
+    "corrupted",
+    "refuses-to-start",
+    "unreadable",
+    "silent-reset",
+    "hole",
+    "torn-turn",
+    "lost-tail",
+    "index-divergence",
+    "stale-read",
+    "non-monotonic-read",
+)
+LOSSES: frozenset[str] = frozenset(_SEVERITY[:7])
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the engine's documentation allows for one engine, policy and fault.
+
+    `remedy` is the setting that stops the loss, empty where nothing can be lost. `turns_max` bounds a
+    loss by the number of turns, where the engine does.
+    """
+
+    engine: str
+    policy: str
+    fault: str
+    allows: frozenset[str]
+    window_s: float | None
+    sentence: str
+    source: str
+    remedy: str = ""
+    turns_max: int | None = None
+
+    @property
+    def keeps_everything(self) -> bool:
+        return not self.allows
+
+
+@dataclass(frozen=True)
+class _Rule:
+    faults: tuple[str, ...]
+    allows: tuple[str, ...]
+    window_s: float | None
+    sentence: str
+    source: str
+    remedy: str = ""
+    turns_max: int | None = None
+
+
+_DEATH = ("kill-engine", "kill-engine-at-line", "slow-fsync")
+_CRASH = (*_DEATH, "power-loss")
+# A reader may have seen what a crash then takes away, and a lost tail of everything is an empty store.
+_TAIL = ("lost-tail", "non-monotonic-read")
+_ALL = ("silent-reset", "hole", *_TAIL)
+
+_REDIS_PERSISTENCE = "Redis documentation, Persistence"
+_AOF_FLUSH = (
+    "Redis documentation, Persistence: How durable is the append only file; aof.c flushAppendOnlyFile"
+)
+_PG_ASYNC = "PostgreSQL documentation, 30.4 Asynchronous Commit"
+_SQLITE_SYNC = "SQLite documentation, PRAGMA synchronous"
+_EVERYSEC_REMEDY = "`appendfsync always` fsyncs before each acknowledgement"
+
+_EVERYSEC = (
+    _Rule(
+        ("power-loss", "slow-fsync", "fsync-error"),
+        _TAIL,
+        2.0,
+        "at most about one second of acknowledged writes (two when fsync is slow), tail only",
+        _AOF_FLUSH,
+        _EVERYSEC_REMEDY,
+    ),
+    _Rule(
+        ("kill-engine", "kill-engine-at-line"),
+        _TAIL,
+        2.0,
+        "usually nothing; up to two seconds of acknowledged writes while fsync is slow, tail only",
+        _AOF_FLUSH,
+        _EVERYSEC_REMEDY,
+    ),
+)
+
+_RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
+    ("redis", "none"): (
+        _Rule(
+            (*_CRASH, "restart", "fsync-error"),
+            _ALL,
+            None,
+            "everything: without persistence Redis comes back empty",
+            f"{_REDIS_PERSISTENCE}: No persistence",
+            "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
+        ),
+    ),
+    ("redis", "rdb"): (
+        _Rule(
+            (*_CRASH, "fsync-error", "disk-full"),
+            _ALL,
+            None,
+            "everything since the last snapshot (with the default save points up to an hour)",
+            f"{_REDIS_PERSISTENCE}: RDB disadvantages; redis.conf, save",
+            "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
+        ),
+    ),
+    ("redis", "aof-no"): (
+        _Rule(
+            ("power-loss", "fsync-error"),
+            (*_TAIL, "refuses-to-start"),
+            None,
+            "everything that the kernel has not written back, commonly 30 seconds, tail only; a file that "
+            "ends in garbage makes Redis refuse to start",
+            f"{_REDIS_PERSISTENCE}: How durable is the append only file; if my AOF gets corrupted",
+            "`appendfsync everysec` bounds it to about a second, `appendfsync always` to nothing",
+        ),
+    ),
+    ("redis", "aof-everysec"): _EVERYSEC,
+    ("redis", "mixed"): _EVERYSEC,
+    ("postgres", "async-commit"): (
+        _Rule(
+            (*_CRASH, "fsync-error"),
+            _TAIL,
+            0.6,
+            "the last commits, at most three times wal_writer_delay (0.6 s by default), tail only",
+            _PG_ASYNC,
+            "`synchronous_commit = on`",
+        ),
+    ),
+    ("postgres", "fsync-off"): (
+        _Rule(
+            ("power-loss", "fsync-error"),
+            ("corrupted", "refuses-to-start", "unreadable", "torn-turn", "phantom", "duplicate", *_ALL),
+            None,
+            "anything: without fsync a power loss can corrupt the whole database beyond repair",
+            "PostgreSQL documentation, 19.5 Write Ahead Log: fsync",
+            "`fsync = on`",
+        ),
+    ),
+    ("sqlite", "wal-normal"): (
+        _Rule(
+            ("power-loss", "fsync-error"),
+            (*_TAIL, "silent-reset"),
+            None,
+            "every transaction since the last checkpoint, tail only; the database stays consistent",
+            f"{_SQLITE_SYNC}: NORMAL; Write-Ahead Logging, 2.2",
+            "`PRAGMA synchronous=FULL` on every connection",
+        ),
+    ),
+    ("sqlite", "delete-full"): (
+        _Rule(
+            ("power-loss",),
+            _TAIL,
+            None,
+            "the last acknowledged transaction: the journal is removed without a sync of its directory",
+            f"{_SQLITE_SYNC}: EXTRA",
+            "`PRAGMA synchronous=EXTRA`, or `journal_mode=WAL` with `synchronous=FULL`",
+            turns_max=1,
+        ),
+    ),
+}
+
+_CHROMA_CRASH = _Rule(
+    _CRASH,
+    ("index-divergence",),
+    None,
+    "no document, but the vector index is never fsynced: it may lag behind the rows or need a rebuild",
+    "chromadb 1.5.9, local HNSW segment: persisted every sync_threshold records, files not fsynced",
+    "rebuild the index from the rows after a crash",
+)
+for _policy in ("embedded", "server"):
+    _RULES["chroma", _policy] = (_CHROMA_CRASH,)
+
+# For every policy of an engine.
+_ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
+    "redis": (
+        _Rule(
+            ("failover",),
+            _ALL,
+            None,
+            "the writes that the promoted replica had not received: replication is asynchronous",
+            "Redis documentation, High availability with Sentinel: consistency under partitions; Replication",
+            "`WAIT` for a replica before acknowledging narrows it; `min-replicas-to-write` bounds it",
+        ),
+        _Rule(
+            ("evict",),
+            _ALL,
+            None,
+            "whole sessions, when memory is full and `maxmemory-policy` permits eviction",
+            "Redis documentation, Key eviction",
+            "`maxmemory-policy noeviction`",
+        ),
+        _Rule(
+            ("policy-change",),
+            _ALL,
+            None,
+            "everything: started with `appendonly yes` Redis loads the append-only file, not the snapshot",
+            f"{_REDIS_PERSISTENCE}: How I can switch to AOF, if I'm currently using dump.rdb snapshots",
+            "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
+        ),
+    ),
+    "postgres": (
+        _Rule(
+            ("failover",),
+            _TAIL,
+            None,
+            "the commits that the promoted standby had not received: replication is asynchronous by default",
+            "PostgreSQL documentation, 27.2.8 Synchronous Replication",
+            "`synchronous_standby_names` with `synchronous_commit = on`",
+        ),
+        _Rule(
+            ("upgrade", "downgrade"),
+            ("refuses-to-start",),
+            None,
+            "nothing, but another major version refuses the data folder until pg_upgrade has run",
+            "PostgreSQL documentation, 18.6 Upgrading a PostgreSQL Cluster",
+            "run pg_upgrade, or dump and restore",
+        ),
+    ),
+}
+
+_ANY_ENGINE: tuple[_Rule, ...] = (
+    _Rule(
+        ("replica-lag",),
+        ("stale-read", "own-write-missing", "non-monotonic-read"),
+        None,
+        "nothing, but reads from a replica may be old: replication is asynchronous",
+        "Redis documentation, Replication; PostgreSQL documentation, 26.4 Hot Standby",
+        "read what must be fresh from the primary",
+    ),
+    _Rule(
+        ("wipe-volume",),
+        ("refuses-to-start", "unreadable"),
+        None,
+        "deleted files are gone; the loss must reach the caller as an error, never as an empty memory",
+        "no engine documents that it notices a deleted folder",
+        "`open_store(url, witness=path)` turns it into StoreReplaced",
+    ),
+    _Rule(
+        ("downgrade",),
+        ("refuses-to-start",),
+        None,
+        "nothing, but an older release may refuse a newer release's files",
+        "release notes: downgrades are not supported",
+        "dump and restore",
+    ),
+)
+
+_KEEPS: dict[str, tuple[str, str]] = {
+    "redis": ("nothing that was acknowledged is lost", f"{_REDIS_PERSISTENCE}: AOF advantages"),
+    "postgres": ("nothing that was acknowledged is lost", "PostgreSQL documentation, 30.1 Reliability"),
+    "sqlite": ("nothing that was acknowledged is lost", "SQLite documentation, Atomic Commit In SQLite"),
+    "chroma": ("no acknowledged document is lost", "chromadb 1.5.9: documents are SQLite transactions"),
+}
+_CUSTOM = "custom settings promise nothing we can look up, so nothing acknowledged may be lost"
+
+_DURABILITY: dict[tuple[str, str], Durability] = {
+    ("redis", "none"): "buffered",
+    ("redis", "rdb"): "buffered",
+    ("redis", "aof-no"): "written",
+    ("redis", "aof-everysec"): "buffered",
+    ("redis", "aof-always"): "fsynced",
+    ("redis", "mixed"): "buffered",
+    ("postgres", "default"): "fsynced",
+    ("postgres", "async-commit"): "buffered",
+    ("postgres", "fsync-off"): "written",
+    ("sqlite", "wal-full"): "fsynced",
+    ("sqlite", "wal-normal"): "written",
+    ("sqlite", "delete-full"): "written",
+    ("sqlite", "delete-extra"): "fsynced",
+    ("chroma", "embedded"): "written",
+    ("chroma", "server"): "written",
+}
+
+
+def durability(engine: str, policy: str) -> Durability:
+    """The strongest that a `Receipt` may claim; of `custom` settings nothing is known, hence `buffered`."""
+    return _DURABILITY.get(_known(engine, policy), "buffered")
+
+
+def promise(engine: str, policy: str, fault: str) -> Promise:
+    """What the engine promises when this fault strikes under this policy."""
+    name, policy = _known(engine, policy)
+    if fault not in FAULTS:
+        raise ValueError(f"unknown fault {fault!r}; known are {', '.join(FAULTS)}")
+    particular = _RULES.get((name, policy), ())
+    for rule in (*particular, *_ENGINE_RULES.get(name, ()), *_ANY_ENGINE):
+        if fault in rule.faults and policy != "custom":
+            return Promise(
+                engine,
+                policy,
+                fault,
+                frozenset(rule.allows),
+                rule.window_s,
+                rule.sentence,
+                rule.source,
+                rule.remedy,
+                rule.turns_max,
+            )
+    sentence, source = _KEEPS[name]
+    if policy == "custom":
+        sentence = _CUSTOM
+    return Promise(engine, policy, fault, frozenset(), 0.0, sentence, source)
+
+
+def what_can_be_lost(engine: str, policy: str, faults: Iterable[str] = UNPROVOKED_FAULTS) -> list[Promise]:
+    """The promises that allow a loss, worst first, one per sentence."""
+    found: dict[str, Promise] = {}
+    for fault in faults:
+        candidate = promise(engine, policy, fault)
+        if candidate.allows & LOSSES:
+            found.setdefault(candidate.sentence, candidate)
+    return sorted(found.values(), key=_badness)
+
+
+def _badness(candidate: Promise) -> tuple[int, float]:
+    worst = min(_SEVERITY.index(name) for name in candidate.allows if name in _SEVERITY)
+    return worst, -(float("inf") if candidate.window_s is None else candidate.window_s)
+
+
+def _known(engine: str, policy: str) -> tuple[str, str]:
+    name = ALIASES.get(engine, engine)
+    if name not in ENGINES:
+        raise ValueError(f"unknown engine {engine!r}; known are {', '.join((*ENGINES, *ALIASES))}")
+    if policy not in ENGINES[name]:
+        raise ValueError(f"unknown policy {policy!r} of {engine}; known are {', '.join(ENGINES[name])}")
+    return name, policy

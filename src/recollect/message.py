@@ -1,0 +1,352 @@
+"""A message of a conversation, and the record that engines keep of it.
+
+A record is JSON: ``{"v": 1, "id", "role", "content", "timestamp", "metadata"}``. Three rules:
+
+* *Old records are lifted.* `UPCASTERS` is a chain: entry ``n`` turns a record of version ``n`` into one of version
+  ``n + 1``. Version 0 is everything without a version: the shapes other tools have left in people's databases.
+* *Newer records are kept.* Fields this release does not know stay in `Message.extra`, the version in
+  `Message.schema`, and both are written back unchanged. Roles are plain text, never an enumeration.
+* *Nothing is dropped.* Bytes that cannot be understood become `Damaged`, with the bytes and the reason.
+
+What JSON cannot hold (NaN, bytes, tuples, keys that are not text) is refused before anything is written, because it
+would come back different. Lone surrogates are held: they are rare, so only they pay for the slower standard codec.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from recollect.errors import Refused
+
+SCHEMA = 1
+"""The record version this release writes."""
+
+DEPTH_MAX = 200
+"""Nesting of blocks and metadata. Deeper JSON breaks decoders, ours among them, so it is refused when written."""
+
+RECORD_BYTES_MAX = 64 * 1024 * 1024
+"""One record. Far above any message, and below every engine's own limit, so that the error is ours and clear."""
+
+Json = Any
+"""Text, numbers, booleans, None, and lists and mappings of them."""
+
+
+def new_id() -> str:
+    return os.urandom(16).hex()
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What was said: by whom, what, when. `content` is text, or a list of JSON blocks (tool calls, images)."""
+
+    role: str
+    content: str | list[Json]
+    timestamp: float = msgspec.field(default_factory=time.time)
+    metadata: dict[str, Json] = msgspec.field(default_factory=dict)
+    id: str = msgspec.field(default_factory=new_id)
+    extra: dict[str, Json] = msgspec.field(default_factory=dict)
+    """Fields written by a newer release: kept as they are, and written back."""
+    schema: int = SCHEMA
+
+    @property
+    def text(self) -> str:
+        """The content as plain text; of a list of blocks, the text blocks joined by line ends."""
+        if isinstance(self.content, str):
+            return self.content
+        blocks = (block if isinstance(block, str) else _block_text(block) for block in self.content)
+        return "\n".join(text for text in blocks if text)
+
+
+class Damaged(msgspec.Struct, frozen=True):
+    """A record that cannot be understood, or that is gone: its raw bytes, and why."""
+
+    raw: bytes
+    reason: str
+
+
+def encode(message: Message) -> bytes:
+    """The record of a message, or `Refused` with the place of what cannot be kept."""
+    _check(message)
+    try:
+        record = _encode_known(message) if not message.extra else _encode_json(_as_mapping(message))
+    except UnicodeEncodeError:  # a lone surrogate: UTF-8 has no place for it, a JSON escape has
+        record = json.dumps(_as_mapping(message), separators=(",", ":")).encode("ascii")
+    if len(record) > RECORD_BYTES_MAX:
+        raise Refused(
+            f"message {message.id}: {len(record):,} bytes; at most {RECORD_BYTES_MAX:,} fit in one record"
+        )
+    return record
+
+
+def decode(raw: bytes) -> Message | Damaged:
+    """The message of a record of any version or known shape. Never raises for what the bytes hold."""
+    try:
+        record = _decode_current(raw)
+        if record.v == SCHEMA:
+            return Message(record.role, record.content, record.timestamp, record.metadata, record.id)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass  # another version, an unknown field, a lone surrogate, or damage: the slow way tells which
+    try:
+        return _decode_any(raw)
+    except (ValueError, TypeError, RecursionError, KeyError, OverflowError) as error:
+        return Damaged(raw, f"{type(error).__name__}: {error}")
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    """The record of the current version, for the fast way in and out."""
+
+    v: int
+    id: str
+    role: str
+    content: str | list[Json]
+    timestamp: float
+    metadata: dict[str, Json]
+
+
+_encode_json = msgspec.json.Encoder().encode
+_decode_current = msgspec.json.Decoder(_Record).decode
+
+
+def _encode_known(message: Message) -> bytes:
+    return _encode_json(
+        _Record(
+            message.schema, message.id, message.role, message.content, message.timestamp, message.metadata
+        )
+    )
+
+
+def _as_mapping(message: Message) -> dict[str, Json]:
+    return {
+        "v": message.schema,
+        "id": message.id,
+        "role": message.role,
+        "content": message.content,
+        "timestamp": message.timestamp,
+        "metadata": message.metadata,
+        **message.extra,
+    }
+
+
+# ---- what may be written
+
+
+def _check(message: Message) -> None:
+    if not isinstance(message.role, str) or not isinstance(message.id, str):
+        raise Refused(f"role and id must be text, not {message.role!r} and {message.id!r}")
+    if isinstance(message.timestamp, bool) or not isinstance(message.timestamp, float | int):
+        raise Refused(f"timestamp: epoch seconds as a number, not {message.timestamp!r}")
+    if not math.isfinite(message.timestamp):
+        raise Refused(f"timestamp: {message.timestamp} is not a time; use epoch seconds")
+    if not isinstance(message.content, str | list):
+        raise Refused(f"content: text or a list of JSON blocks, not {type(message.content).__name__}")
+    if not isinstance(message.metadata, dict) or not isinstance(message.extra, dict):
+        raise Refused("metadata and extra: mappings of text to JSON")
+    if not isinstance(message.content, str):
+        _check_json(message.content, "content")
+    if message.metadata:
+        _check_json(message.metadata, "metadata")
+    if message.extra:
+        if overlap := _KNOWN_FIELDS & message.extra.keys():
+            raise Refused(f"extra: {sorted(overlap)} have fields of their own in Message")
+        _check_json(message.extra, "extra")
+
+
+_KNOWN_FIELDS = frozenset(_Record.__struct_fields__)
+_SCALARS = (str, int, bool, type(None))
+
+
+def _check_json(root: Json, name: str) -> None:
+    """Refuses what would come back different. Iterative, because the input may be nested without end."""
+    level: list[tuple[str, Json]] = [(name, root)]
+    for _ in range(DEPTH_MAX):
+        deeper: list[tuple[str, Json]] = []
+        for path, value in level:
+            if isinstance(value, _SCALARS):
+                continue
+            if isinstance(value, float):
+                if not math.isfinite(value):
+                    raise Refused(f"{path}: {value} has no place in JSON; use None or text")
+            elif isinstance(value, list):
+                deeper += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+            elif isinstance(value, dict):
+                for key, item in value.items():
+                    if not isinstance(key, str):
+                        raise Refused(f"{path}: key {key!r} is not text and would come back as text")
+                    deeper.append((f"{path}.{key}", item))
+            else:
+                kind = type(value).__name__
+                raise Refused(f"{path}: {kind} would not come back as {kind}; convert it to JSON first")
+        if not deeper:
+            return
+        level = deeper
+    raise Refused(f"{name}: nested deeper than {DEPTH_MAX} levels")
+
+
+# ---- what may be read
+
+
+def _decode_any(raw: bytes) -> Message:
+    record = _parse(raw)
+    if isinstance(record, str):
+        record = {"content": record}
+    if not isinstance(record, dict):
+        raise ValueError(f"expected a JSON object, found {type(record).__name__}")
+    version = record.get("v", 0)
+    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+        raise ValueError(f"record version {version!r} is not a number")
+    for step in range(version, SCHEMA):
+        record = UPCASTERS[step](record)
+    fields = dict(record)
+    return Message(
+        role=_text(fields.pop("role"), "role"),
+        content=_content(fields.pop("content")),
+        timestamp=_number(fields.pop("timestamp"), "timestamp"),
+        metadata=_mapping(fields.pop("metadata"), "metadata"),
+        id=_text(fields.pop("id"), "id"),
+        schema=fields.pop("v"),
+        extra=fields,
+    )
+
+
+def _parse(raw: bytes) -> Json:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # A number beyond the range of a float decodes to infinity here, so it is refused like NaN.
+        return json.loads(raw, parse_constant=_refuse_constant, parse_float=_finite)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"number out of range: {digits}")
+    return number
+
+
+def _text(value: Json, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r}, expected text")
+    return value
+
+
+def _content(value: Json) -> str | list[Json]:
+    if not isinstance(value, str | list):
+        raise ValueError(f"content is {type(value).__name__}, expected text or a list of blocks")
+    return value
+
+
+def _number(value: Json, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {value!r}, expected a number")
+    return float(value)
+
+
+def _mapping(value: Json, name: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {value!r}, expected an object")
+    return value
+
+
+# ---- version 0: what other tools have left in people's databases
+
+
+def _lift_unversioned(record: dict[str, Json]) -> dict[str, Json]:
+    """Version 0 → 1: finds out which tool wrote it. An id is derived, so that every reading gives the same."""
+    if "data" in record and "type" in record:
+        lifted = _lift_langchain(record)
+    elif "content" in record:
+        lifted = _lift_bare(record)
+    else:
+        lifted = _lift_item(record)
+    return {"v": 1, **lifted}
+
+
+def _lift_bare(record: Mapping[str, Json]) -> dict[str, Json]:
+    """``{"role", "content", "timestamp"}`` with epoch or ISO time, or an OpenAI chat message with tool calls."""
+    fields = dict(record)
+    fields.pop("v", None)
+    content = fields.pop("content")
+    calls = fields.pop("tool_calls", None)
+    if calls:
+        blocks = [{"type": "text", "text": content}] if content else []
+        content = [*blocks, *calls]
+    return {
+        "id": _stable_id(record, fields.pop("id", None)),
+        "role": fields.pop("role", "user"),
+        "content": content if isinstance(content, str | list) else ("" if content is None else [content]),
+        "timestamp": _epoch(fields.pop("timestamp", None) or fields.pop("created_at", None)),
+        "metadata": _pop_metadata(fields),
+        **fields,
+    }
+
+
+def _lift_item(record: Mapping[str, Json]) -> dict[str, Json]:
+    """An OpenAI Agents item without content (a function call, its output, reasoning): the item is the block."""
+    kind = record.get("type")
+    if not isinstance(kind, str):
+        raise ValueError(f"no known shape: fields {sorted(record)[:8]}")
+    return {
+        "id": _stable_id(record, record.get("id")),
+        "role": "tool" if kind.endswith("_output") else "assistant",
+        "content": [dict(record)],
+        "timestamp": 0.0,
+        "metadata": {},
+    }
+
+
+_LANGCHAIN_ROLES = {"human": "user", "ai": "assistant"}
+
+
+def _lift_langchain(record: Mapping[str, Json]) -> dict[str, Json]:
+    """LangChain's ``{"type": "human", "data": {"content", …}}``."""
+    data = dict(_mapping(record["data"], "data"))
+    kind = _text(record["type"], "type")
+    lifted = _lift_bare({**data, "role": data.get("role", _LANGCHAIN_ROLES.get(kind, kind))})
+    lifted["id"] = _stable_id(record, data.get("id"))
+    return lifted
+
+
+def _pop_metadata(fields: dict[str, Json]) -> dict[str, Json]:
+    metadata = fields.pop("metadata", None)
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _stable_id(record: Mapping[str, Json], given: Json) -> str:
+    if isinstance(given, str) and given:
+        return given
+    canonical = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return f"lifted-{_fingerprint(canonical.encode())}"
+
+
+def _fingerprint(data: bytes) -> str:
+    from hashlib import blake2b  # only records of other tools need it
+
+    return blake2b(data, digest_size=12).hexdigest()
+
+
+def _epoch(value: Json) -> float:
+    """Epoch seconds of epoch seconds, milliseconds, or ISO text; 0 where a record has no time."""
+    if value is None:
+        return 0.0
+    if isinstance(value, str):
+        moment = datetime.fromisoformat(value)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    number = _number(value, "timestamp")
+    return number / 1000 if number > 1e11 else number  # 1e11 seconds is the year 5138
+
+
+def _block_text(block: Json) -> str:
+    text = block.get("text") if isinstance(block, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+UPCASTERS: dict[int, Callable[[dict[str, Json]], dict[str, Json]]] = {0: _lift_unversioned}

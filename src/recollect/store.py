@@ -1,0 +1,167 @@
+"""The contract of a memory store, and the values that cross it.
+
+`MemoryStore` is the whole required protocol. What only some stores can do are capability protocols next to it: ask with
+``isinstance(store, Listable)``. Every store in `recollect.stores` keeps these promises:
+
+* a turn (the messages of one `append`) is in memory whole or not at all;
+* a retry with the same `turn` id stores nothing new and returns the first receipt;
+* `expect` is compare-and-set on the session's last sequence;
+* order is a per-session sequence given by the engine, without gaps, never reused, not even after `forget`;
+* what cannot be decoded, or is provably gone, is a `Damaged` item in its place: never an exception for the whole
+  history, never a silent skip;
+* every call ends within the store's `timeout_s`.
+"""
+
+import enum
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from recollect.message import Damaged, Message
+
+Refresh = Literal["append", "read", "never"]
+"""What restarts a session's time to live: each append, each append and read, or nothing after the first append."""
+
+
+class Durability(enum.Enum):
+    """What a write survives. Ordered: ``BUFFERED < WRITTEN < FSYNCED``."""
+
+    BUFFERED = "buffered"
+    """Can be lost when the engine dies."""
+    WRITTEN = "written"
+    """Survives the engine's death; power loss can take it."""
+    FSYNCED = "fsynced"
+    """Survives power loss."""
+
+    def __lt__(self, other: "Durability") -> bool:
+        return _DURABILITY_RANK[self] < _DURABILITY_RANK[other]
+
+    def __le__(self, other: "Durability") -> bool:
+        return not other < self
+
+
+_DURABILITY_RANK = {durability: rank for rank, durability in enumerate(Durability)}
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What an acknowledgement is worth: where the messages are, and what they survive."""
+
+    session: str
+    first: int
+    """Sequence of the turn's first message; the others follow without gaps."""
+    last: int
+    """Sequence of the turn's last message; pass it as `expect` or `after`."""
+    durability: Durability
+    replicas: int = 0
+    """Copies, beside the primary, that acknowledged the write."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A message in its place in the session."""
+
+    sequence: int
+    message: Message | Damaged
+
+
+class SessionState(enum.Enum):
+    """Tells an expired session from one that never was."""
+
+    ABSENT = "absent"
+    LIVE = "live"
+    EXPIRED = "expired"
+    FORGOTTEN = "forgotten"
+
+
+@runtime_checkable
+class MemoryStore(Protocol):
+    """The required protocol: four methods."""
+
+    async def append(
+        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """Stores the messages as one turn at the end of the session.
+
+        `turn` makes a retry safe: the same id stores nothing new. `expect` is the last sequence the caller saw (0 for
+        an empty session); if another writer was there since, nothing is written and `Conflict` is raised.
+        """
+        ...
+
+    async def history(
+        self, session: str, *, last: int | None = None, after: int | None = None
+    ) -> list[Stored]:
+        """The session's messages in order: all, only the `last` n, or only those with a sequence above `after`."""
+        ...
+
+    async def forget(self, session: str) -> None:
+        """Removes the session's messages. Sequences go on from where they were."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the store's connections. Acknowledged messages are not affected."""
+        ...
+
+
+@runtime_checkable
+class Expiring(Protocol):
+    """A store with a time to live."""
+
+    async def state(self, session: str) -> SessionState:
+        """Whether the session lives, expired, was forgotten, or never existed."""
+        ...
+
+    async def sweep(self) -> int:
+        """Frees what expired sessions still occupy; returns how many were freed. Reading never shows them anyway."""
+        ...
+
+
+@runtime_checkable
+class Listable(Protocol):
+    """A store that can name its sessions."""
+
+    def sessions(self) -> AsyncIterator[str]:
+        """The ids of all live sessions, in no particular order, in batches behind the scenes."""
+        ...
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What `open_store` was asked for. Read by every store; a store refuses what it cannot honour."""
+
+    durability: Durability | None = None
+    """Reached or refused; None takes what the engine gives."""
+    replicas: int = 0
+    witness: Path | None = None
+    """A small file kept elsewhere that remembers which store this was."""
+    ttl: timedelta | None = None
+    refresh: Refresh = "append"
+    turns_kept: int = 1000
+    """How many turn ids of a session are remembered for exactly-once retries."""
+    timeout_s: float = 10.0
+    """Bound on every call, waiting for a connection included."""
+    pool_size: int = 8
+    read_url: str | None = None
+    """PostgreSQL only: a read replica, used when it has caught up."""
+    migrate: bool = True
+    """PostgreSQL only: bring the schema up to date at open."""
+
+
+@runtime_checkable
+class Store(MemoryStore, Expiring, Listable, Protocol):
+    """What `open_store` gives: the required protocol with every capability of the built-in stores."""
+
+    @property
+    def identity(self) -> str:
+        """The UUID the store was given when it was first opened."""
+        ...
+
+    @property
+    def durability(self) -> Durability:
+        """What an acknowledged append survives, as receipts will say."""
+        ...
+
+    @property
+    def notice(self) -> str | None:
+        """What could be lost with the engine's settings, or None; logged once when the store was opened."""
+        ...

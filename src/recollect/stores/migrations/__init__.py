@@ -1,0 +1,70 @@
+"""Bringing a PostgreSQL schema up to date, with Alembic.
+
+Everything happens in one transaction under an advisory lock of the schema, so any number of processes may open a store
+at once: the first migrates, the others wait and then find nothing to do. SQLAlchemy only carries the connection; the
+address is read by asyncpg, as it is when the store is opened. Imported only when there is something to migrate.
+"""
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.stores.postgres_errors import UNREACHABLE, short_reason
+
+MIGRATE_TIMEOUT_S = 600.0
+"""`recollect migrate`: a migration of a large memory may rewrite it."""
+
+
+def alembic_config() -> Config:
+    config = Config()
+    # Alembic reads options with `%` as interpolation, so a folder's `%` is doubled.
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+async def upgrade(url: str, timeout_s: float) -> None:
+    """Brings the schema to this release's, waiting at most `timeout_s` for others who do the same."""
+    engine = create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=lambda: asyncpg.connect(url, timeout=timeout_s),
+        poolclass=NullPool,
+    )
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(_upgrade, timeout_s)
+    except UNREACHABLE as error:
+        raise EngineUnavailable(f"cannot migrate: {short_reason(error)}") from error
+    except DBAPIError as error:
+        raise CannotOpen(
+            f"cannot migrate the schema: {short_reason(error.orig)}. The role needs the right to create tables and "
+            "functions in it; or let another role run `recollect migrate URL` and open with migrate=False"
+        ) from error
+    finally:
+        await engine.dispose()
+
+
+def _upgrade(connection: sqlalchemy.Connection, timeout_s: float) -> None:
+    connection.execute(
+        sqlalchemy.text("SELECT set_config('lock_timeout', :limit, true)"),
+        {"limit": f"{max(1, round(timeout_s * 1000))}ms"},
+    )
+    connection.execute(
+        sqlalchemy.text("SELECT pg_advisory_xact_lock(hashtextextended('recollect ' || current_schema(), 0))")
+    )
+    config = alembic_config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def migrate(url: str, timeout_s: float = MIGRATE_TIMEOUT_S) -> None:
+    """`recollect migrate URL`, for pipelines that open stores with ``migrate=False``."""
+    asyncio.run(upgrade(url, timeout_s))

@@ -1,0 +1,114 @@
+"""Which durability PostgreSQL's settings give, and which can be reached for the durability asked for.
+
+`synchronous_commit` can be set per role, database, session and transaction, so it is read as this session has it, and
+every append makes sure of it (`commit_mode`) within its own transaction; that also holds behind a pooler. The other
+settings belong to the server. They can change under an open store, so each append compares them (`fingerprint`) with
+what the receipts claim, and is rolled back if they differ.
+"""
+
+import re
+from dataclasses import dataclass
+
+import asyncpg
+
+from recollect.errors import DurabilityUnavailable
+from recollect.guarantees import what_can_be_lost
+from recollect.store import Durability, Options
+
+_SETTINGS = """
+SELECT current_setting('fsync'), current_setting('full_page_writes'),
+       current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
+       (SELECT count(*) FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))"""
+
+_WAITS_FOR_STANDBYS = ("on", "remote_write", "remote_apply")
+
+
+@dataclass(frozen=True)
+class Settings:
+    fsync: bool
+    full_page_writes: bool
+    standby_names: str
+    synchronous_commit: str
+    standbys_connected: int
+
+    @property
+    def fingerprint(self) -> str:
+        """As `recollect_append` computes it."""
+        return f"{_on(self.fsync)} {_on(self.full_page_writes)} {self.standby_names}"
+
+    @property
+    def standbys_waited_for(self) -> int:
+        """How many `synchronous_standby_names` asks for: 0, a bare list's 1, or the number before the list."""
+        if not self.standby_names.strip():
+            return 0
+        counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", self.standby_names, re.IGNORECASE)
+        return int(counted[1]) if counted else 1
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What an append reaches, and how."""
+
+    durability: Durability
+    replicas: int
+    commit_mode: str
+    fingerprint: str
+    notice: str | None
+
+
+async def read_settings(connection: asyncpg.Connection, timeout_s: float) -> Settings:
+    row = await connection.fetchrow(_SETTINGS, timeout=timeout_s)
+    assert row is not None
+    return Settings(row[0] == "on", row[1] == "on", row[2], row[3], row[4])
+
+
+def reach(settings: Settings, options: Options) -> Reach:
+    """What is asked for, or `DurabilityUnavailable` with the setting that stands in the way."""
+    mode = settings.synchronous_commit
+    asked = options.durability or Durability.BUFFERED
+    if (mode == "off" and asked > Durability.BUFFERED) or (
+        options.replicas and mode not in _WAITS_FOR_STANDBYS
+    ):
+        mode = "on"  # may be set by anybody, for one transaction
+    given = _durability(settings, mode)
+    if given < asked:
+        wrong = "fsync" if not settings.fsync else "full_page_writes"
+        raise DurabilityUnavailable(
+            f"durability {asked.value!r} is out of reach: PostgreSQL runs with {wrong} = off. Set `{wrong} = on` in "
+            "postgresql.conf and reload; after fsync was off, run `sync` on its host or take a fresh base backup"
+        )
+    replicas = settings.standbys_waited_for if mode in _WAITS_FOR_STANDBYS else 0
+    _check_replicas(settings, replicas, options.replicas)
+    return Reach(given, replicas, mode, settings.fingerprint, _notice(settings, mode))
+
+
+def _durability(settings: Settings, commit_mode: str) -> Durability:
+    if commit_mode == "off":
+        return Durability.BUFFERED
+    return Durability.FSYNCED if settings.fsync and settings.full_page_writes else Durability.WRITTEN
+
+
+def _check_replicas(settings: Settings, replicas: int, asked: int) -> None:
+    if replicas < asked:
+        raise DurabilityUnavailable(
+            f"replicas={asked} is out of reach: synchronous_standby_names = {settings.standby_names!r} waits for "
+            f"{replicas}. Set `synchronous_standby_names = 'ANY {asked} (*)'` on the primary and reload"
+        )
+    if asked and settings.standbys_connected < replicas:
+        raise DurabilityUnavailable(
+            f"replicas={asked} is out of reach: synchronous_standby_names = {settings.standby_names!r} waits for "
+            f"{replicas}, but {settings.standbys_connected} synchronous standbys are connected, so every append "
+            "would hang. Start the standbys, or name those that run"
+        )
+
+
+def _notice(settings: Settings, commit_mode: str) -> str | None:
+    if settings.fsync and not settings.full_page_writes:
+        return "full_page_writes = off: a power loss can tear pages, and with them any memory; set it on"
+    policy = "fsync-off" if not settings.fsync else "async-commit" if commit_mode == "off" else "default"
+    losses = what_can_be_lost("postgres", policy)
+    return f"can lose {losses[0].sentence}; stopped by {losses[0].remedy}" if losses else None
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"

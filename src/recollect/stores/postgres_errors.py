@@ -1,0 +1,92 @@
+"""What asyncpg's errors mean: was it written, and can the engine be reached?
+
+A statement here is a transaction of its own, so an error that the engine reports for it means that it was rolled back.
+The exceptions are the engine's own end (57P01 to 57P03): it can come after the commit, before the answer. What is not
+listed as not written is `OutcomeUnknown`. Messages carry the engine's words, never the address with its password.
+"""
+
+import asyncpg
+
+from recollect.errors import (
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    StoreReplaced,
+    Unreadable,
+)
+
+UNREACHABLE: tuple[type[BaseException], ...] = (
+    OSError,  # TimeoutError among them
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""No answer from the engine, or none that lets us in."""
+
+NOT_WRITTEN: tuple[type[BaseException], ...] = (
+    asyncpg.InterfaceError,  # raised by the driver before anything is sent
+    asyncpg.QueryCanceledError,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
+    asyncpg.ProgramLimitExceededError,
+    asyncpg.ObjectNotInPrerequisiteStateError,  # lock_timeout
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InvalidTransactionStateError,
+    asyncpg.SyntaxOrAccessError,  # no right to write
+    asyncpg.exceptions.DataError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.PostgresIOError,
+    asyncpg.InternalServerError,
+)
+
+GONE: tuple[type[BaseException], ...] = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
+"""The store's tables or functions were there at open."""
+
+
+def short_reason(error: BaseException | None) -> str:
+    """The engine's own words in one line."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
+    lines = str(error).strip().splitlines()
+    reason = lines[0].rstrip(".") if lines else type(error).__name__
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        reason += " (the engine has become a standby, or default_transaction_read_only is on)"
+    return reason
+
+
+def write_error(error: BaseException) -> RecollectError:
+    """What a write that ended with this error has to tell its caller."""
+    reason = short_reason(error)
+    if isinstance(error, RecollectError):
+        return NotWritten(f"{error}; nothing was written") if isinstance(error, EngineUnavailable) else error
+    if isinstance(error, GONE):
+        return _gone(reason)
+    if isinstance(error, NOT_WRITTEN) and not isinstance(error, TimeoutError):
+        return NotWritten(f"PostgreSQL: {reason}; nothing was written, safe to retry")
+    return OutcomeUnknown(f"PostgreSQL: {reason}; written or not: retry with the same turn id")
+
+
+def read_error(error: BaseException) -> RecollectError:
+    reason = short_reason(error)
+    if isinstance(error, RecollectError):
+        return error
+    if isinstance(error, GONE):
+        return _gone(reason)
+    if isinstance(error, (*UNREACHABLE, asyncpg.InsufficientResourcesError)):
+        return EngineUnavailable(f"PostgreSQL: {reason}")
+    return Unreadable(f"PostgreSQL: {reason}")
+
+
+def _gone(reason: str) -> StoreReplaced:
+    return StoreReplaced(
+        f"the store's schema is not there any more ({reason}): dropped, or another database answers at this address"
+    )

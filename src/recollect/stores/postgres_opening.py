@@ -1,0 +1,93 @@
+"""Opening a PostgreSQL store: is this a server that can keep memory, and is its schema current?"""
+
+import time
+
+import asyncpg
+
+from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.store import Options
+from recollect.stores.postgres_durability import Settings, read_settings
+from recollect.stores.postgres_errors import read_error, short_reason
+from recollect.stores.postgres_pool import Connection, connect
+from recollect.stores.postgres_schema import RELEASE_SCHEMA, Version, read_version, usable
+
+SERVER_VERSION_MIN = 150_000
+
+_SERVER = """
+SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_schema() IS NULL,
+       current_setting('search_path'), current_setting('default_transaction_isolation'),
+       current_setting('synchronous_commit')"""
+
+
+async def open_schema(url: str, options: Options) -> tuple[str, Settings]:
+    """The store's identity and the engine's settings, with the schema brought up to date if need be."""
+    deadline = time.monotonic() + options.timeout_s
+    try:
+        connection = await connect(url, options.timeout_s)
+    except asyncpg.CannotConnectNowError as error:
+        raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+    try:
+        await _check_place(connection, options.timeout_s)
+        found = await read_version(connection, options.timeout_s)
+        version = usable(found) or await _migrated(url, options, connection, found, deadline)
+        return version.identity, await read_settings(connection, options.timeout_s)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise read_error(error) from error
+    finally:
+        await _end(connection)
+
+
+async def _migrated(
+    url: str, options: Options, connection: Connection, found: Version | None, deadline: float
+) -> Version:
+    if not options.migrate:
+        state = "has no schema yet" if found is None else f"has schema {found.schema}"
+        raise CannotOpen(
+            f"the memory {state}, this release needs schema {RELEASE_SCHEMA}, and migrate=False forbids to change it: "
+            "run `recollect migrate URL` first"
+        )
+    from recollect.stores.migrations import upgrade  # Alembic is slow to import and rarely needed
+
+    await upgrade(url, max(deadline - time.monotonic(), 1.0))
+    version = usable(await read_version(connection, options.timeout_s))
+    if version is None:
+        raise CannotOpen(
+            "the schema was migrated but cannot be found: does search_path name the same schema twice?"
+        )
+    return version
+
+
+async def _check_place(connection: Connection, timeout_s: float) -> None:
+    row = await connection.fetchrow(_SERVER, timeout=timeout_s)
+    assert row is not None
+    server_version, in_recovery, no_schema, search_path, *_ = row
+    if server_version < SERVER_VERSION_MIN:
+        raise CannotOpen(f"PostgreSQL {server_version // 10_000} is too old; 15 or newer is needed")
+    if in_recovery:
+        raise CannotOpen(
+            "this is a standby, which cannot be written to; open the primary, with read_url=this one"
+        )
+    if no_schema:
+        raise CannotOpen(f"no schema of search_path {search_path!r} exists; CREATE SCHEMA it first")
+
+
+async def check_server(connection: Connection, commit_mode: str, timeout_s: float) -> None:
+    """Makes a new connection ready to write: the isolation the statements are written for, and the commit mode.
+
+    Both are also kept where a pooler hands out other sessions: appends check the mode, and an isolation above
+    read committed turns a race into an error that says that nothing was written.
+    """
+    row = await connection.fetchrow(_SERVER, timeout=timeout_s)
+    assert row is not None
+    *_, isolation, mode = row
+    if isolation != "read committed":
+        await connection.execute("SET default_transaction_isolation = 'read committed'", timeout=timeout_s)
+    if mode != commit_mode:
+        await connection.execute("SELECT set_config('synchronous_commit', $1, false)", commit_mode)
+
+
+async def _end(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=1.0)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()

@@ -1,0 +1,156 @@
+"""The PostgreSQL schema as a running store sees it: which version it is, and the statements that use it.
+
+The schema itself is made by `recollect.stores.migrations`, which needs Alembic; a store whose schema is current never
+imports it. Names are relative to the connection's ``search_path``, so a schema of its own is a namespace of its own.
+
+A schema newer than this release is used if it says so: `recollect_meta.oldest_release_schema` is raised only by a
+change that releases before it could not work with.
+"""
+
+from dataclasses import dataclass
+
+import asyncpg
+
+from recollect.errors import CannotOpen
+
+RELEASE_SCHEMA = 1
+"""The newest revision this release knows; a test compares it with the migrations."""
+
+VERSION_TABLE = "recollect_version"
+
+_VERSION = f"""
+SELECT v.version_num, m.identity::text, m.oldest_release_schema FROM {VERSION_TABLE} v, recollect_meta m"""
+
+
+@dataclass(frozen=True)
+class Version:
+    schema: int
+    identity: str
+    oldest_release_schema: int
+
+
+async def read_version(connection: asyncpg.Connection, timeout_s: float) -> Version | None:
+    """None where there is no schema yet."""
+    try:
+        row = await connection.fetchrow(_VERSION, timeout=timeout_s)
+    except asyncpg.UndefinedTableError:
+        return None
+    return None if row is None else Version(int(row[0]), row[1], row[2])
+
+
+def usable(version: Version | None) -> Version | None:
+    """None if it must be migrated first; raises `CannotOpen` if this release is too old for it."""
+    if version is None or version.schema < RELEASE_SCHEMA:
+        return None
+    if version.oldest_release_schema > RELEASE_SCHEMA:
+        raise CannotOpen(
+            f"the memory has schema {version.schema}, which needs a release that knows schema "
+            f"{version.oldest_release_schema}; this one knows {RELEASE_SCHEMA}: upgrade recollect"
+        )
+    return version
+
+
+# ---- appending
+
+APPEND = "SELECT recollect_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+STORED, REPEATED, CONFLICT = 0, 1, 2
+
+# One append to a session that lives, without the function's overhead. It finds no row, and so changes nothing, wherever
+# the case is not plain: no such session, expired, another `expect`, a known turn, too many turns, other settings. Then
+# `recollect_append` decides. Of two racing appends with one turn id the second breaks the turn's primary key.
+_APPEND_ONE = """
+WITH session AS (
+    UPDATE recollect_sessions s
+       SET last = s.last + {size},
+           turns = s.turns + {turns},
+           expires_at = CASE
+               WHEN $5 AND s.floor < s.last THEN coalesce(s.expires_at, clock_timestamp() + $4)
+               ELSE clock_timestamp() + $4 END
+     WHERE sha256(s.name) = sha256($1)
+       AND ($3::bigint IS NULL OR s.last = $3)
+       AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+       AND current_setting('synchronous_commit') = $6
+       AND concat_ws(' ', current_setting('fsync'), current_setting('full_page_writes'),
+                     current_setting('synchronous_standby_names')) = $7 {turn_is_new}
+    RETURNING s.id, s.last
+), message AS (
+    INSERT INTO recollect_messages (session_id, sequence, record) {records}
+) {turn}
+SELECT last FROM session"""
+
+_ONE_RECORD = {"size": "1", "records": "SELECT id, last, $2::bytea FROM session"}
+_MANY_RECORDS = {
+    "size": "cardinality($2::bytea[])",
+    "records": "SELECT id, last - cardinality($2) + r.place, r.record "
+    "FROM session, unnest($2) WITH ORDINALITY AS r (record, place)",
+}
+_NO_TURN = {"turns": "0", "turn_is_new": "", "turn": ""}
+_TURN = {
+    "turns": "1",
+    "turn_is_new": "AND s.turns < $9 "
+    "AND NOT EXISTS (SELECT FROM recollect_turns t WHERE t.session_id = s.id AND t.turn = $8)",
+    "turn": ", turn AS (INSERT INTO recollect_turns (session_id, turn, first, last) "
+    "SELECT id, $8, last - {size} + 1, last FROM session)",
+}
+
+
+def _append_one(records: dict[str, str], turn: dict[str, str]) -> str:
+    parts = {**records, **turn}
+    return _APPEND_ONE.format(**{**parts, "turn": parts["turn"].format(**records)})
+
+
+APPEND_ONE: dict[tuple[bool, bool], str] = {
+    (many, turn): _append_one(_MANY_RECORDS if many else _ONE_RECORD, _TURN if turn else _NO_TURN)
+    for many in (False, True)
+    for turn in (False, True)
+}
+"""By whether there are several records, and whether there is a turn id."""
+
+# ---- reading
+
+# One statement is one snapshot. Sequences have no gaps, so the last n are a range of the primary key, which the scan
+# enters at its lower end: the cost is the rows returned. The join depends on the session's row, so it is a nested loop
+# over one session and keeps the order of the subquery.
+_HISTORY = """
+SELECT s.last, s.floor, m.sequence, m.record
+  FROM recollect_sessions s
+  LEFT JOIN LATERAL (
+      SELECT sequence, record FROM recollect_messages
+       WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND sequence <= s.last
+       ORDER BY sequence
+  ) m ON true
+ WHERE sha256(s.name) = sha256($1) AND """
+
+HISTORY = _HISTORY + "(s.expires_at IS NULL OR s.expires_at > clock_timestamp())"
+
+HISTORY_REPLICA = _HISTORY + "s.last >= $4 AND s.floor >= $5 AND pg_is_in_recovery()"
+"""Finds no row unless this is a standby that shows the session at least as new as the primary had it ($4, $5). The
+primary has also looked whether it expired: by its clock, not by the standby's."""
+
+SESSION = """
+SELECT last, floor, expires_at IS NOT NULL, coalesce(expires_at <= clock_timestamp(), false)
+  FROM recollect_sessions WHERE sha256(name) = sha256($1)"""
+
+TOUCH = """
+UPDATE recollect_sessions SET expires_at = clock_timestamp() + $2
+ WHERE sha256(name) = sha256($1) AND expires_at > clock_timestamp()"""
+
+LIVE_SESSIONS = """
+SELECT id, name FROM recollect_sessions
+ WHERE id > $1 AND floor < last AND (expires_at IS NULL OR expires_at > clock_timestamp())
+ ORDER BY id LIMIT 500"""
+
+# ---- forgetting and freeing
+
+FORGET = "SELECT recollect_forget($1, $2, $3)"
+FREE = "SELECT recollect_free($1, $2)"
+ROWS_FREED_MAX = 10_000
+"""Rows deleted in one transaction."""
+
+EXPIRE = """
+UPDATE recollect_sessions SET floor = last WHERE id IN (
+    SELECT id FROM recollect_sessions WHERE id > $1 AND floor < last AND expires_at <= clock_timestamp()
+     ORDER BY id LIMIT 500 FOR UPDATE SKIP LOCKED
+) RETURNING id"""
+
+FREEABLE = "SELECT id FROM recollect_sessions WHERE id > $1 AND freed < floor ORDER BY id LIMIT 500"

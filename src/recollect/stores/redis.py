@@ -1,0 +1,398 @@
+"""Memory in Redis or Valkey: ``redis://``, ``rediss://``, ``unix://``, ``valkey://``.
+
+A session is a list of records, a small hash that counts, and a sorted set of turn ids, in one cluster slot. An append
+is one server-side script, so it is atomic, exactly-once and ordered in one round trip; appends that arrive together
+share the round trip (`redis_commit`). A read is one script, too: one snapshot, with its limit applied in the engine.
+
+Nothing is ever silently shorter. Each element of the list carries its sequence, and the counter has no expiry: messages
+that were evicted, deleted by hand or lost with the engine's last second leave a hole that reads as one `Damaged` item.
+The store also remembers the last sequence it acknowledged of the sessions it used lately: an engine that knows less has
+lost something; if it does not know the store's identity either, it was wiped: `StoreReplaced`.
+
+Does not do: Redis Cluster or Sentinel as such (one address, one primary), although the keys are ready for a cluster.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from typing import Self
+
+from recollect.appending import Append, check_window, checked_append, session_key, session_of
+from recollect.errors import (
+    Conflict,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    Refused,
+    StoreReplaced,
+    Unreadable,
+    shorten,
+)
+from recollect.message import Message
+from recollect.store import Durability, Options, Receipt, SessionState, Stored
+from recollect.stores.redis_address import Address, parse_address
+from recollect.stores.redis_commit import Commit, Write
+from recollect.stores.redis_errors import not_connected, read_refused, write_refused
+from recollect.stores.redis_pool import Pool, PoolExhausted
+from recollect.stores.redis_reading import placed
+from recollect.stores.redis_script import APPEND, FORGET, READ, STATE, Script
+from recollect.stores.redis_settings import QUESTIONS, QUESTIONS_COUNT, Plan, plan, read_settings
+from recollect.stores.redis_wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
+from recollect.witness import Witness
+
+SESSIONS_REMEMBERED_MAX = 10_000
+SCAN_COUNT = 1000
+
+_logger = logging.getLogger("recollect")
+
+
+class _Place:
+    """A session this store used: its packed keys, and the last sequence it was given here."""
+
+    __slots__ = ("keys", "known")
+
+    def __init__(self, keys: bytes) -> None:
+        self.keys = keys
+        self.known = 0
+
+
+class RedisStore:
+    """Opened by `recollect.open_store`. One event loop, any number of tasks."""
+
+    def __init__(self, address: Address, options: Options) -> None:
+        self._address = address
+        self._options = options
+        self._pool = Pool(self._connect, size=options.pool_size, timeout_s=options.timeout_s)
+        self._commit: Commit
+        self._plan: Plan | None = None
+        self._identity: str | None = None
+        self._witness: Witness | None = None
+        self._replaced: str | None = None
+        self._closed = False
+        self._places: dict[str, _Place] = {}
+        ttl_ms = None if options.ttl is None else max(1, round(options.ttl.total_seconds() * 1000))
+        self._append_options = pack_arguments(
+            (options.turns_kept, "" if ttl_ms is None else ttl_ms, options.refresh)
+        )
+        self._read_ttl_ms = b"%d" % ttl_ms if ttl_ms is not None and options.refresh == "read" else b""
+
+    @classmethod
+    async def open(cls, url: str, options: Options) -> Self:
+        if options.read_url is not None:
+            raise Refused("read_url: PostgreSQL only; a Redis replica may lag without telling")
+        store = cls(parse_address(url), options)
+        try:
+            await store._start()
+        except BaseException:
+            await store._pool.close()
+            raise
+        return store
+
+    # ---- MemoryStore
+
+    async def append(
+        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        append = checked_append(session, messages, turn, expect)
+        self._check_open(NotWritten)
+        place = self._place(session, append.key)
+        write = self._append_write(append, place, b"ask")
+        reply = await self._commit.submit(write)
+        if isinstance(reply, list) and reply[0] == b"behind":
+            await self._check_not_replaced(session, place.known, reply[1])
+            write = self._append_write(append, place, b"go on")
+            reply = await self._commit.submit(write)
+        if isinstance(reply, int):
+            first, last = reply - len(append.records) + 1, reply
+        else:
+            first, last = _earlier_turn(append, reply)
+        if write.shortfall is not None:
+            raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
+        if last > place.known:
+            place.known = last
+        if self._witness is not None:
+            self._witness.note(session, last)
+        return Receipt(session, first, last, write.plan.durability, write.plan.replicas)
+
+    async def history(
+        self, session: str, *, last: int | None = None, after: int | None = None
+    ) -> list[Stored]:
+        check_window(last, after)
+        key = session_key(session)
+        self._check_open(EngineUnavailable)
+        if last == 0:
+            return []
+        end, first, elements = await self._read(session, key, last, after)
+        return placed(elements, first, end)
+
+    async def forget(self, session: str) -> None:
+        key = session_key(session)
+        self._check_open(NotWritten)
+        place = self._place(session, key)
+        write = Write(FORGET, place.keys + pack_arguments((place.known,)), 1)
+        reply = await self._commit.submit(write)
+        if isinstance(reply, ReplyError):
+            raise write_refused(reply)
+        if write.shortfall is not None:
+            raise OutcomeUnknown(f"forgotten, but {write.shortfall}; forget again")
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._commit.drain()
+        await self._pool.close()
+        if self._witness is not None:
+            await self._witness.close()
+
+    # ---- Expiring, Listable
+
+    async def state(self, session: str) -> SessionState:
+        key = session_key(session)
+        self._check_open(EngineUnavailable)
+        reply = await self._run(STATE, self._place(session, key).keys + pack_arguments(("look",)), 1)
+        if not isinstance(reply, bytes):
+            raise Unreadable(f"session {shorten(session)}: unexpected state {reply!r}")
+        return SessionState(reply.decode())
+
+    async def sweep(self) -> int:
+        """The engine frees expired messages by itself; this settles their counters and returns how many."""
+        self._check_open(EngineUnavailable)
+        swept = 0
+        async for names in self._scan("c"):
+            if not names:
+                continue
+            keys = [self._address.session_keys(self._address.session_key(name)) for name in names]
+            bodies = [packed + pack_arguments(("sweep",)) for packed in keys]
+            # The first call brings the source, so that the engine knows the others by their digest.
+            requests = [STATE.by_source(bodies[0], 1), *(STATE.by_digest(body, 1) for body in bodies[1:])]
+            replies = await self._ask(b"".join(requests), len(requests))
+            swept += replies.count(b"swept")
+        return swept
+
+    async def sessions(self) -> AsyncIterator[str]:
+        self._check_open(EngineUnavailable)
+        seen: set[bytes] = set()  # a scan may name a key twice
+        async for names in self._scan("m"):
+            for name in names:
+                if name not in seen:
+                    seen.add(name)
+                    yield session_of(self._address.session_key(name))
+
+    # ---- what it is
+
+    @property
+    def identity(self) -> str:
+        assert self._identity is not None
+        return self._identity
+
+    @property
+    def durability(self) -> Durability:
+        return self._commit.plan.durability
+
+    @property
+    def notice(self) -> str | None:
+        return self._commit.plan.notice
+
+    # ---- opening and connecting
+
+    async def _start(self) -> None:
+        wire = await self._connect()
+        assert self._plan is not None
+        batches_max = self._options.pool_size if self._plan.count else 1
+        self._commit = Commit(
+            self._pool,
+            self._plan,
+            timeout_s=self._options.timeout_s,
+            pool_size=self._options.pool_size,
+            batches_max=batches_max,
+        )
+        self._pool.adopt(wire)
+        name = self._address.identity_key
+        _, identity, *_ = await self._ask(
+            pack("SET", name, str(uuid.uuid4()), "NX") + pack("GET", name) + self._plan.request,
+            2 + self._plan.count,
+        )
+        if not isinstance(identity, bytes):
+            raise (
+                read_refused(identity) if isinstance(identity, ReplyError) else Unreadable(f"{name} is gone")
+            )
+        self._identity = identity.decode()
+        if self._options.witness is not None:
+            self._witness = await Witness.check(self._options.witness, self._identity, self._last_sequence)
+
+    async def _connect(self) -> Wire:
+        """A wire to an engine that is still this store's, with settings that still give what was asked for."""
+        timeout_s = self._options.timeout_s
+        try:
+            connection = self._address.connection(timeout_s)
+        except TypeError as error:
+            raise Refused(f"not a Redis address: {error}") from error
+        try:
+            wire = await connect(connection)
+        except Exception as error:
+            raise not_connected(error, self._address.shown) from error
+        try:
+            async with asyncio.timeout(timeout_s):
+                request = QUESTIONS + pack("GET", self._address.identity_key)
+                *answers, identity = await wire.replies(request, QUESTIONS_COUNT + 1)
+            planned = plan(read_settings(answers, self._address.shown), self._options, self._address.shown)
+            if self._identity is not None and identity != self._identity.encode():
+                raise self._replaced_by(identity)
+        except (WireLost, TimeoutError) as error:
+            wire.abort()
+            raise not_connected(error, self._address.shown) from error
+        except BaseException:
+            wire.abort()
+            raise
+        self._adopt(planned)
+        return wire
+
+    def _adopt(self, planned: Plan) -> None:
+        if planned == self._plan:
+            return
+        if planned.notice is not None:
+            _logger.warning("%s: %s", self._address.shown, planned.notice)
+        if self._plan is not None:
+            self._commit.plan = planned
+        self._plan = planned
+
+    def _replaced_by(self, identity: Reply) -> StoreReplaced:
+        found = identity.decode() if isinstance(identity, bytes) else "none"
+        self._replaced = (
+            f"{self._address.shown} is not the store it was: its identity was {self._identity}, now it is {found}. "
+            "It was wiped, or replaced by another one. Open it again if that is intended"
+        )
+        return StoreReplaced(self._replaced)
+
+    async def _check_not_replaced(self, session: str, known: int, found: Reply) -> None:
+        """The engine knows less of the session than this store was told. Raises if it is another engine."""
+        [identity] = await self._ask(pack("GET", self._address.identity_key), 1)
+        if isinstance(identity, ReplyError):
+            raise read_refused(identity)
+        if identity != self.identity.encode():
+            raise self._replaced_by(identity)
+        _logger.error(
+            "session %s: the engine lost acknowledged messages: it is at sequence %s, it was at %d",
+            shorten(session),
+            found,
+            known,
+        )
+
+    def _check_open(self, kind: type[RecollectError]) -> None:
+        if self._replaced is not None:
+            raise StoreReplaced(self._replaced)
+        if self._closed:
+            raise kind("the store is closed; open it again")
+
+    # ---- asking the engine
+
+    def _place(self, session: str, key: bytes) -> _Place:
+        place = self._places.get(session)
+        if place is None:
+            if len(self._places) >= SESSIONS_REMEMBERED_MAX:
+                del self._places[next(iter(self._places))]
+            place = self._places[session] = _Place(self._address.session_keys(key))
+        return place
+
+    def _append_write(self, append: Append, place: _Place, behind: bytes) -> Write:
+        arguments = pack_arguments(
+            (
+                b"" if append.expect is None else b"%d" % append.expect,
+                append.turn or b"",
+                b"%d" % place.known,
+                behind,
+                *append.records,
+            )
+        )
+        return Write(APPEND, place.keys + self._append_options + arguments, 7 + len(append.records))
+
+    async def _read(
+        self, session: str, key: bytes, last: int | None, after: int | None
+    ) -> tuple[int, int, list[bytes]]:
+        """The last sequence, the first of the window, and the elements in it."""
+        place = self._place(session, key)
+        window = (b"" if last is None else b"%d" % last, b"" if after is None else b"%d" % after)
+        behind, form = b"ask", b"joined"
+        for _ in range(4):  # the first answer may ask for another question, twice
+            arguments = (*window, self._read_ttl_ms, b"%d" % place.known, behind, form)
+            reply = await self._run(READ, place.keys + pack_arguments(arguments), 6)
+            if not isinstance(reply, list):
+                break
+            if reply[0] == b"behind":
+                await self._check_not_replaced(session, place.known, reply[1])
+                behind = b"go on"
+                continue
+            end, first, count, elements = reply
+            assert isinstance(end, int)
+            assert isinstance(first, int)
+            assert isinstance(elements, list)
+            strings = [string for string in elements if isinstance(string, bytes)]
+            if form == b"joined":
+                strings = [element for joined in strings for element in joined.split(b"\n")]
+            if len(strings) == count:
+                return end, first, strings
+            form = b"apart"
+        raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
+
+    async def _last_sequence(self, session: str) -> int:
+        return (await self._read(session, session_key(session), 0, None))[0]
+
+    async def _run(self, script: Script, body: bytes, count: int) -> Reply:
+        """A script that may be run twice without harm."""
+        [reply] = await self._ask(script.by_digest(body, count), 1)
+        if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
+            [reply] = await self._ask(script.by_source(body, count), 1)
+        if isinstance(reply, ReplyError):
+            raise read_refused(reply)
+        return reply
+
+    async def _ask(self, request: bytes, count: int) -> list[Reply]:
+        """Replies to what may be asked twice: once more, on a new connection, if the first one breaks."""
+        try:
+            async with asyncio.timeout(self._options.timeout_s):
+                for attempt in (1, 2):
+                    wire = self._pool.take() or await self._pool.wait()
+                    try:
+                        return await wire.replies(request, count)
+                    except WireLost as error:
+                        if attempt == 2:
+                            raise not_connected(error, self._address.shown) from error
+                    finally:
+                        self._pool.give_back(wire)
+        except TimeoutError as error:
+            raise EngineUnavailable(
+                f"{self._address.shown}: no answer within {self._options.timeout_s:g} s"
+            ) from error
+        except PoolExhausted as error:
+            raise EngineUnavailable(str(error)) from error
+        raise AssertionError("unreachable")
+
+    async def _scan(self, kind: str) -> AsyncIterator[list[bytes]]:
+        cursor: Reply = b"0"
+        while True:
+            assert isinstance(cursor, bytes)
+            request = pack("SCAN", cursor, "MATCH", self._address.pattern(kind), "COUNT", SCAN_COUNT)
+            [reply] = await self._ask(request, 1)
+            if not isinstance(reply, list) or not isinstance(reply[1], list):
+                raise read_refused(reply) if isinstance(reply, ReplyError) else Unreadable(f"SCAN: {reply!r}")
+            cursor, names = reply[0], reply[1]
+            yield [name for name in names if isinstance(name, bytes)]
+            if cursor == b"0":
+                return
+
+
+def _earlier_turn(append: Append, reply: Reply) -> tuple[int, int]:
+    """First and last of the turn that was stored before, or the error the reply means."""
+    if isinstance(reply, ReplyError):
+        raise write_refused(reply)
+    if isinstance(reply, list) and reply[0] == b"retry" and isinstance(reply[1], bytes):
+        place = int(float(reply[1]))
+        first = place >> 14
+        return first, first + (place & 0x3FFF)
+    if isinstance(reply, list) and reply[0] == b"conflict" and isinstance(reply[1], int):
+        assert append.expect is not None
+        raise Conflict(append.session, append.expect, reply[1])
+    raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}; retry with the same turn id")

@@ -1,0 +1,191 @@
+"""Group commit on Redis: writes that arrive while others are under way go out together, in one round trip.
+
+A lone write goes out at once, without a task of its own. A batch is one run of script calls, followed by WAIT and
+WAITAOF when the durability asked for needs them: both wait for everything this connection has written, so one of each
+serves the whole batch.
+
+Time is bounded by one timer for all: writes are first come, first served, so the oldest are always at the front.
+"""
+
+import asyncio
+from collections import deque
+
+from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, StoreReplaced
+from recollect.stores.redis_pool import Pool, PoolExhausted
+from recollect.stores.redis_script import Script
+from recollect.stores.redis_settings import Plan
+from recollect.stores.redis_wire import Reply, ReplyError, Wire, WireLost
+
+BATCH_MAX = 128
+
+
+class Write:
+    """One script call on its way: the packed command, where its reply goes, and what its batch was sealed with."""
+
+    __slots__ = ("body", "count", "deadline", "future", "plan", "request", "script", "shortfall")
+
+    future: asyncio.Future[Reply]
+    deadline: float
+    plan: Plan
+    shortfall: str | None
+    """What the plan did not reach, once there is a reply."""
+
+    def __init__(self, script: Script, body: bytes, count: int) -> None:
+        self.script = script
+        self.body = body
+        self.count = count
+        self.request = script.by_digest(body, count)
+
+
+class Commit:
+    """Sends writes in batches, at most `batches_max` at once."""
+
+    def __init__(self, pool: Pool, plan: Plan, *, timeout_s: float, pool_size: int, batches_max: int) -> None:
+        self.plan = plan
+        self._pool = pool
+        self._timeout_s = timeout_s
+        self._pool_size = pool_size
+        self._batches_max = batches_max
+        self._waiting: deque[Write] = deque()
+        self._sent: dict[Wire, list[Write]] = {}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._gathering = False
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, write: Write) -> "asyncio.Future[Reply]":
+        """A future of the script's reply; or `NotWritten`, or `OutcomeUnknown`, within the time limit."""
+        loop = self._loop
+        write.future = loop.create_future()
+        write.deadline = loop.time() + self._timeout_s
+        self._waiting.append(write)
+        if self._timer is None:
+            self._timer = loop.call_at(write.deadline, self._expire)
+        self._start()
+        return write.future
+
+    async def drain(self) -> None:
+        """Waits until everything submitted so far has ended; every write ends within its time limit."""
+        while pending := [
+            write.future
+            for batch in (self._waiting, *self._sent.values())
+            for write in batch
+            if not write.future.done()
+        ]:
+            await asyncio.wait(pending)
+        for task in self._starting:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _start(self) -> None:
+        if self._gathering or not self._waiting:
+            return
+        if len(self._sent) + len(self._starting) >= self._batches_max:
+            return
+        if wire := self._pool.take():
+            self._send(wire)
+            return
+        task = self._loop.create_task(self._start_later())
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _start_later(self) -> None:
+        try:
+            wire = await self._pool.wait()
+        except Exception as error:
+            self._fail_waiting(error)
+            return
+        self._send(wire)
+
+    def _fail_waiting(self, error: Exception) -> None:
+        """No connection: nothing that waits was sent. A pool in use may yet serve the younger ones."""
+        now = self._loop.time()
+        for write in list(self._waiting):
+            if isinstance(error, PoolExhausted) and write.deadline > now:
+                continue
+            self._waiting.remove(write)
+            if not write.future.done():
+                lasting = isinstance(error, StoreReplaced | DurabilityUnavailable)
+                write.future.set_exception(error if lasting else NotWritten(f"{error}; safe to retry"))
+        self._loop.call_soon(self._start)
+
+    def _send(self, wire: Wire) -> None:
+        batch: list[Write] = []
+        while self._waiting and len(batch) < BATCH_MAX:
+            write = self._waiting.popleft()
+            if not write.future.done():  # its caller did not give up
+                batch.append(write)
+        if not batch:
+            self._pool.give_back(wire)
+            return
+        self._sent[wire] = batch
+        plan = self.plan
+        request = b"".join([write.request for write in batch]) + plan.request
+        wire.ask(request, len(batch) + plan.count, lambda replies: self._settle(wire, plan, replies))
+
+    def _settle(self, wire: Wire, plan: Plan, replies: list[Reply] | WireLost) -> None:
+        batch = self._sent.pop(wire)
+        self._pool.give_back(wire)
+        if isinstance(replies, WireLost):
+            for write in batch:
+                if not write.future.done():
+                    write.future.set_exception(
+                        OutcomeUnknown(
+                            f"the connection broke before the reply came ({replies}); retry with the same turn id"
+                        )
+                    )
+        else:
+            shortfall = plan.shortfall(replies[len(batch) :])
+            unknown_to_engine: list[Write] = []
+            for write, reply in zip(batch, replies, strict=False):
+                if write.future.done():
+                    continue
+                if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
+                    write.request = write.script.by_source(write.body, write.count)
+                    unknown_to_engine.append(write)
+                    continue
+                write.plan, write.shortfall = plan, shortfall
+                write.future.set_result(reply)
+            self._waiting.extendleft(reversed(unknown_to_engine))
+        if len(batch) > 1:
+            # The callers just answered come first: their next writes join this batch instead of missing it.
+            self._gathering = True
+            self._loop.call_soon(self._gathered)
+        else:
+            self._start()
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        self._start()
+
+    def _expire(self) -> None:
+        """Ends what has waited for its whole time limit; a wire that held a batch as long is stuck."""
+        now = self._loop.time()
+        while self._waiting and self._waiting[0].deadline <= now:
+            write = self._waiting.popleft()
+            if not write.future.done():
+                write.future.set_exception(
+                    NotWritten(
+                        f"waited {self._timeout_s:g} s behind other writes for a connection of the pool "
+                        f"(pool_size={self._pool_size}); the engine is slow or gone; safe to retry"
+                    )
+                )
+        for wire, batch in list(self._sent.items()):
+            for write in batch:
+                if write.deadline <= now and not write.future.done():
+                    write.future.set_exception(
+                        OutcomeUnknown(
+                            f"no acknowledgement within {self._timeout_s:g} s; retry with the same turn id"
+                        )
+                    )
+            if batch[-1].deadline <= now:
+                wire.abort()
+        deadlines = [batch[-1].deadline for batch in self._sent.values()]
+        deadlines += [
+            write.deadline for batch in self._sent.values() for write in batch if not write.future.done()
+        ]
+        if self._waiting:
+            deadlines.append(self._waiting[0].deadline)
+        live = [deadline for deadline in deadlines if deadline > now]
+        self._timer = self._loop.call_at(min(live), self._expire) if live else None

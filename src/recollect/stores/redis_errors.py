@@ -1,0 +1,81 @@
+"""What the engine's and the driver's errors mean: was it written?
+
+An error reply says that the command was not run, or that a script's first write was refused: nothing was written. That
+holds for the codes in the table; any other error of a write is `OutcomeUnknown`.
+"""
+
+import re
+
+from redis import exceptions
+
+from recollect.errors import (
+    CannotOpen,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    Unreadable,
+)
+from recollect.stores.redis_wire import ReplyError
+
+REJECTED = {
+    "OOM": "the engine's maxmemory is reached",
+    "MISCONF": "the engine cannot write to its disk",
+    "READONLY": "the engine became a replica; open its primary",
+    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write)",
+    "LOADING": "the engine is still loading its data",
+    "BUSY": "the engine is busy with another script",
+    "MASTERDOWN": "the engine is a replica without its primary",
+    "CLUSTERDOWN": "the cluster is down",
+    "MOVED": "the session belongs to another node of a cluster",
+    "ASK": "the session is moving to another node of a cluster",
+    "TRYAGAIN": "the session is moving to another node of a cluster",
+    "NOAUTH": "the engine wants credentials",
+    "NOPERM": "the user may not do this; it needs EVALSHA, EVAL and the commands of the scripts on its keys",
+    "WRONGTYPE": "a key of this session holds something that recollect did not write",
+}
+
+# Redis 6 wraps what a script's command was refused with: "ERR Error running script …: @user_script: 9: -OOM …"
+_CODE = re.compile(r"(?:^|-)(" + "|".join(REJECTED) + r")\b")
+
+_UNAVAILABLE = frozenset(
+    {"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH", "NOPERM", "MOVED", "ASK", "TRYAGAIN"}
+)
+
+CONNECTING: tuple[tuple[type[Exception], type[CannotOpen], str], ...] = (
+    (exceptions.BusyLoadingError, EngineUnavailable, "is still loading its data"),
+    (exceptions.AuthenticationError, CannotOpen, "refused the credentials"),
+    (exceptions.AuthorizationError, CannotOpen, "refused the credentials"),
+    (exceptions.ResponseError, CannotOpen, "refused the connection"),
+    (exceptions.TimeoutError, EngineUnavailable, "does not answer in time"),
+    (exceptions.ConnectionError, EngineUnavailable, "cannot be reached"),
+    (TimeoutError, EngineUnavailable, "does not answer in time"),
+    (OSError, EngineUnavailable, "cannot be reached"),
+)
+"""First match counts, so subclasses come first."""
+
+
+def code_of(error: ReplyError) -> str | None:
+    found = _CODE.search(error.text)
+    return found.group(1) if found else None
+
+
+def write_refused(error: ReplyError) -> RecollectError:
+    code = code_of(error)
+    if code is None:
+        return OutcomeUnknown(f"the engine answered: {error.text}; retry with the same turn id")
+    return NotWritten(f"{REJECTED[code]}: {error.text}")
+
+
+def read_refused(error: ReplyError) -> RecollectError:
+    code = code_of(error)
+    if code in _UNAVAILABLE:
+        return EngineUnavailable(f"{REJECTED[code]}: {error.text}")
+    return Unreadable(f"{REJECTED[code]}: {error.text}" if code else f"the engine answered: {error.text}")
+
+
+def not_connected(error: Exception, address: str) -> CannotOpen:
+    for kind, meaning, words in CONNECTING:
+        if isinstance(error, kind):
+            return meaning(f"{address} {words} ({error})")
+    return EngineUnavailable(f"{address} cannot be reached ({type(error).__name__}: {error})")

@@ -1,0 +1,80 @@
+-- Appends one turn. Every check comes before the first write, so an error leaves nothing half done.
+--
+-- KEYS  messages (list), counter (hash), turns (sorted set), all in one cluster slot
+-- ARGV  turns_kept, ttl_ms or '', refresh, expect or '', turn or '', known, 'ask' or 'go on', record…
+-- Gives the turn's last sequence, or {'retry', place} | {'conflict', last} | {'behind', last}.
+--
+-- An element of the list is "<sequence> <record>": a message that is gone leaves a hole that can be seen.
+local messages, counter, turns = KEYS[1], KEYS[2], KEYS[3]
+local turns_kept, ttl_ms, refresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local expect, turn, known = ARGV[4], ARGV[5], tonumber(ARGV[6])
+local count = #ARGV - 7
+
+if turn ~= '' then
+  local place = redis.call('ZSCORE', turns, turn)
+  if place then
+    -- A write, so that WAIT and WAITAOF, which look at this connection's last write, cover the first one too.
+    redis.call('HINCRBY', counter, 'retries', 1)
+    return {'retry', place}
+  end
+end
+
+local found = redis.call('HMGET', counter, 'last', 'expires')
+local last, expires, floor = tonumber(found[1]), tonumber(found[2]), nil
+if not last then -- a new session, or one whose counter was evicted or deleted: the list still knows
+  local newest, oldest = redis.call('LINDEX', messages, -1), redis.call('LINDEX', messages, 0)
+  last = newest and tonumber(string.match(newest, '^(%d+) ')) or 0
+  floor = (oldest and tonumber(string.match(oldest, '^(%d+) ')) or 1) - 1
+end
+
+if known > last then -- the caller was given more than the engine still knows
+  if ARGV[7] == 'ask' then return {'behind', last} end
+  last = known
+end
+if expect ~= '' and tonumber(expect) ~= last then return {'conflict', last} end
+
+local first, length = last + 1, 0
+if count == 1 then
+  length = redis.call('RPUSH', messages, first .. ' ' .. ARGV[8])
+else
+  for start = 1, count, 1000 do -- Lua's stack holds a few thousand arguments
+    local chunk = {}
+    for index = start, math.min(start + 999, count) do
+      chunk[#chunk + 1] = (last + index) .. ' ' .. ARGV[7 + index]
+    end
+    length = redis.call('RPUSH', messages, unpack(chunk))
+  end
+end
+last = last + count
+redis.call('HSET', counter, 'last', last)
+
+local new = length == count
+local now
+if ttl_ms or (new and expires) then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+if new then
+  if expires and now >= expires then floor = first - 1 end
+  redis.call('HDEL', counter, 'gone')
+end
+if floor then redis.call('HSET', counter, 'floor', floor) end
+if turn ~= '' then
+  redis.call('ZADD', turns, first * 16384 + count - 1, turn)
+  if redis.call('ZCARD', turns) > turns_kept then
+    redis.call('ZREMRANGEBYRANK', turns, 0, -turns_kept - 1)
+  end
+end
+if ttl_ms then
+  if new or not expires or refresh ~= 'never' then
+    expires = now + ttl_ms
+    redis.call('PEXPIREAT', messages, expires)
+    redis.call('HSET', counter, 'expires', expires)
+  end
+  redis.call('PEXPIREAT', turns, expires + 86400000) -- a retry may come after the expiry: a day is kept for it
+elseif expires then
+  redis.call('PERSIST', messages)
+  redis.call('PERSIST', turns)
+  redis.call('HDEL', counter, 'expires')
+end
+return last

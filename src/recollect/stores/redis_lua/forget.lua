@@ -1,0 +1,16 @@
+-- Removes a session's messages; its sequences and turn ids go on. An unknown session leaves nothing behind.
+--
+-- KEYS  messages, counter
+-- ARGV  known
+local messages, counter = KEYS[1], KEYS[2]
+local last = tonumber(redis.call('HGET', counter, 'last'))
+if not last then
+  local newest = redis.call('LINDEX', messages, -1)
+  if not newest then return 0 end
+  last = tonumber(string.match(newest, '^(%d+) ')) or redis.call('LLEN', messages)
+end
+last = math.max(last, tonumber(ARGV[1]))
+redis.call('UNLINK', messages)
+redis.call('HSET', counter, 'last', last, 'floor', last, 'gone', 'forgotten')
+redis.call('HDEL', counter, 'expires')
+return 1

@@ -1,0 +1,32 @@
+"""The server-side scripts, in `redis_lua/`. Each runs alone in the engine: one round trip, whole or not at all."""
+
+import hashlib
+from importlib import resources
+
+from recollect.stores.redis_wire import pack_arguments
+
+KEYS = 3
+"""Every script gets a session's three keys."""
+
+
+class Script:
+    """A script and how to call it: by its digest, or with its source when the engine does not know it."""
+
+    def __init__(self, name: str) -> None:
+        source = resources.files(__package__).joinpath("redis_lua", f"{name}.lua").read_bytes()
+        digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
+        self._digest_head = pack_arguments(("EVALSHA", digest, KEYS))
+        self._source_head = pack_arguments(("EVAL", source, KEYS))
+
+    def by_digest(self, body: bytes, count: int) -> bytes:
+        """The call with the packed keys and arguments in `body`, of which `count` are arguments."""
+        return b"*%d\r\n%b%b" % (3 + KEYS + count, self._digest_head, body)
+
+    def by_source(self, body: bytes, count: int) -> bytes:
+        return b"*%d\r\n%b%b" % (3 + KEYS + count, self._source_head, body)
+
+
+APPEND = Script("append")
+READ = Script("read")
+FORGET = Script("forget")
+STATE = Script("state")

@@ -1,0 +1,182 @@
+"""One connection to Redis: a request out, its replies back.
+
+redis-py makes the connection (address, TLS, authentication, database). After that its transport is spoken to directly,
+in RESP2: a request is a run of packed commands written at once, and the replies are handed over together. That is what
+a group commit needs, costs less than the client's own path, and leaves no place for a driver that retries by itself.
+
+A wire has at most one request under way. Whether a request can have reached the engine is always known: before `ask` it
+cannot, after it, it may.
+"""
+
+import asyncio
+import select
+from collections.abc import Callable, Iterable
+from typing import Any, Union
+
+from redis.asyncio.connection import AbstractConnection
+
+Reply = Union[int, bytes, None, "ReplyError", list["Reply"]]
+
+
+class ReplyError(Exception):
+    """What the engine answered instead of a value. A value itself: one command's error is not another's."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.code = text.partition(" ")[0]
+
+
+class WireLost(Exception):
+    """The connection ended before all replies came."""
+
+
+def pack(*arguments: bytes | str | int) -> bytes:
+    """One command as the engine reads it."""
+    return b"*%d\r\n%b" % (len(arguments), pack_arguments(arguments))
+
+
+def pack_arguments(arguments: Iterable[bytes | str | int]) -> bytes:
+    """Arguments without the command's head, so that parts that stay the same are packed once."""
+    encoded = (value if isinstance(value, bytes) else str(value).encode() for value in arguments)
+    return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in encoded])
+
+
+class Replies:
+    """Parses RESP2 as it comes in, in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._open: list[tuple[list[Reply], int]] = []
+        """Arrays under way, outermost first, with the number of elements each will have."""
+
+    def feed(self, data: bytes) -> list[Reply]:
+        """The replies that are complete now."""
+        buffer = self._buffer
+        buffer += data
+        complete: list[Reply] = []
+        position = 0
+        while (end := buffer.find(b"\r\n", position)) >= 0:
+            kind, head = buffer[position], bytes(buffer[position + 1 : end])
+            value: Reply
+            if kind == 0x3A:  # an integer
+                value = int(head)
+            elif kind == 0x24:  # a string
+                end_of_value = end + 2 + int(head)
+                if head == b"-1":
+                    value = None
+                elif len(buffer) < end_of_value + 2:
+                    break
+                else:
+                    value, end = bytes(buffer[end + 2 : end_of_value]), end_of_value
+            elif kind == 0x2A:  # an array
+                if int(head) > 0:
+                    self._open.append(([], int(head)))
+                    position = end + 2
+                    continue
+                value = [] if head == b"0" else None
+            elif kind == 0x2B:
+                value = head
+            elif kind == 0x2D:
+                value = ReplyError(head.decode("utf-8", "replace"))
+            else:
+                raise ValueError(f"not RESP2: {head[:40]!r}")
+            position = end + 2
+            self._place(value, complete)
+        del buffer[:position]
+        return complete
+
+    def _place(self, value: Reply, complete: list[Reply]) -> None:
+        while self._open:
+            elements, size = self._open[-1]
+            elements.append(value)
+            if len(elements) < size:
+                return
+            value = elements
+            self._open.pop()
+        complete.append(value)
+
+
+class Wire(asyncio.Protocol):
+    """A connection after its handshake. Made by `connect`."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        # Taken over from redis-py, which has no public way to hand its streams on. The writer is kept: when
+        # collected, it closes the transport.
+        writer: Any = connection._writer
+        connection._writer = connection._reader = None
+        self._writer = writer
+        self._transport: asyncio.Transport = writer.transport
+        self._transport.set_protocol(self)
+        self._idle_events = select.poll()
+        self._idle_events.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._parser = Replies()
+        self._replies: list[Reply] = []
+        self._wanted = 0
+        self._done: Callable[[list[Reply] | WireLost], None] | None = None
+        self.closed = False
+        self.ended = asyncio.Event()
+
+    @property
+    def is_usable(self) -> bool:
+        """Idle and not closed by the engine. Asks the socket, because the event loop may not have run since."""
+        return not self.closed and self._done is None and not self._idle_events.poll(0)
+
+    def ask(self, request: bytes, count: int, done: Callable[[list[Reply] | WireLost], None]) -> None:
+        """Sends the request; `done` gets its `count` replies, or `WireLost`."""
+        self._wanted, self._done, self._replies = count, done, []
+        self._transport.write(request)
+
+    async def replies(self, request: bytes, count: int) -> list[Reply]:
+        """The replies to the request, or raises `WireLost`. A cancelled wait ends the connection."""
+        future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+
+        def done(replies: list[Reply] | WireLost) -> None:
+            if future.done():
+                return
+            if isinstance(replies, WireLost):
+                future.set_exception(replies)
+            else:
+                future.set_result(replies)
+
+        self.ask(request, count, done)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        self.closed = True
+        self._transport.abort()
+
+    # ---- called by the event loop
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._replies += self._parser.feed(data)
+        except ValueError:
+            self.abort()
+            return
+        if self._done is None:  # nobody asked: an engine that says goodbye
+            self.abort()
+        elif len(self._replies) >= self._wanted:
+            done, self._done = self._done, None
+            done(self._replies)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        self.ended.set()
+        done, self._done = self._done, None
+        if done is not None:
+            done(WireLost("the engine closed the connection" if error is None else str(error)))
+
+
+async def connect(connection: AbstractConnection) -> Wire:
+    """Connects, authenticates, chooses the database. Raises what redis-py raises."""
+    try:
+        await connection.connect()  # type: ignore[no-untyped-call]
+        return Wire(connection)
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise

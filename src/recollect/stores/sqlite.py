@@ -1,0 +1,538 @@
+"""Memory in one SQLite file: the embedded default.
+
+How it writes. Appends that arrive together share one transaction, and so one fsync (`Batcher`). A commit takes a few
+hundred microseconds on a good disk, less than handing it to a thread and back would cost, so it runs on the event loop
+for as long as commits stay short (`INLINE_MAX_S`) and nobody else holds the lock. Otherwise it runs on the store's own
+thread, where waiting hurts nobody.
+
+How it orders. A message's sequence is one more than the highest of its session, taken inside the write transaction
+(``BEGIN IMMEDIATE``), so any number of processes may append. `floor` is the last sequence given before a `forget` or an
+expiry: sequences go on from there, and a first message above ``floor + 1`` shows that something is missing.
+
+SQLite goes on writing to a file that was deleted under it, without any error. So every commit and read checks that the
+path still names the file that was opened; if not, nothing is acknowledged and `StoreReplaced` is raised.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from recollect.appending import Append, check_window, checked_append, session_key, session_of
+from recollect.batching import Batcher
+from recollect.errors import (
+    CannotOpen,
+    Conflict,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    Refused,
+    StoreReplaced,
+    Unreadable,
+    shorten,
+)
+from recollect.guarantees import what_can_be_lost
+from recollect.message import Damaged, Message, decode
+from recollect.store import Durability, Options, Receipt, SessionState, Stored
+from recollect.stores.sqlite_file import (
+    POLICIES,
+    FileGuard,
+    choose_policy,
+    is_locked,
+    parse_url,
+    prepare_file,
+    until,
+)
+from recollect.witness import Witness
+
+log = logging.getLogger("recollect")
+
+INLINE_MAX_S = 0.002
+"""Commits that take longer on average leave the event loop."""
+
+KNOWN_MAX = 10_000
+"""Sessions whose counters are kept at hand."""
+
+INLINE_ROWS_MAX = 200
+"""Reads of more rows leave the event loop."""
+
+SEQUENCE_MAX = 2**32 - 1
+
+_SESSION = f"""
+SELECT id, floor, ended, expires_at, (
+    SELECT place & {SEQUENCE_MAX} FROM recollect_messages
+    WHERE place BETWEEN s.id << 32 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)
+FROM recollect_sessions s WHERE key = ?"""
+
+_INSERT = "INSERT INTO recollect_messages (place, record) VALUES (?, ?)"
+
+_INSERT_ALONE = """
+INSERT INTO recollect_messages (place, record)
+SELECT ?, ? FROM recollect_sessions WHERE id = ? AND expires_at IS NULL AND floor < ?"""
+
+# Newest first, so that the limit stops the scan.
+_HISTORY = f"""
+SELECT m.place & {SEQUENCE_MAX}, m.record, s.floor
+FROM recollect_sessions s JOIN recollect_messages m
+ON m.place BETWEEN (s.id << 32) + ? AND (s.id << 32) + {SEQUENCE_MAX}
+WHERE s.key = ? AND (s.expires_at IS NULL OR s.expires_at > ?)
+ORDER BY m.place DESC LIMIT ?"""
+
+_LIVE_SESSIONS = f"""
+SELECT id, key FROM recollect_sessions s
+WHERE id > ? AND (expires_at IS NULL OR expires_at > ?)
+AND EXISTS (SELECT 1 FROM recollect_messages WHERE place BETWEEN s.id << 32 AND (s.id << 32) + {SEQUENCE_MAX})
+ORDER BY id LIMIT 500"""
+
+Value = TypeVar("Value")
+Job = Append | Callable[[sqlite3.Connection], Any]
+"""Runs inside the write transaction. It makes every check before its first write, so that its error undoes nothing."""
+
+
+class _Session(NamedTuple):
+    id: int
+    floor: int
+    ended: str | None
+    expires_at: float | None
+    newest: int | None
+
+    @property
+    def last(self) -> int:
+        return self.floor if self.newest is None else self.newest
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+class SqliteStore:
+    """See `recollect.store.Store` for the contract. Made by `open_store("sqlite:///path")`."""
+
+    def __init__(self, path: Path, policy_name: str, options: Options) -> None:
+        self._path = path
+        self._policy_name = policy_name
+        self._policy = POLICIES[policy_name]
+        self._options = options
+        self._ttl_s = None if options.ttl is None else options.ttl.total_seconds()
+        self._witness: Witness | None = None
+        self._commit_s = 0.0  # a moving average
+        self._closed = False
+        self._writer = self._connect()
+        self._reader = self._connect()
+        self._far_reader = self._connect()
+        self._guard = FileGuard(path)
+        self._write_thread = ThreadPoolExecutor(1, "recollect-sqlite-write")
+        self._read_thread = ThreadPoolExecutor(1, "recollect-sqlite-read")
+        self._batcher = Batcher[Job, Any](self._run, attempt=self._attempt, timeout_s=options.timeout_s)
+        # Sessions as this store's last appends left them; valid while `data_version` says nobody else wrote.
+        self._known: dict[bytes, _Session] = {}
+        self._known_version = -1
+        self.identity: str = self._writer.execute(
+            "SELECT value FROM recollect_meta WHERE name = 'identity'"
+        ).fetchone()[0]
+        self.notice = _notice(policy_name)
+
+    @property
+    def durability(self) -> Durability:
+        return self._policy.durability
+
+    @classmethod
+    async def open(cls, url: str, options: Options) -> "SqliteStore":
+        path, asked = parse_url(url)
+        policy_name = choose_policy(asked, options)
+        store = await asyncio.to_thread(_open_file, cls, path, policy_name, options)
+        try:
+            if options.witness is not None:
+                store._witness = await Witness.check(options.witness, store.identity, store._last_sequence)
+        except BaseException:
+            await store.close()
+            raise
+        if store.notice:
+            log.warning("%s: %s", path, store.notice)
+        return store
+
+    # ---- the contract
+
+    async def append(
+        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        append = checked_append(session, messages, turn, expect)
+        receipt: Receipt = await self._submit(append)
+        if self._witness is not None:
+            self._witness.note(session, receipt.last)
+        return receipt
+
+    async def history(
+        self, session: str, *, last: int | None = None, after: int | None = None
+    ) -> list[Stored]:
+        check_window(last, after)
+        key = session_key(session)
+        if self._options.refresh == "read" and self._ttl_s is not None:
+            await self._submit(lambda connection: self._refresh(connection, key))
+        inline = last is not None and last <= INLINE_ROWS_MAX
+        return await self._read(lambda connection: _history(connection, key, last, after), inline=inline)
+
+    async def forget(self, session: str) -> None:
+        key = session_key(session)
+        await self._submit(lambda connection: self._end(connection, key, "forgotten"))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await self._batcher.drain()
+        self._closed = True
+        if self._witness is not None:
+            await self._witness.close()
+        await asyncio.to_thread(self._end_threads)
+        for connection in (self._reader, self._far_reader, self._writer):
+            connection.close()
+        self._guard.close()
+
+    async def state(self, session: str) -> SessionState:
+        key = session_key(session)
+        found = await self._read(lambda connection: _session(connection, key), inline=True)
+        if found is None:
+            return SessionState.ABSENT
+        if found.newest is not None:
+            return SessionState.EXPIRED if found.expired(time.time()) else SessionState.LIVE
+        return SessionState.EXPIRED if found.ended == "expired" else SessionState.FORGOTTEN
+
+    async def sweep(self) -> int:
+        freed = 0
+        while keys := await self._read(_expired_keys, inline=False):
+            for key in keys:
+                freed += await self._submit(partial(self._sweep_one, key=key))
+        return freed
+
+    async def sessions(self) -> AsyncIterator[str]:
+        above = 0
+        while rows := await self._read(partial(_live_sessions, above=above), inline=False):
+            for _, key in rows:
+                yield session_of(key)
+            above = rows[-1][0]
+
+    # ---- inside the write transaction
+
+    def _append(self, connection: sqlite3.Connection, append: Append) -> Receipt:
+        found = self._known.get(append.key) or _session(connection, append.key)
+        if append.turn is not None and found is not None:
+            first_and_last = connection.execute(
+                "SELECT first, last FROM recollect_turns WHERE session = ? AND turn = ?",
+                (found.id, append.turn),
+            ).fetchone()
+            if first_and_last is not None:
+                # The first write may not be synced yet, if another process runs with less durability: a commit that
+                # writes syncs everything before it. SQLite skips an update that changes nothing, so this counts.
+                connection.execute(
+                    "UPDATE recollect_sessions SET repeats = repeats + 1 WHERE id = ?", (found.id,)
+                )
+                return self._receipt(append.session, *first_and_last)
+        last_seen = 0 if found is None else found.last
+        if append.expect is not None and append.expect != last_seen:
+            raise Conflict(append.session, append.expect, last_seen)
+        first, last = last_seen + 1, last_seen + len(append.records)
+        if last > SEQUENCE_MAX:
+            raise Refused(f"session {shorten(append.session)}: full after {SEQUENCE_MAX:,} messages")
+        session, expires_at = self._begin_or_renew(connection, append.key, found)
+        for sequence, record in enumerate(append.records, first):
+            connection.execute(_INSERT, (session << 32 | sequence, record))
+        if append.turn is not None:
+            self._remember_turn(connection, session, append.turn, first, last)
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[append.key] = _Session(
+            session, 0 if found is None else found.floor, None, expires_at, last
+        )
+        return self._receipt(append.session, first, last)
+
+    def _append_alone(self, append: Append) -> Receipt | None:
+        """One message without turn, `expect` or expiry, as the one statement it takes; None where that cannot be.
+
+        The place comes from what this store knows. If another process was there since, the place is taken, or the
+        session's row says otherwise, and the transaction that looks first has to do it.
+        """
+        known = self._known.get(append.key)
+        if known is None or len(append.records) != 1 or append.turn is not None or append.expect is not None:
+            return None
+        sequence = known.last + 1
+        if self._ttl_s is not None or sequence > SEQUENCE_MAX:
+            return None
+        started = time.monotonic()
+        try:
+            cursor = self._writer.execute(
+                _INSERT_ALONE, (known.id << 32 | sequence, append.records[0], known.id, sequence)
+            )
+        except sqlite3.IntegrityError:
+            return None
+        except sqlite3.Error as error:
+            if is_locked(error):
+                return None
+            self._roll_back()
+            raise _commit_failed(self._path, error) from error
+        if cursor.rowcount != 1:
+            return None
+        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
+        self._known[append.key] = known._replace(newest=sequence)
+        self._check_file()
+        return Receipt(append.session, sequence, sequence, self._policy.durability)
+
+    def _receipt(self, session: str, first: int, last: int) -> Receipt:
+        return Receipt(session, first, last, self._policy.durability)
+
+    def _begin_or_renew(
+        self, connection: sqlite3.Connection, key: bytes, found: _Session | None
+    ) -> tuple[int, float | None]:
+        """The session's id and expiry as this append leaves them; created if new, emptied if expired."""
+        if found is not None and self._ttl_s is None and found.expires_at is None:
+            return found.id, None
+        now = time.time()
+        expires_at = None if self._ttl_s is None else now + self._ttl_s
+        if found is None:
+            row = connection.execute(
+                "INSERT INTO recollect_sessions (key, expires_at) VALUES (?, ?)", (key, expires_at)
+            ).lastrowid
+            assert row is not None
+            return row, expires_at
+        if found.expired(now):
+            self._end(connection, key, "expired")
+        elif self._ttl_s is not None and self._options.refresh == "never" and found.newest is not None:
+            expires_at = found.expires_at if found.expires_at is not None else expires_at
+        connection.execute(
+            "UPDATE recollect_sessions SET expires_at = ? WHERE id = ?", (expires_at, found.id)
+        )
+        return found.id, expires_at
+
+    def _remember_turn(
+        self, connection: sqlite3.Connection, session: int, turn: bytes, first: int, last: int
+    ) -> None:
+        (number,) = connection.execute(
+            "SELECT coalesce(max(number), 0) + 1 FROM recollect_turns WHERE session = ?", (session,)
+        ).fetchone()
+        connection.execute(
+            "INSERT INTO recollect_turns VALUES (?, ?, ?, ?, ?)", (session, number, turn, first, last)
+        )
+        connection.execute(
+            "DELETE FROM recollect_turns WHERE session = ? AND number <= ?",
+            (session, number - self._options.turns_kept),
+        )
+
+    def _refresh(self, connection: sqlite3.Connection, key: bytes) -> None:
+        assert self._ttl_s is not None
+        now = time.time()
+        self._known.pop(key, None)
+        connection.execute(
+            "UPDATE recollect_sessions SET expires_at = ? WHERE key = ? AND expires_at > ?",
+            (now + self._ttl_s, key, now),
+        )
+
+    def _end(self, connection: sqlite3.Connection, key: bytes, why: str) -> None:
+        """Removes the messages; what they were numbered stays known."""
+        self._known.pop(key, None)
+        found = _session(connection, key)
+        if found is None:
+            return
+        connection.execute(
+            "DELETE FROM recollect_messages WHERE place BETWEEN ? AND ?",
+            (found.id << 32, (found.id << 32) + SEQUENCE_MAX),
+        )
+        connection.execute(
+            "UPDATE recollect_sessions SET floor = ?, ended = ?, expires_at = NULL WHERE id = ?",
+            (found.last, why, found.id),
+        )
+
+    def _sweep_one(self, connection: sqlite3.Connection, key: bytes) -> int:
+        found = _session(connection, key)
+        if found is None or not found.expired(time.time()):  # renewed since it was listed
+            return 0
+        self._end(connection, key, "expired")
+        return 1
+
+    # ---- running transactions
+
+    async def _submit(self, job: Job) -> Any:
+        if self._closed:
+            raise NotWritten("the store is closed")
+        return await self._batcher.submit(job)
+
+    def _attempt(self, jobs: list[Job]) -> list[Any] | None:
+        """Commits on the event loop, if commits are short and the lock is free."""
+        if self._commit_s > INLINE_MAX_S or self._policy.journal != "wal":
+            return None
+        if len(jobs) == 1 and isinstance(jobs[0], Append):
+            receipt = self._append_alone(jobs[0])
+            if receipt is not None:
+                return [receipt]
+        return self._commit(jobs, wait_s=0.0)
+
+    async def _run(self, jobs: list[Job]) -> list[Any]:
+        results = self._attempt(jobs)
+        if results is not None:
+            return results
+        # A little less than the caller's own limit, so that the caller hears of the lock, not of the time.
+        wait_s = self._options.timeout_s * 0.9
+        loop = asyncio.get_running_loop()
+        results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)
+        if results is None:
+            raise NotWritten(f"{self._path} was locked by another process for {wait_s:g} s; safe to retry")
+        return results
+
+    def _commit(self, jobs: list[Job], wait_s: float) -> list[Any] | None:
+        """Runs the jobs in one transaction; None if another process kept the lock."""
+        connection = self._writer
+        deadline = time.monotonic() + wait_s
+        if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
+            return None
+        started = time.monotonic()
+        try:
+            self._forget_known_if_stale(connection)
+            results = [self._outcome(job, connection) for job in jobs]
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise NotWritten(f"{self._path}: {error}; nothing was written") from error
+        try:
+            committed = until(deadline, lambda: connection.execute("COMMIT"))
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise _commit_failed(self._path, error) from error
+        if not committed:
+            self._roll_back()
+            return None
+        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
+        self._check_file()
+        return results
+
+    def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
+        try:
+            return self._append(connection, job) if isinstance(job, Append) else job(connection)
+        except RecollectError as error:
+            return error
+
+    def _forget_known_if_stale(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if version != self._known_version:
+            self._known.clear()
+            self._known_version = version
+
+    def _roll_back(self) -> None:
+        self._known.clear()
+        if self._writer.in_transaction:  # a full disk has rolled back already
+            self._writer.execute("ROLLBACK")
+
+    async def _read(self, query: Callable[[sqlite3.Connection], Value], *, inline: bool) -> Value:
+        if self._closed:
+            raise EngineUnavailable("the store is closed")
+        self._check_file()
+        try:
+            if inline and self._policy.journal == "wal":
+                try:
+                    return query(self._reader)
+                except sqlite3.OperationalError as error:
+                    if not is_locked(error):
+                        raise
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._read_thread, self._query, query)
+        except sqlite3.Error as error:
+            raise Unreadable(f"{self._path}: {error}") from error
+
+    def _query(self, query: Callable[[sqlite3.Connection], Value]) -> Value:
+        answer: list[Value] = []
+        deadline = time.monotonic() + self._options.timeout_s
+        if not until(deadline, lambda: answer.append(query(self._far_reader))):
+            raise EngineUnavailable(f"{self._path} was locked for {self._options.timeout_s:g} s")
+        return answer[0]
+
+    async def _last_sequence(self, session: str) -> int:
+        key = session_key(session)
+        found = await self._read(lambda connection: _session(connection, key), inline=True)
+        return 0 if found is None else found.last
+
+    def _check_file(self) -> None:
+        if not self._guard.intact():
+            raise StoreReplaced(
+                f"{self._path} was deleted or replaced while the store was open; what was written since then is not "
+                "there. Open it again once the volume is back."
+            )
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+        connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
+        return connection
+
+    def _end_threads(self) -> None:
+        self._write_thread.shutdown()
+        self._read_thread.shutdown()
+
+
+# ---- statements
+
+
+def _session(connection: sqlite3.Connection, key: bytes) -> _Session | None:
+    row = connection.execute(_SESSION, (key,)).fetchone()
+    return None if row is None else _Session(*row)
+
+
+def _history(connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None) -> list[Stored]:
+    above = min(after or 0, SEQUENCE_MAX)
+    rows = connection.execute(
+        _HISTORY, (above + 1, key, time.time(), -1 if last is None else last)
+    ).fetchall()
+    if not rows:
+        return []
+    rows.reverse()
+    # Of the last n, a full n says nothing about what came before the first of them.
+    expected = rows[0][0] if len(rows) == last else max(rows[0][2], above) + 1
+    history: list[Stored] = []
+    for sequence, record, _ in rows:
+        if sequence != expected:
+            gone = f"messages {expected} to {sequence - 1} are missing from the file"
+            history.append(
+                Stored(expected, Damaged(b"", f"{gone}: deleted by something other than recollect"))
+            )
+        history.append(Stored(sequence, decode(record)))
+        expected = sequence + 1
+    return history
+
+
+def _live_sessions(connection: sqlite3.Connection, above: int) -> list[tuple[int, bytes]]:
+    return connection.execute(_LIVE_SESSIONS, (above, time.time())).fetchall()
+
+
+def _expired_keys(connection: sqlite3.Connection) -> list[bytes]:
+    rows = connection.execute(
+        "SELECT key FROM recollect_sessions WHERE expires_at <= ? LIMIT 100", (time.time(),)
+    )
+    return [key for (key,) in rows]
+
+
+# ---- errors and locks
+
+
+def _commit_failed(path: Path, error: sqlite3.Error) -> RecollectError:
+    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+        return NotWritten(f"{path}: the disk is full; nothing was written")
+    # A failed fsync says nothing about what reached the disk, and a later recovery may find it there.
+    return OutcomeUnknown(f"{path}: commit failed ({error}); retry with the same turn id")
+
+
+def _notice(policy_name: str) -> str | None:
+    losses = what_can_be_lost("sqlite", policy_name)
+    return losses[0].sentence if losses else None
+
+
+def _open_file(kind: type[SqliteStore], path: Path, policy_name: str, options: Options) -> SqliteStore:
+    if not path.parent.is_dir():
+        raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
+    try:
+        prepare_file(path, policy_name, time.monotonic() + options.timeout_s)
+        return kind(path, policy_name, options)
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error
+        raise Unreadable(f"{path}: {error}") from error

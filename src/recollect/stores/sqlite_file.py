@@ -1,0 +1,203 @@
+"""The SQLite file under a store: its policies, its schema, how it is opened, and waiting for its lock."""
+
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from recollect.errors import (
+    CannotOpen,
+    DurabilityUnavailable,
+    EngineUnavailable,
+    Refused,
+    Unreadable,
+    shorten,
+)
+from recollect.store import Durability, Options
+
+COMPATIBILITY = 1
+"""Raised only by a schema change that this release could not work with; kept in the file as ``user_version``."""
+
+
+class Policy(NamedTuple):
+    journal: str
+    synchronous: str
+    durability: Durability
+
+
+POLICIES: dict[str, Policy] = {
+    "wal-full": Policy("wal", "full", Durability.FSYNCED),
+    "wal-normal": Policy("wal", "normal", Durability.WRITTEN),
+    # FULL leaves the journal's unlink without a folder fsync: the last commit can come back undone.
+    "delete-full": Policy("delete", "full", Durability.WRITTEN),
+    "delete-extra": Policy("delete", "extra", Durability.FSYNCED),
+}
+
+# A message's place is one number, so that appending a message writes one page: half of what a two-column key costs.
+SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS recollect_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS recollect_sessions (
+    id INTEGER PRIMARY KEY CHECK (id < 2147483648),
+    key BLOB NOT NULL UNIQUE,
+    floor INTEGER NOT NULL DEFAULT 0,  -- last sequence before the messages that are here now
+    ended TEXT,                        -- why everything up to the floor is gone: 'forgotten' or 'expired'
+    expires_at REAL,                   -- epoch seconds; NULL lives for ever
+    repeats INTEGER NOT NULL DEFAULT 0 -- turns that were sent again
+);
+CREATE TABLE IF NOT EXISTS recollect_messages (
+    place INTEGER PRIMARY KEY,  -- session id << 32 | sequence
+    record BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS recollect_turns (
+    session INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    turn BLOB NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    PRIMARY KEY (session, number)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS recollect_turns_by_id ON recollect_turns (session, turn);
+PRAGMA user_version = {COMPATIBILITY};
+"""
+
+
+def parse_url(url: str) -> tuple[Path, str | None]:
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    unknown = query.keys() - {"policy"}
+    if unknown:
+        raise Refused(
+            f"{url}: unknown {', '.join(sorted(unknown))}; sqlite takes ?policy= with {', '.join(POLICIES)}"
+        )
+    path = unquote(parts.path[1:])
+    if parts.netloc or not path:
+        raise CannotOpen(f"{url}: write sqlite:///relative.db or sqlite:////absolute/path.db")
+    if path == ":memory:":
+        raise CannotOpen(
+            "memory that lives in the process is forgotten with it; give a file: sqlite:///memory.db"
+        )
+    return Path(path).absolute(), query.get("policy", [None])[0]
+
+
+def choose_policy(asked: str | None, options: Options) -> str:
+    if options.replicas or options.read_url:
+        raise DurabilityUnavailable("SQLite has no replicas: open without replicas= and read_url=")
+    if asked is None:
+        return "wal-normal" if options.durability == Durability.WRITTEN else "wal-full"
+    if asked not in POLICIES:
+        raise Refused(f"policy {shorten(asked)}: one of {', '.join(POLICIES)}")
+    given = POLICIES[asked].durability
+    if options.durability is not None and given < options.durability:
+        raise DurabilityUnavailable(
+            f"{asked} gives {given.value!r}, not {options.durability.value!r}: leave ?policy= out, or use wal-full"
+        )
+    return asked
+
+
+def prepare_file(path: Path, policy_name: str, deadline: float) -> None:
+    policy = POLICIES[policy_name]
+    created = not path.exists()
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        modes: list[str] = []
+        ask = f"PRAGMA journal_mode = {policy.journal}"
+        if not until(deadline, lambda: modes.append(connection.execute(ask).fetchone()[0])):
+            raise EngineUnavailable(f"{path} is locked by another process")
+        if modes[-1] != policy.journal:
+            raise DurabilityUnavailable(
+                f"{path}: the file system gives journal mode {modes[-1]!r}, not {policy.journal!r}; "
+                "network file systems have no shared memory for WAL: use a local disk, or ?policy=delete-extra"
+            )
+        connection.execute(f"PRAGMA synchronous = {policy.synchronous}")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > COMPATIBILITY:
+            raise Unreadable(
+                f"{path} was written by a newer release (schema {version}, this one knows {COMPATIBILITY}); "
+                "upgrade recollect"
+            )
+        _create_schema(connection, deadline)
+    finally:
+        connection.close()
+    if created:
+        _sync_folder(path.parent)
+
+
+def _create_schema(connection: sqlite3.Connection, deadline: float) -> None:
+    if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
+        raise EngineUnavailable("the file is locked by another process")
+    for statement in SCHEMA.split(";\n"):
+        connection.execute(statement)
+    connection.execute("INSERT OR IGNORE INTO recollect_meta VALUES ('identity', ?)", (str(uuid.uuid4()),))
+    if not until(deadline, lambda: connection.execute("COMMIT")):
+        raise EngineUnavailable("the file is locked by another process")
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file's name is durable only once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def until(deadline: float, step: Callable[[], object]) -> bool:
+    """Tries until the lock is free. SQLite's own waiting backs off to 100 ms, which starves writers."""
+    pause_s = 0.0005
+    while True:
+        try:
+            step()
+        except sqlite3.OperationalError as error:
+            if not is_locked(error):
+                raise
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.005)
+        else:
+            return True
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class FileGuard:
+    """Notices that the path no longer names the file that was opened.
+
+    A deleted or overwritten file has no links left: asked of an open descriptor, that is cheap enough for every commit.
+    Whether the path still leads there (a moved folder, another mount) takes a walk through the folders, so it is asked
+    at most every `PATH_CHECK_S`. The descriptor is an O_PATH one: closing any other would drop SQLite's own locks.
+    """
+
+    PATH_CHECK_S = 0.05
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        status = os.stat(path)  # noqa: PTH116
+        self._id = status.st_dev, status.st_ino
+        self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC) if hasattr(os, "O_PATH") else None
+        self._path_checked_at = 0.0
+
+    def intact(self) -> bool:
+        if self._descriptor is not None:
+            if os.fstat(self._descriptor).st_nlink == 0:
+                return False
+            now = time.monotonic()
+            if now - self._path_checked_at < self.PATH_CHECK_S:
+                return True
+            self._path_checked_at = now
+        try:
+            status = os.stat(self._path)  # noqa: PTH116
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._id
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,197 @@
+"""What was asked and what came back: the vocabulary of a history.
+
+An operation is two events of one process: an `invoke`, then `ok`, `fail` or `unknown`. A process is one
+sequential client, so it has at most one operation open; a completion belongs to the open invocation of its
+process. An invocation that never completes (the client was killed) counts as `unknown`.
+
+The order of the events in the history is real time as the runner saw it: "before" always compares event
+indices, never clocks. Times serve for windows and retention only.
+
+Messages are numbered by the runner, from 0, in the order in which their appends are invoked; the messages of
+one turn have consecutive numbers. The number travels inside the message's content, so that a read can be
+matched to it. A repeated attempt at the same turn uses the same numbers: it is one logical write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+Kind = Literal[
+    "invoke",
+    "ok",
+    "fail",
+    "unknown",
+    "fault-injected",
+    "fault-healed",
+    "engine-stopped",
+    "engine-started",
+    "engine-refused",
+]
+Operation = Literal["", "append", "save", "read", "context", "forget", "search", "count"]
+Trait = Literal["single_writer", "no_batches", "at_least_once", "ordered_by_clock"]
+Refresh = Literal["message", "append", "read", "never"]
+
+FORMAT = 1
+
+
+def checksum(content: str, role: str, metadata: Mapping[str, object] | None = None) -> int:
+    """48 bits over content, role and metadata; a read recomputes it from what came back."""
+    body = msgspec.json.encode((content, role, dict(metadata or {})), order="sorted")
+    return int.from_bytes(hashlib.blake2b(body, digest_size=6).digest())
+
+
+class Element(NamedTuple):
+    """One element of a read, as the target returned it.
+
+    `message` is None when no number could be found in it; `damaged` marks an item that the store itself
+    returned as undecodable. `text` is an excerpt for the witness and only needed for such odd elements.
+    """
+
+    message: int | None
+    checksum: int | None = None
+    damaged: bool = False
+    text: str = ""
+
+
+class Odd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An element that is not simply "message n, unchanged"; see `Element`."""
+
+    message: int | None = None
+    checksum: int | None = None
+    damaged: bool = False
+    text: str = ""
+
+
+class Write(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_defaults=True, gc=False):
+    """Value of an `append` or `save` invocation: messages `first`, `first + 1`, … with these checksums.
+
+    `turn` is the idempotency key and `expect` the compare-and-set argument, when the target takes them.
+    `retention_s` is the life that the target declares for these messages: gone before it or there after it
+    is an anomaly. `base`, for a `save`, is the index of the completion of the read whose list was extended
+    and written back. `dropped` are the messages that the save leaves out on purpose (a compaction), as runs.
+    """
+
+    first: int
+    checksums: tuple[int, ...]
+    turn: str | None = None
+    expect: int | None = None
+    retention_s: float | None = None
+    base: int | None = None
+    dropped: tuple[int, ...] = ()
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask", tag_field="is", omit_defaults=True, gc=False):
+    """Value of a `read` invocation: the whole session, its `last` n, or what comes `after` a message.
+
+    `after` is the number of the message at the cursor (the runner translates the store's own cursor).
+    """
+
+    last: int | None = None
+    after: int | None = None
+
+
+class Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="is", omit_defaults=True, gc=False):
+    """Value of a `read` completion, coded against an earlier view of the session (see views.py).
+
+    The elements are `previous[skip : skip + keep]`, then `tail`: runs `start, count, start, count, …`. A
+    negative start -n is the n-th of `odd`.
+    """
+
+    skip: int = 0
+    keep: int = 0
+    tail: tuple[int, ...] = ()
+    odd: tuple[Odd, ...] = ()
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One statement of a context read: what it asked for, and what it saw."""
+
+    ask: Ask = Ask()
+    seen: Seen = Seen()
+
+
+class Context(msgspec.Struct, frozen=True, tag="context", tag_field="is", omit_defaults=True):
+    """Value of a `context` completion: a read made of several statements of one session."""
+
+    parts: tuple[Part, ...]
+
+
+class Found(msgspec.Struct, frozen=True, tag="found", tag_field="is", omit_defaults=True):
+    """Value of a `search` completion: messages `listed` as rows, and messages `found` by the index; runs."""
+
+    listed: tuple[int, ...] = ()
+    found: tuple[int, ...] = ()
+
+
+class Rows(msgspec.Struct, frozen=True, tag="rows", tag_field="is", gc=False):
+    """Value of a `count` completion: how many messages of the session the engine has, asked directly."""
+
+    rows: int
+
+
+class Acknowledged(
+    msgspec.Struct, frozen=True, tag="acknowledged", tag_field="is", omit_defaults=True, gc=False
+):
+    """Value of a write's completion, when the target returns a receipt."""
+
+    sequence: int | None = None
+    durability: str | None = None
+    replicas: int = 0
+
+
+class Disturbance(msgspec.Struct, frozen=True, tag="disturbance", tag_field="is", omit_defaults=True):
+    """Value of a fault or engine event. `offset_s` moves the engine's clock until the fault is healed."""
+
+    offset_s: float = 0.0
+    deadline_s: float | None = None
+    detail: str = ""
+
+
+Value = Write | Ask | Seen | Context | Found | Rows | Acknowledged | Disturbance
+
+
+class Event(msgspec.Struct, omit_defaults=True, gc=False):
+    """One line of a history. For a fault event `operation` is the fault's name.
+
+    `time_s` is monotonic, from the start of the run. `drift_s` is how far the wall clock was from
+    `Header.started_s + time_s`; the usual 0 costs no bytes.
+    """
+
+    index: int
+    kind: Kind
+    time_s: float
+    process: int = -1
+    session: str = ""
+    operation: str = ""
+    value: Value | None = None
+    error: str | None = None
+    drift_s: float = 0.0
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """First line of a history: the scenario, as far as the judgement needs it.
+
+    `retain_s` is how long memory must live at least (`--retain`); None means for ever. `refresh` says what
+    restarts the clock of `Write.retention_s`. `ok_ops_min` is the evidence below which nothing is concluded.
+    """
+
+    history: int = FORMAT
+    recollect: str
+    seed: int = 0
+    target: str = ""
+    engine: str = ""
+    engine_version: str = ""
+    provider: str = ""
+    policy: str = ""
+    fault: str = ""
+    workload: str = ""
+    traits: tuple[Trait, ...] = ()
+    retain_s: float | None = None
+    refresh: Refresh = "append"
+    clock_bound_s: float = 1.0
+    ok_ops_min: int = 10
+    started_s: float = 0.0

@@ -1,0 +1,108 @@
+"""The identity witness: a small file, kept elsewhere, that remembers which store this was.
+
+A wiped volume opens as a cheerful empty store. The witness holds the store's UUID and a high-water mark: the session
+and sequence of an acknowledged append. At open both are compared with what the store says of itself: a different UUID
+is a wiped or swapped store, a lower sequence one that was rolled back.
+
+The file is written at open, at close and at most once a second. While running, the mark is the one of the write before,
+at least a second old: what an engine may lose by its own promise does not raise an alarm, a rolled-back store does.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from recollect.errors import CannotOpen, StoreReplaced, shorten
+
+INTERVAL_S = 1.0
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """An acknowledged append: the store must never again say less than this of the session."""
+
+    session: str
+    sequence: int
+
+
+class Witness:
+    def __init__(self, path: Path, identity: str) -> None:
+        self._path = path
+        self._identity = identity
+        self._newest: Mark | None = None
+        self._aged: Mark | None = None
+        self._written_at = 0.0
+        self._writing: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def check(
+        cls, path: Path, identity: str, last_sequence: Callable[[str], Awaitable[int]]
+    ) -> "Witness":
+        """Compares the store with the file, or raises `StoreReplaced`; then takes the store as the one it is."""
+        witness = cls(path, identity)
+        remembered = _read(path)
+        if remembered is not None:
+            known, mark = remembered
+            remedy = f"If that is intended, delete {path} and open again."
+            if known != identity:
+                raise StoreReplaced(
+                    f"this is another store: {path} remembers {known}, this one is {identity}. It was wiped, "
+                    f"swapped or restored from nothing. {remedy}"
+                )
+            if mark is not None:
+                found = await last_sequence(mark.session)
+                if found < mark.sequence:
+                    raise StoreReplaced(
+                        f"the store was rolled back: session {shorten(mark.session)} had reached sequence "
+                        f"{mark.sequence}, now it is at {found}. {remedy}"
+                    )
+                witness._newest = witness._aged = mark
+        await asyncio.to_thread(witness._write, witness._newest)
+        return witness
+
+    def note(self, session: str, sequence: int) -> None:
+        """Called with every acknowledged append; writes the file, aside, when a second has passed."""
+        self._newest = Mark(session, sequence)
+        now = time.monotonic()
+        if now - self._written_at < INTERVAL_S or (self._writing is not None and not self._writing.done()):
+            return
+        self._written_at = now
+        aged, self._aged = self._aged, self._newest
+        if aged is not None:
+            self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, aged)
+
+    async def close(self) -> None:
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        await asyncio.to_thread(self._write, self._newest)
+
+    def _write(self, mark: Mark | None) -> None:
+        content = {
+            "store": self._identity,
+            "mark": mark and {"session": mark.session, "sequence": mark.sequence},
+        }
+        scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        with scratch.open("w") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(self._path)
+
+
+def _read(path: Path) -> tuple[str, Mark | None] | None:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise CannotOpen(f"witness: the folder {path.parent} does not exist") from None
+        return None
+    try:
+        content = json.loads(raw)
+        mark = content["mark"]
+        return str(content["store"]), None if mark is None else Mark(mark["session"], int(mark["sequence"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CannotOpen(f"{path} is not a witness file ({error}); delete it to start anew") from error

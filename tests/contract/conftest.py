@@ -1,0 +1,81 @@
+"""The contract suite runs on every store, each on a real engine that this test process started."""
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Store, open_store
+from recollect.verify import engines
+from recollect.verify.engines import Engine
+
+STORES = ("sqlite", "redis", "postgres")
+POLICIES = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}
+
+
+@dataclass
+class Place:
+    """Where a store lives, and the engine under it."""
+
+    name: str
+    engine: Engine
+    url: str
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[Store]:
+        async with open_store(self.url, **options) as store:
+            yield store
+
+
+@pytest.fixture(scope="session")
+def engine_of() -> Iterator[Callable[[str], Engine]]:
+    """Starts each engine once for all tests of this process."""
+    started: dict[str, Engine] = {}
+
+    def get(name: str) -> Engine:
+        if name not in started:
+            started[name] = engines.create(name, POLICIES[name])
+            started[name].start()
+        return started[name]
+
+    yield get
+    for engine in started.values():
+        engine.close()
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, engine_of: Callable[[str], Engine], tmp_path: Path) -> Place:
+    engine = engine_of(request.param)
+    if request.param == "sqlite":
+        return Place("sqlite", engine, f"sqlite:///{tmp_path}/memory.db")
+    return Place(request.param, engine, engine.endpoint.socket_url or engine.endpoint.url)
+
+
+@pytest.fixture(params=STORES)
+def own_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A place with an engine of its own, for tests that break or wipe it."""
+    engine = engines.create(request.param, POLICIES[request.param])
+    endpoint = engine.start()
+    url = (
+        f"sqlite:///{tmp_path}/memory.db"
+        if request.param == "sqlite"
+        else endpoint.socket_url or endpoint.url
+    )
+    yield Place(request.param, engine, url)
+    engine.close()
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[Store]:
+    async with place.open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def session() -> str:
+    """A session id that no other test uses: the engines are shared."""
+    return f"session-{uuid.uuid4()}"

@@ -1,0 +1,112 @@
+"""Every call ends in bounded time and tells the truth about what happened."""
+
+import asyncio
+import time
+
+import pytest
+
+from recollect import (
+    EngineUnavailable,
+    Message,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    open_store,
+)
+from recollect.verify.engines import Pausable
+from tests.contract.conftest import Place
+from tests.contract.reading import texts
+
+
+def _server_only(place: Place) -> None:
+    if place.engine.embedded:
+        pytest.skip("the engine lives inside this process: it cannot be paused or killed on its own")
+
+
+async def test_a_paused_engine_does_not_hang_the_caller(own_place: Place) -> None:
+    _server_only(own_place)
+    async with open_store(own_place.url, timeout_s=0.5) as store:
+        await store.append("s", [Message("user", "before")], turn="t0")
+        assert isinstance(own_place.engine, Pausable)
+        own_place.engine.pause()
+        try:
+            started = time.monotonic()
+            with pytest.raises((OutcomeUnknown, NotWritten)):
+                await store.append("s", [Message("user", "during")], turn="t1")
+            with pytest.raises(RecollectError):
+                await store.history("s")
+            assert time.monotonic() - started < 5
+        finally:
+            own_place.engine.resume()
+        await _retry(lambda: store.append("s", [Message("user", "during")], turn="t1"))
+        assert await texts(store, "s") == ["before", "during"]
+
+
+async def test_a_killed_engine_raises_and_a_restarted_one_just_works(own_place: Place) -> None:
+    _server_only(own_place)
+    async with open_store(own_place.url, timeout_s=2.0) as store:
+        await store.append("s", [Message("user", "before")], turn="t0")
+        own_place.engine.kill()
+        with pytest.raises((OutcomeUnknown, NotWritten)):
+            await store.append("s", [Message("user", "during")], turn="t1")
+        with pytest.raises(EngineUnavailable):
+            await store.history("s")
+        own_place.engine.restart()
+        assert await texts(store, "s") == ["before"]
+        await store.append("s", [Message("user", "during")], turn="t1")
+        assert await texts(store, "s") == ["before", "during"]
+
+
+async def test_an_idle_store_survives_an_engine_restart(own_place: Place) -> None:
+    _server_only(own_place)
+    async with open_store(own_place.url) as store:
+        await store.append("s", [Message("user", "before")])
+        own_place.engine.kill()
+        own_place.engine.restart()
+        await _retry(lambda: store.append("s", [Message("user", "after")], turn="t"))
+        assert await texts(store, "s") == ["before", "after"]
+
+
+async def test_no_engine_is_said_plainly(own_place: Place) -> None:
+    _server_only(own_place)
+    own_place.engine.kill()
+    with pytest.raises(EngineUnavailable):
+        await open_store(own_place.url, timeout_s=1.0)
+
+
+async def test_a_closed_store_says_so(own_place: Place) -> None:
+    store = await open_store(own_place.url)
+    await store.close()
+    await store.close()
+    with pytest.raises(NotWritten, match="closed"):
+        await store.append("s", [Message("user", "x")])
+    with pytest.raises(EngineUnavailable, match="closed"):
+        await store.history("s")
+
+
+async def test_a_cancelled_append_leaves_the_store_usable(own_place: Place) -> None:
+    async with open_store(own_place.url) as store:
+        tasks = [
+            asyncio.create_task(store.append("s", [Message("user", str(n))], turn=str(n))) for n in range(50)
+        ]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for number, outcome in enumerate(outcomes):
+            if isinstance(outcome, BaseException):
+                await store.append("s", [Message("user", str(number))], turn=str(number))
+        found = await texts(store, "s")
+        assert sorted(found, key=int) == [str(n) for n in range(50)]
+
+
+async def _retry(append: object) -> None:
+    """As a caller does: the same turn id until it is acknowledged."""
+    end = time.monotonic() + 10
+    while True:
+        try:
+            await append()  # type: ignore[operator]
+        except (NotWritten, OutcomeUnknown):
+            assert time.monotonic() < end, "never acknowledged"
+        else:
+            return

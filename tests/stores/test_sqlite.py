@@ -1,0 +1,167 @@
+"""What only the SQLite store has: one file, many processes, one fsync for many."""
+
+import asyncio
+import shutil
+import sqlite3
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect import CannotOpen, Message, NotWritten, StoreReplaced, Unreadable, open_store
+from recollect.stores.sqlite import _HISTORY, _SESSION, SqliteStore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+def commits_in_wal(path: Path) -> int:
+    """Counts commits as the file has them: a frame that ends a transaction carries the database's size."""
+    raw = Path(f"{path}-wal").read_bytes()
+    if not raw:
+        return 0
+    (page_size,) = struct.unpack_from(">I", raw, 8)
+    salt = raw[16:24]
+    frames = range(32, len(raw), 24 + page_size)
+    return sum(raw[at + 4 : at + 8] != bytes(4) for at in frames if raw[at + 8 : at + 16] == salt)
+
+
+async def test_concurrent_appends_share_a_commit(path: Path) -> None:
+    async with open_store(f"sqlite:///{path}") as store:
+        before = commits_in_wal(path)
+        await asyncio.gather(*(store.append(f"s{n}", [Message("user", "x")]) for n in range(50)))
+        assert commits_in_wal(path) - before <= 2
+        before = commits_in_wal(path)
+        for _ in range(10):
+            await store.append("s0", [Message("user", "x")])
+        assert commits_in_wal(path) - before == 10, "one after the other, each is durable before the next"
+
+
+async def test_limits_are_pushed_into_the_engine(path: Path) -> None:
+    async with open_store(f"sqlite:///{path}") as store:
+        await store.append("s", [Message("user", "x")])
+    connection = sqlite3.connect(path)
+    for query, arguments in ((_HISTORY, (1, b"s", 0.0, 10)), (_SESSION, (b"s",))):
+        plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", arguments))
+        assert "SCAN" not in plan, plan
+        assert "TEMP B-TREE" not in plan, plan
+    connection.close()
+
+
+async def test_a_deleted_file_is_noticed_before_anything_is_acknowledged(path: Path) -> None:
+    store = await open_store(f"sqlite:///{path}")
+    for _ in range(3):
+        await store.append("s", [Message("user", "kept")])
+    for file in path.parent.iterdir():
+        file.unlink()
+    with pytest.raises(StoreReplaced, match="deleted or replaced"):
+        await store.append("s", [Message("user", "lost")])
+    with pytest.raises(StoreReplaced):
+        await store.history("s", last=10)
+    await store.close()
+
+
+async def test_a_folder_that_was_moved_away_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    store = await open_store(f"sqlite:///{tmp_path}/volume/memory.db")
+    await store.append("s", [Message("user", "kept")])
+    shutil.move(tmp_path / "volume", tmp_path / "elsewhere")
+    deadline = time.monotonic() + 5
+    noticed = False
+    while not noticed and time.monotonic() < deadline:
+        try:
+            await store.append("s", [Message("user", "where?")])
+        except StoreReplaced:
+            noticed = True
+    assert noticed
+    await store.close()
+
+
+async def test_a_lock_held_by_another_is_waited_for(path: Path) -> None:
+    async with open_store(f"sqlite:///{path}") as store:
+        await store.append("s", [Message("user", "a")])
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.create_task(store.append("s", [Message("user", "b")]))
+        done, _ = await asyncio.wait([waiting], timeout=0.1)
+        assert not done, "the lock is held, so the append waits, and the event loop goes on"
+        other.execute("ROLLBACK")
+        assert (await waiting).last == 2
+        other.close()
+
+
+async def test_a_lock_that_is_never_released_is_said_so(path: Path) -> None:
+    async with open_store(f"sqlite:///{path}", timeout_s=0.3) as store:
+        await store.append("s", [Message("user", "a")])
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(NotWritten, match="locked by another process"):
+            await store.append("s", [Message("user", "b")])
+        other.execute("ROLLBACK")
+        other.close()
+        assert (await store.append("s", [Message("user", "c")])).last == 2
+
+
+async def test_a_full_file_system_is_not_written(path: Path) -> None:
+    async with open_store(f"sqlite:///{path}") as store:
+        await store.append("s", [Message("user", "a")])
+        assert isinstance(store, SqliteStore)
+        (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
+        store._writer.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(NotWritten, match="full"):
+            await store.append("s", [Message("user", "x" * 100_000)])
+        store._writer.execute("PRAGMA max_page_count = 1000000")
+        assert (await store.append("s", [Message("user", "b")])).last == 2
+
+
+async def test_what_is_no_database_is_unreadable(path: Path) -> None:
+    path.write_bytes(b"this is a text file, not a database at all" * 100)
+    with pytest.raises(Unreadable, match="not a database"):
+        await open_store(f"sqlite:///{path}")
+
+
+async def test_a_file_of_a_newer_incompatible_release_is_refused(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(Unreadable, match="newer release"):
+        await open_store(f"sqlite:///{path}")
+
+
+async def test_a_folder_in_place_of_a_file_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(CannotOpen):
+        await open_store(f"sqlite:///{tmp_path}")
+
+
+async def test_slow_commits_leave_the_event_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_store(f"sqlite:///{path}") as store:
+        assert isinstance(store, SqliteStore)
+        await store.append("s", [Message("user", "a")])
+        store._commit_s = 1.0  # as after a disk that stalls
+        threads: list[str] = []
+        commit = store._commit
+
+        def watched(*arguments: object) -> object:
+            import threading
+
+            threads.append(threading.current_thread().name)
+            return commit(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(store, "_commit", watched)
+        await store.append("s", [Message("user", "b")])
+        assert threads[0].startswith("recollect-sqlite-write")
+        for _ in range(60):
+            await store.append("s", [Message("user", "c")])
+        assert store._commit_s < 1.0, "and come back when the disk does"
+
+
+async def test_two_policies_share_a_file(path: Path) -> None:
+    async with open_store(f"sqlite:///{path}", durability="fsynced") as careful:
+        async with open_store(f"sqlite:///{path}", durability="written") as quick:
+            await quick.append("s", [Message("user", "a")], turn="t")
+            before = commits_in_wal(path)
+            await careful.append("s", [Message("user", "a")], turn="t")
+            assert commits_in_wal(path) == before + 1, "a repeated turn is synced, not only found"

@@ -1,0 +1,138 @@
+"""Group commit, seen from the jobs."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recollect import NotWritten, OutcomeUnknown
+from recollect.batching import Batcher
+
+
+class Batches:
+    """Records the batches it is given; each takes one turn of the event loop unless it is held."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[Any]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def run(self, jobs: list[Any]) -> list[Any]:
+        self.seen.append(jobs)
+        await self.gate.wait()
+        return [ValueError(job) if job == "bad" else f"{job}!" for job in jobs]
+
+
+async def test_jobs_that_arrive_together_run_together() -> None:
+    batches = Batches()
+    batcher = Batcher[Any, Any](batches.run, timeout_s=5)
+    assert await asyncio.gather(*map(batcher.submit, "abc")) == ["a!", "b!", "c!"]
+    assert batches.seen == [["a", "b", "c"]]
+
+
+async def test_jobs_that_arrive_during_a_batch_form_the_next_in_order() -> None:
+    batches = Batches()
+    batcher = Batcher[Any, Any](batches.run, timeout_s=5, batch_max=3)
+    batches.gate.clear()
+    first = asyncio.create_task(batcher.submit("first"))
+    await asyncio.sleep(0.001)
+    later = [asyncio.create_task(batcher.submit(name)) for name in "abcd"]
+    await asyncio.sleep(0.001)
+    batches.gate.set()
+    await asyncio.gather(first, *later)
+    assert batches.seen == [["first"], ["a", "b", "c"], ["d"]]
+
+
+async def test_a_steady_stream_never_stalls() -> None:
+    batches = Batches()
+    batcher = Batcher[Any, Any](batches.run, timeout_s=5, in_flight_max=2)
+
+    async def client() -> None:
+        for number in range(200):
+            assert await batcher.submit(number) == f"{number}!"
+
+    await asyncio.gather(*(client() for _ in range(3)))
+
+
+async def test_an_error_reaches_only_its_own_job() -> None:
+    batcher = Batcher[Any, Any](Batches().run, timeout_s=5)
+    outcomes = await asyncio.gather(*map(batcher.submit, ["a", "bad", "c"]), return_exceptions=True)
+    assert (outcomes[0], outcomes[2]) == ("a!", "c!")
+    assert isinstance(outcomes[1], ValueError)
+
+
+async def test_an_error_of_the_batch_reaches_all_its_jobs() -> None:
+    async def run(jobs: list[Any]) -> list[Any]:
+        raise NotWritten("no")
+
+    batcher = Batcher[Any, Any](run, timeout_s=5)
+    outcomes = await asyncio.gather(*map(batcher.submit, "ab"), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [NotWritten, NotWritten]
+
+
+async def test_time_runs_out_before_and_after_the_start() -> None:
+    batches = Batches()
+    batches.gate.clear()
+    batcher = Batcher[Any, Any](batches.run, timeout_s=0.05)
+    started = asyncio.create_task(batcher.submit("started"))
+    await asyncio.sleep(0.001)
+    waiting = asyncio.create_task(batcher.submit("waiting"))
+    outcomes = await asyncio.gather(started, waiting, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, NotWritten]
+    batches.gate.set()
+    await batcher.drain()
+    assert batches.seen == [["started"]], "what was given up before it started never starts"
+
+
+async def test_a_cancelled_job_that_had_not_started_never_starts() -> None:
+    batches = Batches()
+    batches.gate.clear()
+    batcher = Batcher[Any, Any](batches.run, timeout_s=5)
+    first = asyncio.create_task(batcher.submit("first"))
+    await asyncio.sleep(0.001)
+    cancelled = asyncio.create_task(batcher.submit("cancelled"))
+    await asyncio.sleep(0.001)
+    cancelled.cancel()
+    batches.gate.set()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    await batcher.drain()
+    assert batches.seen == [["first"]]
+
+
+async def test_a_lone_task_is_served_at_once_and_still_lets_others_run() -> None:
+    batches = Batches()
+    tried: list[Any] = []
+
+    def attempt(jobs: list[Any]) -> list[Any]:
+        tried.extend(jobs)
+        return [f"{job}?" for job in jobs]
+
+    batcher = Batcher[Any, Any](batches.run, attempt=attempt, timeout_s=5)
+    other_ran = 0
+
+    async def other() -> None:
+        nonlocal other_ran
+        while True:
+            other_ran += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    answers = [await batcher.submit(number) for number in range(5000)]
+    task.cancel()
+    assert answers[0] == "0!", "the first of a task may have company, so it waits for it"
+    assert answers[1:] == [f"{number}?" for number in range(1, 5000)]
+    assert other_ran > 1
+
+
+async def test_tasks_that_take_turns_are_grouped() -> None:
+    batches = Batches()
+    batcher = Batcher[Any, Any](batches.run, attempt=lambda jobs: [f"{job}!" for job in jobs], timeout_s=5)
+
+    async def client(name: str) -> None:
+        for _ in range(20):
+            await batcher.submit(name)
+
+    await asyncio.gather(client("a"), client("b"), client("c"))
+    assert any(len(batch) == 3 for batch in batches.seen)

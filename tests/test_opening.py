@@ -1,0 +1,50 @@
+"""Addresses, and what opening costs."""
+
+import subprocess
+import sys
+
+import pytest
+
+from recollect import CannotOpen, MissingExtra, Refused, open_store
+
+DRIVERS = ("redis", "asyncpg", "sqlalchemy", "alembic", "chromadb", "sqlite3", "typer", "rich", "asyncio")
+
+
+def test_importing_recollect_imports_no_driver() -> None:
+    code = f"import sys, recollect; print([name for name in {DRIVERS} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("url", ["mysql://host/db", "memory.db", "", "/absolute/path"])
+async def test_an_unknown_scheme_names_the_known_ones(url: str) -> None:
+    with pytest.raises(CannotOpen, match=r"sqlite:///memory\.db"):
+        await open_store(url)
+
+
+async def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "recollect.stores.redis", None)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    monkeypatch.delitem(sys.modules, "recollect.stores.redis")
+    with pytest.raises(MissingExtra, match=r"pip install 'recollect\[redis\]'"):
+        await open_store("redis://localhost")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("sqlite://", "sqlite:///relative.db"),
+        ("sqlite://host/path.db", "sqlite:///relative.db"),
+        ("sqlite:///:memory:", "forgotten"),
+        ("sqlite:////no/such/folder/memory.db", "does not exist"),
+    ],
+)
+async def test_bad_sqlite_addresses_say_what_to_write(url: str, says: str) -> None:
+    with pytest.raises(CannotOpen, match=says):
+        await open_store(url)
+
+
+@pytest.mark.parametrize("query", ["policy=wal-ful", "polcy=wal-full"])
+async def test_unknown_sqlite_parameters_are_refused(query: str, tmp_path: object) -> None:
+    with pytest.raises(Refused, match="wal-full"):
+        await open_store(f"sqlite:///{tmp_path}/m.db?{query}")
