@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from recorded_program import replayed, run_program
 
 from recollect.verify.disk import MODES, Content, Faults, LogFullError, Mode, Op, Recorder
+from tests.disk.recorded_program import replayed, run_program
 
 WRITER = """
 fd = write_file("f", b"")

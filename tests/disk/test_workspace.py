@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from recollect.verify.disk import Content, Image, TooLargeError, scan
 from recollect.verify.disk.image import DIRECTORY, Entry, Symlink
 from recollect.verify.disk.workspace import Workspace
