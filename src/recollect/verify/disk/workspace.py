@@ -66,7 +66,7 @@ class Workspace:
                 elif item.is_dir(follow_symlinks=False):
                     shutil.rmtree(item.path)
                 else:
-                    os.unlink(item.path)
+                    Path(item.path).unlink()
         self._written = {path: value for path, value in self._written.items() if path in kept}
         return kept
 
