@@ -128,6 +128,10 @@ class Recorder:
         """The records so far, in order."""
         return read_records(self._log, self._header)
 
+    def log_bytes(self) -> bytes:
+        """The log as it is, header first, to be read elsewhere."""
+        return self._log[: min(self._header.tail, self._header.capacity)]
+
     @property
     def count(self) -> int:
         """How many calls of the engine are recorded; marks do not count."""

@@ -5,8 +5,8 @@ recovered in the cheapest way in which it still does its own, real recovery:
 
 sqlite, chroma (embedded)  the store opens the files itself; there is no server
 redis with an AOF          one server stays up and loads its AOF anew (`DEBUG LOADAOF`), as it would at a start.
-                           When it dies of what it reads, the state is tried again with a real start, whose
-                           answer counts
+                           When it dies of anything but a damaged AOF, the state is tried again with a real
+                           start, whose answer counts
 postgres, redis otherwise  a real start and a kill, in a folder of which only the difference is rewritten
 
 `recover` raises EngineError when the engine refuses to start: a finding, not a failure of ours.
@@ -32,6 +32,8 @@ from recollect.verify.wire.resp import Connection, RespError
 _MEMORY_FILES = Path("/dev/shm")
 _ROOM_BYTES = 4 << 30
 START_TIMEOUT_S = 20.0
+_REFUSAL = "Bad file format reading the append only file"
+"""What Redis says in the same words, and ends, whether it loads its AOF at a start or later."""
 
 
 class Recovery(Protocol):
@@ -132,8 +134,15 @@ class RedisRecovery(ServerRecovery):
 
     def recover(self, image: Image) -> Endpoint:
         manifest = any(path.endswith(".manifest") for path in image.entries)
-        if self._reloads and manifest and self._engine.alive() and self._reload(image):
-            return self._engine.endpoint
+        if self._reloads and manifest and self._engine.alive():
+            if self._reload(image):
+                return self._engine.endpoint
+            if refusal := next(
+                (line for line in self._engine.logs(3).splitlines() if _REFUSAL in line), None
+            ):
+                raise EngineError(
+                    f"{self._engine.product} ended on its own data: {refusal.partition('# ')[2]}"
+                )
         return super().recover(image)
 
     def _reload(self, image: Image) -> bool:
