@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from recollect.verify.disk import MODES
 from recollect.verify.disk.exploring import Plan, explore
-from recollect.verify.disk.probes import NumbersCheck
+from recollect.verify.disk.probes import numbers_check
 from recollect.verify.disk.run import Enough, RecordedRun
 
 ROWS = 50
@@ -64,7 +64,7 @@ def main() -> int:
             exclude=lambda path: path.endswith("-shm"),
         )
         before = sum(os.times()[:4])
-        found = explore(base, records, lambda case=case: NumbersCheck(case.spec, case.policy), plan)  # type: ignore[misc]
+        found = explore(base, records, numbers_check(case.spec, case.policy), plan)
         cpu_s = sum(os.times()[:4]) - before
         tried = len(found.findings)
         rate = tried / found.elapsed_s

@@ -20,7 +20,7 @@ from recollect.verify.disk.exploring import (
     load_findings,
     save_findings,
 )
-from recollect.verify.disk.probes import ACK, NumbersCheck
+from recollect.verify.disk.probes import ACK, numbers_check
 from recollect.verify.disk.recording import Recording, save
 from recollect.verify.disk.run import Enough, RecordedRun
 from tests.disk.test_model import BASE, create, sync, write
@@ -151,7 +151,7 @@ def test_durable_policies_hold_in_every_state(
         run.engine.kill()
         records = run.records()
     plan = Plan(mode, level, start=began, exclude=not_shared_memory)
-    found = explore(run.recorder.base, records, lambda: NumbersCheck(spec, policy), plan)
+    found = explore(run.recorder.base, records, numbers_check(spec, policy), plan)
     assert found.left == 0
     assert set(found.counts) == {"held"}, [(str(state), finding) for state, finding in found.bad()][:3]
     assert len(found.states) > 5
@@ -160,7 +160,7 @@ def test_durable_policies_hold_in_every_state(
 def test_a_policy_that_loses_is_caught(sqlite_run: RecordedRun) -> None:
     plan = Plan("ext4", 1, exclude=not_shared_memory)
     records = sqlite_run.records()
-    found = explore(sqlite_run.recorder.base, records, lambda: NumbersCheck("sqlite", "wal-normal"), plan)
+    found = explore(sqlite_run.recorder.base, records, numbers_check("sqlite", "wal-normal"), plan)
     assert found.first_bad is not None
     state, finding = found.first_bad
     assert finding.anomaly == "lost-tail"
@@ -173,7 +173,7 @@ def test_redis_always_loses_nothing_and_refuses_loudly() -> None:
         run.write(Enough(rows=8))
         run.engine.kill()
         records = run.records()
-    found = explore(run.recorder.base, records, lambda: NumbersCheck("redis", "aof-always"), Plan("ext4", 3))
+    found = explore(run.recorder.base, records, numbers_check("redis", "aof-always"), Plan("ext4", 3))
     assert found.left == 0
     assert set(found.counts) == {"held", "refuses-to-start"}
     assert all(

@@ -179,6 +179,8 @@ def _sqlite_numbers(endpoint: Endpoint) -> list[int]:
     assert endpoint.path is not None
     connection = sqlite3.connect(endpoint.path, isolation_level=None)
     try:
+        # Recovery is the same; the index of the WAL is in memory instead of a file that is thrown away.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
         [(said,)] = connection.execute("PRAGMA integrity_check(1)")
         if said != "ok":
             raise sqlite3.DatabaseError(said)
@@ -206,6 +208,13 @@ _READERS: Mapping[str, Callable[[Endpoint], list[int]]] = {
     "sqlite": _sqlite_numbers,
     "chroma": _chroma_numbers,
 }
+
+
+def numbers_check(spec: str, policy: str) -> Callable[[], NumbersCheck]:
+    """What `explore` makes its checks by. Slow imports are done here, once, before the workers are forked."""
+    if spec.startswith("chroma"):
+        import chromadb  # noqa: F401
+    return lambda: NumbersCheck(spec, policy)
 
 
 class NumbersCheck:

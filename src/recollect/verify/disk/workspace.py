@@ -38,14 +38,12 @@ class Workspace:
             if self._owner:
                 os.chown(self.folder, *self._owner)
         kept = self._remove_strangers(image)
-        missing = [path for path in sorted(image.entries) if path not in kept]
+        missing = sorted(image.entries.keys() - kept)
+        top = str(self.folder)
         for path in missing:
             entry = image.entries[path]
-            write_entry(self.folder / path, entry, self._owner)
-            if isinstance(entry, Content):
-                # The clock of file times may tick once in 4 ms; whoever changes this file leaves 1970.
-                os.utime(self.folder / path, ns=(0, 0))
-            self._written[path] = (entry, _stamp(os.lstat(self.folder / path), entry))
+            status = write_entry(f"{top}/{path}", entry, self._owner, forget_time=True)
+            self._written[path] = (entry, _stamp(status, entry))
         return len(missing)
 
     def _remove_strangers(self, image: Image) -> set[str]:
@@ -67,12 +65,13 @@ class Workspace:
                     shutil.rmtree(item.path)
                 else:
                     Path(item.path).unlink()
-        self._written = {path: value for path, value in self._written.items() if path in kept}
+        for path in self._written.keys() - kept:
+            del self._written[path]
         return kept
 
     def _is_as_written(self, path: str, item: os.DirEntry[str], wanted: Entry | None) -> bool:
         written = self._written.get(path)
-        if wanted is None or written is None or written[0] != wanted:
+        if wanted is None or written is None or (written[0] is not wanted and written[0] != wanted):
             return False
         return _stamp(item.stat(follow_symlinks=False), wanted) == written[1]
 
