@@ -34,7 +34,7 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         provider=engine.provider if engine is not None else "",
         elapsed_s=time.monotonic() - started,
         operations=run.operations,
-        notes=tuple(run.notes.hangs[:1] + run.notes.deaths[:1]),
+        notes=tuple(run.notes.hangs[:1] + run.notes.deaths[:1] + run.notes.refusals[:1]),
     )
 
 

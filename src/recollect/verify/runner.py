@@ -14,14 +14,14 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from recollect import __version__
 from recollect.verify import engines, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
-from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable
+from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
@@ -54,8 +54,11 @@ class Seat:
     intent: Intent | None = None
     since: float = 0.0
     last_outcome: Outcome | None = None
+    last_reply: pipe.Reply | None = None
     steps: int = 0
     ended: bool = False
+    doomed: bool = False
+    """A fault has told it to die: its death is no news."""
 
 
 @dataclass
@@ -64,6 +67,8 @@ class Notes:
 
     hangs: list[str] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    """Targets that would not open again; whether that was right is for the final reads to show."""
 
 
 class Run:
@@ -83,14 +88,16 @@ class Run:
         self.endpoint: Endpoint
         self.transcript: Transcript
         self.history: HistoryWriter
+        self.engine_spec = scenario.engine
         self.engine_env: dict[str, str] = {}
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
+        self.replica: Replica | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
         self._progress = progress
         self._clients = Clients(folder / "target.log", _modules(scenario))
         self._listener = Listener()
-        self._seats: dict[int, Seat] = {}
+        self.seats: dict[int, Seat] = {}
         self._heal: list[Callable[[], None]] = []
         self.operations = 0
 
@@ -119,12 +126,13 @@ class Run:
         self._progress("starting")
         self.fault.arrange(self)
         self.engine = engines.create(
-            self.scenario.engine,
+            self.engine_spec,
             self.scenario.policy,
             provider=self.scenario.provider,
             config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
         )
         self.endpoint = self.engine.start(self.engine_env or None)
+        self.fault.attach(self)
         first = self._clients.launch(self.scenario.target, self.shown(self.endpoint), prepare=True)
         ready = self._clients.wait_ready(first)
         self.abilities = frozenset(ready.abilities)
@@ -196,7 +204,7 @@ class Run:
         """Lets the clients work for a while."""
         end = time.monotonic() + duration_s
         while (left_s := end - time.monotonic()) > 0:
-            for seat in list(self._seats.values()):
+            for seat in list(self.seats.values()):
                 if seat.intent is None and not seat.ended:
                     self._ask(seat)
             if not self._hear(left_s):
@@ -205,11 +213,11 @@ class Run:
     def settle(self) -> None:
         """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
         end = time.monotonic() + SETTLE_TIMEOUT_S
-        while any(seat.intent is not None for seat in self._seats.values()):
+        while any(seat.intent is not None for seat in self.seats.values()):
             if not self._hear(0.1):
                 self._check_hangs()
             if time.monotonic() > end:
-                for seat in [seat for seat in self._seats.values() if seat.intent is not None]:
+                for seat in [seat for seat in self.seats.values() if seat.intent is not None]:
                     self._hung(seat)
         time.sleep(QUIET_S)
 
@@ -237,7 +245,7 @@ class Run:
 
     @property
     def writers(self) -> list[Client]:
-        return [seat.client for seat in self._seats.values() if seat.writer]
+        return [seat.client for seat in self.seats.values() if seat.writer]
 
     @contextmanager
     def striking(self, name: str, detail: str = "", offset_s: float = 0.0) -> Iterator[None]:
@@ -250,7 +258,7 @@ class Run:
 
     def kill_engine(self) -> None:
         if self.engine.embedded:
-            for seat in list(self._seats.values()):
+            for seat in list(self.seats.values()):
                 self.kill_client(seat.client)
         else:
             self.engine.kill()
@@ -269,7 +277,10 @@ class Run:
         """Starts it again on its own data; an engine that refuses ends the run, as a finding."""
         try:
             if start is not None or not self.engine.embedded:
-                self.endpoint = (start or self.restart)()
+                found = (start or self.restart)()
+                self.endpoint = replace(
+                    found, settings=self.endpoint.settings, replicas=self.endpoint.replicas
+                )
         except EngineError as refusal:
             self.history.engine_refused(str(refusal))
             raise RunStopped(f"the engine did not start again: {refusal}") from refusal
@@ -291,10 +302,10 @@ class Run:
 
     def kill_client(self, client: Client) -> None:
         """SIGKILL, in the middle of whatever it does; what it was asked has no outcome."""
-        seat = self._seats[client.number]
+        seat = self.seats[client.number]
         self._listener.remove(client)
         self._clients.kill(client)
-        del self._seats[client.number]
+        del self.seats[client.number]
         if seat.intent is not None:
             self.transcript.unknown(client.number, "the client was killed")
 
@@ -302,11 +313,46 @@ class Run:
         """Brings the number of writers back to what the scenario wants."""
         self._start_seats(self._writers_wanted - len(self.writers), self.workload.plan, writer=True)
 
+    def start_other_writers(self, spec: str, count: int) -> None:
+        """Writers of another release, beside those that are there."""
+        self._start_seats(count, self.workload.plan, writer=True, spec=spec)
+
     def restart_clients(self) -> None:
         """Closes all clients and opens new ones, which see the endpoint as it is now."""
         self._close_seats()
         self.start_writers()
         self._start_readers()
+
+    def drop_clients(self) -> None:
+        """Kills all clients and opens new ones: after a failover nobody waits for the old primary."""
+        for seat in list(self.seats.values()):
+            self.kill_client(seat.client)
+        self.start_writers()
+        self._start_readers()
+
+    def guest(self) -> Seat:
+        """A client without a plan of its own, for a fault to use with `do`."""
+        client = self._clients.launch(self.scenario.target, self.shown(self.endpoint))
+        self._clients.wait_ready(client)
+        seat = self._seat(client, lambda planner: _final_reads([], ()), writer=False)
+        seat.ended = True
+        return seat
+
+    def watch(self, seat: Seat, watch: pipe.Watch) -> None:
+        """Tells a client to follow the lines of the store's code during its next write."""
+        seat.client.send(watch)
+        seat.client.receive()
+
+    def do(self, seat: Seat, intent: Intent) -> pipe.Reply | None:
+        """One operation by a guest, while the others go on; None if it did not survive it."""
+        request = self.transcript.begin(seat.client.number, intent)
+        seat.intent, seat.since = intent, time.monotonic()
+        seat.last_reply = None
+        seat.client.send(request)
+        while seat.intent is not None and seat.client.number in self.seats:
+            if not self._hear(0.1):
+                self._check_hangs()
+        return seat.last_reply
 
     def at_end(self, heal: Callable[[], None]) -> None:
         """Something to undo when the run ends, however it ends."""
@@ -315,17 +361,21 @@ class Run:
     # ---- clients
 
     def _start_readers(self) -> None:
-        present = len(self._seats) - len(self.writers)
+        present = len(self.seats) - len(self.writers)
         self._start_seats(self.scenario.readers - present, WORKLOADS["watch"].plan, writer=False)
 
-    def _start_seats(self, count: int, plan: Callable[[Planner], Plan], *, writer: bool) -> None:
-        launched = [
-            self._clients.launch(self.scenario.target, self.shown(self.endpoint))
-            for _ in range(max(0, count))
-        ]
+    def _start_seats(
+        self, count: int, plan: Callable[[Planner], Plan], *, writer: bool, spec: str | None = None
+    ) -> None:
+        target, endpoint = spec or self.scenario.target, self.shown(self.endpoint)
+        launched = [self._clients.launch(target, endpoint) for _ in range(max(0, count))]
         for client in launched:
-            self._clients.wait_ready(client)
-            self._seat(client, plan, writer=writer)
+            try:
+                self._clients.wait_ready(client)
+            except TargetBroken as refusal:
+                self.notes.refusals.append(str(refusal))
+            else:
+                self._seat(client, plan, writer=writer)
 
     def _seat(self, client: Client, plan: Callable[[Planner], Plan], *, writer: bool) -> Seat:
         sessions = self.workload.sessions or tuple(
@@ -339,16 +389,16 @@ class Run:
             whole_reads=self.workload.unmarked,
         )
         seat = Seat(client, plan(planner), writer)
-        self._seats[client.number] = seat
+        self.seats[client.number] = seat
         self._listener.add(client)
         return seat
 
     def _close_seats(self) -> None:
         self.settle()
-        for seat in list(self._seats.values()):
+        for seat in list(self.seats.values()):
             self._listener.remove(seat.client)
             self._clients.close(seat.client)
-        self._seats.clear()
+        self.seats.clear()
 
     # ---- asking and hearing
 
@@ -376,7 +426,7 @@ class Run:
     def _hear(self, timeout_s: float) -> bool:
         heard = False
         for client in self._listener.wait(timeout_s):
-            seat = self._seats.get(client.number)
+            seat = self.seats.get(client.number)
             if seat is not None:
                 self._take(seat)
                 heard = True
@@ -393,6 +443,7 @@ class Run:
                 self.on_line(seat, reply.line)
             return
         assert seat.intent is not None
+        seat.last_reply = reply
         seat.last_outcome = self.transcript.end(seat.client.number, seat.intent, reply)
         seat.intent = None
 
@@ -401,15 +452,17 @@ class Run:
             pass
 
     def _died(self, seat: Seat, how: str) -> None:
-        self.notes.deaths.append(how)
         self.kill_client(seat.client)
+        if seat.doomed:
+            return
+        self.notes.deaths.append(how)
         if len(self.notes.deaths) > DEATHS_MAX:
             raise RunStopped(f"{how}, {len(self.notes.deaths)} times")
         if seat.writer:
             self.start_writers()
 
     def _check_hangs(self) -> None:
-        for seat in list(self._seats.values()):
+        for seat in list(self.seats.values()):
             if seat.intent is not None and time.monotonic() - seat.since > OPERATION_TIMEOUT_S:
                 self._hung(seat)
 

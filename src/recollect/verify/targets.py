@@ -378,6 +378,11 @@ def recognised(raw: Any) -> tuple[Recognised, bool]:
     return recognise(text, role, metadata), False
 
 
+def is_loss_marker(raw: Any) -> bool:
+    """Our stores say in its place that a message is gone. That is no element: what is missing is missing."""
+    return isinstance(raw, Stored) and isinstance(raw.message, Damaged) and not raw.message.raw
+
+
 def odd_of(what: Recognised, damaged: bool) -> Odd:
     return Odd(what.number, what.intact, damaged, what.excerpt)
 

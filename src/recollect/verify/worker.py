@@ -18,7 +18,16 @@ from typing import Any
 from recollect.verify import outcomes, pipe
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.lines import LineWatch, files_of
-from recollect.verify.targets import BadTarget, FactoryRaised, Target, odd_of, prepare_of, recognised, resolve
+from recollect.verify.targets import (
+    BadTarget,
+    FactoryRaised,
+    Target,
+    is_loss_marker,
+    odd_of,
+    prepare_of,
+    recognised,
+    resolve,
+)
 
 _PR_SET_PDEATHSIG = 1
 
@@ -143,6 +152,8 @@ def _elements(raw: list[Any], sequence: int | None = None) -> pipe.Elements:
     numbers: list[int] = []
     odd: list[pipe.Odd] = []
     for item in raw:
+        if is_loss_marker(item):
+            continue
         what, damaged = recognised(item)
         if what.number is not None and what.intact:
             numbers.append(what.number)

@@ -35,7 +35,9 @@ class Fault:
     does_not_verify: str
     obstacle: Callable[[Scenario], str | None] = always
     arrange: Callable[[Run], None] = nothing
-    """Runs before the engine starts: environment, a proxy, a replica."""
+    """Runs before the engine starts: its version, its environment."""
+    attach: Callable[[Run], None] = nothing
+    """Runs when the engine is up and no client is: a replica, a proxy."""
     variants: tuple[str, ...] = ("",)
     """The ways it can happen; the first is the default, `--full` runs all."""
 

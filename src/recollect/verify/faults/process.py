@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from recollect.verify.faults.fault import Fault, ours_only, servers_only
+from recollect.verify.scenario import Scenario
 
 if TYPE_CHECKING:
     from recollect.verify.runner import Run
 
 DOWN_S = 0.05
 """How long the engine stays down before it is started again."""
+
+CHILD_DELAY_US = 300_000
+"""What Redis's own debugging option makes its saving child wait after each key."""
+
+CHILD_TIMEOUT_S = 3.0
 
 
 def _restart(run: Run) -> None:
@@ -21,10 +28,42 @@ def _restart(run: Run) -> None:
 
 
 def _kill_engine(run: Run) -> None:
-    with run.striking("kill-engine", run.scenario.variant):
+    moment = run.scenario.variant
+    if moment == "after-snapshot":
+        _ask(run, "SAVE")
+        run.go_on(DOWN_S)
+    with run.striking("kill-engine", moment):
+        if moment in ("bgsave", "bgrewriteaof"):
+            _begin_slowly(run, moment)
         run.kill_engine()
         run.go_on(DOWN_S)
         run.start_engine()
+
+
+def _begin_slowly(run: Run, command: str) -> None:
+    """Starts the child that saves or rewrites, slowed down key by key, and returns once it is at work."""
+    _ask(run, "CONFIG", "SET", "rdb-key-save-delay", str(CHILD_DELAY_US))
+    _ask(run, command.upper())
+    field = {"bgsave": "rdb_bgsave_in_progress:1", "bgrewriteaof": "aof_rewrite_in_progress:1"}[command]
+    end = time.monotonic() + CHILD_TIMEOUT_S
+    while field not in str(_ask(run, "INFO", "persistence")):
+        if time.monotonic() > end:
+            raise RuntimeError(f"{command} never began")
+        run.go_on(0.002)
+    run.go_on(DOWN_S)
+
+
+def _ask(run: Run, *words: str) -> object:
+    from recollect.verify.engines.redis import RedisEngine
+
+    assert isinstance(run.engine, RedisEngine)
+    return run.engine.ask(*words)
+
+
+def _kill_obstacle(scenario: Scenario) -> str | None:
+    if scenario.variant and scenario.engine_name != "redis":
+        return f"the moment {scenario.variant!r} is one of Redis"
+    return ours_only(scenario)
 
 
 def _kill_app(run: Run) -> None:
@@ -45,7 +84,8 @@ def _pause(run: Run) -> None:
 
 def _none(run: Run) -> None:
     """Nothing breaks: several writers at once are the fault."""
-    run.go_on(run.scenario.before_s)
+    with run.striking("concurrent-writers"):
+        run.go_on(run.scenario.before_s)
 
 
 PROCESS_FAULTS = (
@@ -61,7 +101,8 @@ PROCESS_FAULTS = (
         _kill_engine,
         verifies="what was acknowledged survives the sudden death of all of the engine's processes",
         does_not_verify="power loss: what was handed to the kernel survives a killed process",
-        obstacle=ours_only,
+        obstacle=_kill_obstacle,
+        variants=("", "bgsave", "bgrewriteaof", "after-snapshot"),
     ),
     Fault(
         "kill-app",

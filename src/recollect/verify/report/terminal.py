@@ -87,9 +87,8 @@ class Progress:
 
 
 def _short(scenario: Scenario) -> str:
-    return f"{scenario.target} {scenario.policy} {scenario.fault} {scenario.variant} {scenario.workload}".replace(
-        "  ", " "
-    )
+    parts = (scenario.target, scenario.policy, scenario.fault, scenario.variant, scenario.workload)
+    return " ".join(part for part in parts if part)
 
 
 def _line(result: Result, place: int, cells: int) -> Text:
@@ -115,7 +114,7 @@ def show(console: Console, results: Results) -> None:
         if (count := sum(result.verdict.status == status for result in results.results))
     )
     console.print(
-        f"{len(ran)} cells, {operations} operations checked in {results.elapsed_s:.1f} s, seed {results.seed}: {counts}",
+        f"{len(ran)} cells, {operations} operations checked in {results.elapsed_s:.1f} s: {counts} (seed {results.seed})",
         highlight=False,
     )
 
@@ -183,7 +182,7 @@ def _violations(console: Console, results: Results) -> None:
         if result.smallest is not None:
             size = result.smallest
             console.print(
-                f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each on {size.sessions} session",
+                f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each on one session",
                 highlight=False,
             )
         console.print(
