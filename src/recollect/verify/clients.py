@@ -7,7 +7,7 @@ forks from there, in a few milliseconds and before any thread exists.
 import multiprocessing
 import selectors
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from recollect.verify import pipe, worker
+from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
 
 PRELOAD = (
@@ -93,6 +94,9 @@ class Clients:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([*PRELOAD, *preload])
         self._log = log
+        self.recorded: Mapping[str, str] | None = None
+        """What `Recorder.env` gave, when the calls of the clients themselves are to be recorded: an embedded engine
+        lives in them."""
         self._started = 0
         self._live: set[Client] = set()
 
@@ -105,9 +109,12 @@ class Clients:
         """Starts a worker without waiting for it; several can start side by side."""
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
-            target=worker.main, args=(theirs, spec, endpoint, str(self._log), prepare), daemon=True
+            target=worker.main,
+            args=(theirs, spec, endpoint, str(self._log), prepare, self.recorded),
+            daemon=True,
         )
-        with _without_main():
+        # The fork server is started by its first child; whoever it forks can be recorded because of this.
+        with _without_main(), dormant_shim():
             process.start()
         theirs.close()
         client = Client(self._started, process, ours)

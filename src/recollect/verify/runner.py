@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
 from recollect import __version__
 from recollect.verify import engines, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
+from recollect.verify.disk.recorder import Recorder
 from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
@@ -90,6 +92,7 @@ class Run:
         self.history: HistoryWriter
         self.engine_spec = scenario.engine
         self.engine_env: dict[str, str] = {}
+        self.recorder: Recorder | None = None
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
         self.replica: Replica | None = None
@@ -131,6 +134,7 @@ class Run:
             provider=self.scenario.provider,
             config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
         )
+        self.fault.record(self)
         self.endpoint = self.engine.start(self.engine_env or None)
         self.fault.attach(self)
         first = self._clients.launch(self.scenario.target, self.shown(self.endpoint), prepare=True)
@@ -353,6 +357,14 @@ class Run:
             if not self._hear(0.1):
                 self._check_hangs()
         return seat.last_reply
+
+    def record_clients(self, env: Mapping[str, str] | None) -> None:
+        """From the next client on, their own calls are recorded too: an embedded engine lives in them."""
+        self._clients.recorded = env
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Nothing can be concluded from this run."""
+        raise RunStopped(reason)
 
     def at_end(self, heal: Callable[[], None]) -> None:
         """Something to undo when the run ends, however it ends."""

@@ -11,11 +11,13 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from recollect.verify import outcomes, pipe
+from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.lines import LineWatch, files_of
 from recollect.verify.targets import (
@@ -32,12 +34,21 @@ from recollect.verify.targets import (
 _PR_SET_PDEATHSIG = 1
 
 
-def main(connection: Connection, spec: str, endpoint: Endpoint, log: str, prepare: bool) -> None:
+def main(
+    connection: Connection,
+    spec: str,
+    endpoint: Endpoint,
+    log: str,
+    prepare: bool,
+    recorded: Mapping[str, str] | None = None,
+) -> None:
     """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first."""
     # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _redirect_output(Path(log))
+    if recorded is not None:
+        attach(recorded)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         asyncio.run(_Worker(connection, spec, endpoint).run(prepare))
 

@@ -1,6 +1,7 @@
 """Faults, as a table: every name of the design, what it verifies, and what it does not."""
 
 from recollect.verify.faults.config import CONFIG_FAULTS
+from recollect.verify.faults.disk import DISK_FAULTS
 from recollect.verify.faults.fault import Fault
 from recollect.verify.faults.lines import LINE_FAULTS
 from recollect.verify.faults.process import PROCESS_FAULTS
@@ -13,6 +14,7 @@ FAULTS: dict[str, Fault] = {
     for family in (
         PROCESS_FAULTS,
         LINE_FAULTS,
+        DISK_FAULTS,
         STORAGE_FAULTS,
         CONFIG_FAULTS,
         REPLICATION_FAULTS,
