@@ -214,7 +214,7 @@ class Run:
             if not self._hear(left_s):
                 self._check_hangs()
 
-    def settle(self) -> None:
+    def settle(self, quiet_s: float = QUIET_S) -> None:
         """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
         end = time.monotonic() + SETTLE_TIMEOUT_S
         while any(seat.intent is not None for seat in self.seats.values()):
@@ -223,7 +223,7 @@ class Run:
             if time.monotonic() > end:
                 for seat in [seat for seat in self.seats.values() if seat.intent is not None]:
                     self._hung(seat)
-        time.sleep(QUIET_S)
+        time.sleep(quiet_s)
 
     def read_everything(self) -> None:
         """Reads every session that was written to, from a process that has never seen them."""

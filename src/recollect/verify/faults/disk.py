@@ -106,38 +106,47 @@ def _up(run: Run) -> None:
 
 
 def _power_loss(run: Run) -> None:
+    """Right after the last acknowledgement, when no later sync can have helped it; `busy` is in mid-write."""
+    if run.scenario.variant != "busy":
+        run.settle(quiet_s=0.0)
     with run.striking("power-loss", run.scenario.variant or MODES[0]):
         _down(run)
         _cut_power(run)
         _up(run)
 
 
+# The history has the fault at the moment that loses data. What was acknowledged while the disk misbehaved came before
+# it, and is judged like everything else.
+
+
 def _slow_fsync(run: Run) -> None:
-    with run.striking("slow-fsync", f"{SYNC_DELAY_S:g} s"):
-        _recorder(run).faults(Faults(sync_delay_s=SYNC_DELAY_S))
-        run.go_on(SLOW_S)
+    _recorder(run).faults(Faults(sync_delay_s=SYNC_DELAY_S))
+    run.go_on(SLOW_S)
+    with run.striking("slow-fsync", f"each took {SYNC_DELAY_S:g} s longer for {SLOW_S:g} s, then a kill"):
         _down(run)
         _recorder(run).faults(Faults())
         _up(run)
 
 
 def _fsync_error(run: Run) -> None:
-    with run.striking("fsync-error", "EIO"):
-        _recorder(run).faults(Faults.fsync_error())
-        run.go_on(run.scenario.before_s)
-        _recorder(run).faults(Faults())
-        run.go_on(run.scenario.before_s / 3)
+    _recorder(run).faults(Faults.fsync_error())
+    run.go_on(run.scenario.before_s)
+    _recorder(run).faults(Faults())
+    run.go_on(run.scenario.before_s / 3)
+    with run.striking("fsync-error", f"EIO for {run.scenario.before_s:g} s, then a power loss"):
         _down(run)
         _cut_power(run)
         _up(run)
 
 
 def _disk_full(run: Run) -> None:
-    with run.striking("disk-full"):
-        _recorder(run).faults(Faults(space_left_bytes=SPACE_LEFT_BYTES))
-        run.go_on(run.scenario.before_s)
-        _recorder(run).faults(Faults())
-        run.go_on(run.scenario.before_s / 3)
+    _recorder(run).faults(Faults(space_left_bytes=SPACE_LEFT_BYTES))
+    run.go_on(run.scenario.before_s)
+    _recorder(run).faults(Faults())
+    run.go_on(run.scenario.before_s / 3)
+    with run.striking(
+        "disk-full", f"after {SPACE_LEFT_BYTES} bytes for {run.scenario.before_s:g} s, then a kill"
+    ):
         _down(run)
         _up(run)
 
@@ -150,7 +159,7 @@ DISK_FAULTS = (
         does_not_verify="disks that lie about a cache flush; how likely the loss is (the kernel writes back by itself)",
         obstacle=_obstacle,
         record=_record,
-        variants=("", "strict"),
+        variants=("", "strict", "busy"),
     ),
     Fault(
         "slow-fsync",
