@@ -37,12 +37,14 @@ class Batcher(Generic[Job, Result]):
         attempt: Callable[[list[Job]], list[Result | Exception] | None] | None = None,
         batch_max: int = 128,
         in_flight_max: int = 1,
+        queue: str = "behind other writes",
     ) -> None:
         self._run = run
         self._attempt = attempt
         self._timeout_s = timeout_s
         self._batch_max = batch_max
         self._in_flight_max = in_flight_max
+        self._queue = queue  # what a job that never started was waiting for, as its error says
         self._waiting: deque[tuple[Job, asyncio.Future[Result]]] = deque()
         self._in_flight = 0
         self._running = 0  # less than in flight while a batch lets its callers go on
@@ -98,7 +100,7 @@ class Batcher(Generic[Job, Result]):
             self._waiting.remove(entry)
             future.set_exception(
                 NotWritten(
-                    f"waited {self._timeout_s:g} s behind other writes; the engine is slow or gone; safe to retry"
+                    f"waited {self._timeout_s:g} s {self._queue}; the engine is slow or gone; safe to retry"
                 )
             )
         else:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from recollect.verify import providers
+from recollect.verify.host.errors import NotInstalled
 from recollect.verify.providers import docker
+from recollect.verify.providers.build import Build
 from tests.providers import docker_daemon, docker_images
 
 REDIS_7, REDIS_6, VALKEY = "recollect-test-redis:7.0", "recollect-test-redis:6.2", "recollect-test-valkey:9.1"
@@ -33,9 +35,9 @@ def _make_images() -> None:
         docker_images.import_postgres(client, _native("postgres@16"), POSTGRES_16)
 
 
-def _native(spec: str) -> providers.Build:
+def _native(spec: str) -> Build:
     for provider in ("system", "wheel"):
-        with contextlib.suppress(providers.NotInstalled):
+        with contextlib.suppress(NotInstalled):
             return providers.find(spec, provider)
     pytest.skip(f"{spec} is not installed, so no image of it can be made")
 

@@ -44,7 +44,11 @@ def create() -> Iterator[Any]:
 def left_of(run: str) -> list[str]:
     """Containers, volumes and networks of a run."""
     with contextlib.closing(docker.client()) as client:
-        collections = ((client.containers, {"all": True}), (client.volumes, {}), (client.networks, {}))
+        collections: list[tuple[Any, dict[str, bool]]] = [
+            (client.containers, {"all": True}),
+            (client.volumes, {}),
+            (client.networks, {}),
+        ]
         return [
             f"{item}"
             for collection, options in collections
@@ -77,8 +81,7 @@ def test_what_each_kind_of_storage_keeps(
 ) -> None:
     engine = create("redis@7", "aof-always", provider=f"docker:{storage}")
     engine.start()
-    assert isinstance(engine, engines.Engine)
-    assert isinstance(engine, engines.Pausable)
+    assert all(isinstance(engine, each) for each in (engines.Engine, engines.Pausable, engines.Upgradable))
     assert not isinstance(engine, engines.Replicated)
     assert engine.settings()["appendfsync"] == "always"
     ask(engine, "SET", "row", "kept")
@@ -169,8 +172,6 @@ def test_a_killed_runner_leaves_no_container_and_no_volume(warden_too: bool) -> 
     runner.kill()
     runner.wait()
     if warden_too:
-        assert Path(told["folder"]).is_dir()
         folder.sweep()
-        assert left_of(told["run"]) == []
     wait_until(lambda: left_of(told["run"]) == [], DEADLINE_S, "containers were left")
     wait_until(lambda: not Path(told["folder"]).exists(), DEADLINE_S, "the folder was left")

@@ -160,7 +160,7 @@ def test_postgres_databases_of_killed_runs_are_swept_and_no_others(postgres: Any
 )
 def test_an_engine_that_is_not_there(url: str) -> None:
     with pytest.raises(
-        engines.StartFailed, match="cannot be used: .*; is it up, and are the credentials right"
+        engines.StartFailed, match=r"cannot be used: .*; is it up, and are the credentials right"
     ):
         engines.attach(url).start()
 

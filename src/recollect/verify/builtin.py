@@ -61,7 +61,8 @@ class Next:
 
 
 def _open(endpoint: Endpoint, url: str, **options: Any) -> Opening:
-    return open_store(url, timeout_s=OPERATION_TIMEOUT_S, witness=endpoint.settings.get("witness"), **options)
+    timeout_s = endpoint.timeout_s or OPERATION_TIMEOUT_S
+    return open_store(url, timeout_s=timeout_s, witness=endpoint.settings.get("witness"), **options)
 
 
 def _with(url: str, name: str, value: str | None) -> str:

@@ -22,11 +22,13 @@ from recollect import __version__
 from recollect.verify import engines, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
+from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
+from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
@@ -95,6 +97,8 @@ class Run:
         self.recorder: Recorder | None = None
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
+        self.proxy: Proxy | None = None
+        self.clock: Clock | None = None
         self.replica: Replica | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
         self._progress = progress
@@ -326,6 +330,10 @@ class Run:
         self._close_seats()
         self.start_writers()
         self._start_readers()
+
+    def clients_obey(self, clock: Clock) -> None:
+        """The wall clock of the target's processes that are started from now on."""
+        self._clients.clock = clock
 
     def drop_clients(self) -> None:
         """Kills all clients and opens new ones: after a failover nobody waits for the old primary."""

@@ -319,11 +319,7 @@ class _Methods:
         )
         if annotation is str:
             return lambda one: one.text
-        if (
-            inspect.isclass(annotation)
-            and annotation not in (dict, list)
-            and annotation is not inspect.Parameter.empty
-        ):
+        if inspect.isclass(annotation) and {"content", "text"} & _parameters(annotation).keys():
             return lambda one: _construct(annotation, one)
         return _mapping
 

@@ -19,7 +19,6 @@ import mmap
 import os
 import secrets
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +29,8 @@ from types import TracebackType
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
 from recollect.verify.disk.image import Base, scan
 from recollect.verify.disk.records import HEADER_BYTES, Header, Op, Record, read_records
-from recollect.verify.host import folder, processes
+from recollect.verify.host import processes
+from recollect.verify.host.native import for_every_user
 
 CAPACITY_BYTES = 1 << 30
 _MEMORY_FILES = Path("/dev/shm")
@@ -65,7 +65,7 @@ def dormant_shim() -> Iterator[None]:
     """Processes started in this block carry the shim asleep, and can `attach`. Does nothing where there is none."""
     before = os.environ.get("LD_PRELOAD")
     try:
-        os.environ["LD_PRELOAD"] = f"{_for_every_user(shim_path())} {before or ''}".strip()
+        os.environ["LD_PRELOAD"] = f"{for_every_user(shim_path())} {before or ''}".strip()
     except ShimUnavailableError:
         yield
         return
@@ -109,7 +109,7 @@ class Recorder:
         capacity_bytes: int = CAPACITY_BYTES,
         skip_sync: bool = False,
     ) -> None:
-        self._shim = _for_every_user(shim_path())
+        self._shim = for_every_user(shim_path())
         self.root = root.resolve()
         self.base = scan(self.root) if base is None else base
         self._library = ctypes.CDLL(str(self._shim))
@@ -208,20 +208,6 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _for_every_user(shim: Path) -> Path:
-    """An engine may run as another user, who cannot look into a home folder: then a copy in the run
-    folder."""
-    if shim.stat().st_mode & stat.S_IROTH and all(p.stat().st_mode & stat.S_IXOTH for p in shim.parents):
-        return shim
-    copy = folder.current() / shim.name
-    if not copy.exists():
-        draft = copy.with_name(f"{copy.name}.{secrets.token_hex(4)}")
-        shutil.copyfile(shim, draft)
-        draft.chmod(0o755)
-        draft.replace(copy)
-    return copy
 
 
 def _log_home(capacity_bytes: int) -> Path | None:

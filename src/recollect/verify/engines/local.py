@@ -154,14 +154,12 @@ class LocalServer(ABC):
             return
         if self._paused:
             self.resume()
-        if process.alive():
-            process.signal(self.stop_signal)
-            if process.wait(self.options.stop_timeout_s) is None:
-                process.kill()
-                raise EngineError(
-                    f"{self.name} did not stop within {self.options.stop_timeout_s:g} s"
-                    f" of signal {self.stop_signal} and was killed; its log ends:\n{self.logs(5)}"
-                )
+        if process.signal(self.stop_signal) and process.wait(self.options.stop_timeout_s) is None:
+            process.kill()
+            raise EngineError(
+                f"{self.name} did not stop within {self.options.stop_timeout_s:g} s"
+                f" of signal {self.stop_signal} and was killed; its log ends:\n{self.logs(5)}"
+            )
         process.kill()  # children that outlive a graceful stop by a moment
         self._process = None
 
@@ -192,7 +190,8 @@ class LocalServer(ABC):
         return self._process is not None and self._process.alive()
 
     def pause(self) -> None:
-        self._running().pause()
+        if not self._running().pause():
+            raise EngineError(f"{self.name} has ended by itself; its log ends:\n{self.logs(5)}")
         self._paused = True
 
     def resume(self) -> None:

@@ -29,7 +29,7 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.host.processes import Launch
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.build import Build
-from recollect.verify.wire.pgwire import Address, Connection, PgError, Row
+from recollect.verify.wire.pgwire import Address, Connection, PgError, Row, literal
 
 DURABILITY_SETTINGS = (
     "fsync",
@@ -239,7 +239,12 @@ class PostgresEngine(LocalServer):
 
 
 class PostgresReplica:
-    """A streaming replica. Its replay is paused and resumed by the server itself, so the lag is exact."""
+    """A streaming replica with exact lag: the stream is cut, all of it that had come is replayed, then replay
+    is paused.
+
+    Pausing replay alone would leave the stream running, and a promotion replays what it has brought
+    meanwhile: how much a failover loses would be a matter of chance.
+    """
 
     def __init__(self, primary: PostgresEngine) -> None:
         self._primary = primary
@@ -257,17 +262,39 @@ class PostgresReplica:
         return self.engine.endpoint
 
     def pause_replay(self) -> None:
+        timeout_s = self.engine.options.start_timeout_s
         with Connection(self.engine.address) as connection:
+            self._follow(connection, "")
+            wait_until(
+                lambda: connection.value("SELECT count(*) FROM pg_stat_wal_receiver") == "0",
+                timeout_s,
+                "the replica did not let go of its primary",
+            )
+            wait_until(
+                lambda: (
+                    connection.value("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()") == "t"
+                ),
+                timeout_s,
+                "the replica did not replay what it had received",
+            )
             connection.ask("SELECT pg_wal_replay_pause()")
-            # "pause requested" is not yet a pause: a record may still be on its way in.
+            # "pause requested" is not yet a pause.
             wait_until(
                 lambda: connection.value("SELECT pg_get_wal_replay_pause_state()") == "paused",
-                self.engine.options.start_timeout_s,
+                timeout_s,
                 "the replica did not pause its replay",
             )
 
     def resume_replay(self) -> None:
-        self.engine.ask("SELECT pg_wal_replay_resume()")
+        with Connection(self.engine.address) as connection:
+            connection.ask("SELECT pg_wal_replay_resume()")
+            folder_of_socket, port = self._primary.socket_folder, self._primary.port
+            self._follow(connection, f"host={folder_of_socket} port={port} user={cluster.SUPERUSER}")
+        self._wait_until_streaming()
+
+    def _follow(self, connection: Connection, primary: str) -> None:
+        connection.ask(f"ALTER SYSTEM SET primary_conninfo = {literal(primary)}")
+        connection.ask("SELECT pg_reload_conf()")
 
     def wait_caught_up(self, timeout_s: float = 10.0) -> None:
         # A record of our own, flushed, behind all that was acknowledged so far: with `async-commit` the end
@@ -297,10 +324,10 @@ class PostgresReplica:
         self.engine.close()
 
     def _wait_until_streaming(self) -> None:
-        with Connection(self._primary.address) as connection:
+        with Connection(self.engine.address) as connection:
             wait_until(
                 lambda: (
-                    connection.value("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
+                    connection.value("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'")
                     != "0"
                 ),
                 self.engine.options.start_timeout_s,

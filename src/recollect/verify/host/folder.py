@@ -85,7 +85,7 @@ def current() -> Path:
     """The run folder of this process, made (and older ones swept) at the first call."""
     global _folder
     with _lock:
-        if _folder is None:
+        if _folder is None or not _folder.is_dir():
             sweep()
             _folder = _make()
         return _folder
@@ -235,15 +235,6 @@ def _say_farewell(folder: Path) -> None:
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
         # Nothing outside the folder, or its daemon is gone: the folder is removed all the same.
         return
-
-
-def close() -> None:
-    """Remove the run folder of this process now; its engines must have been closed."""
-    global _folder
-    with _lock:
-        folder, _folder = _folder, None
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _forget_in_child() -> None:

@@ -121,6 +121,7 @@ class Warden:
         while part := os.read(read_end, 4096):
             complaint += part
         os.close(read_end)
+        self.status.pop(pid, None)  # of an earlier process with the same number
         self.spawned.add(pid)
         if complaint:
             self._kill_tree(pid)
@@ -156,11 +157,11 @@ class Warden:
         self._reap()
         pid = request["pid"]
         if pid in self.status:
-            return {"error": f"process {pid} has ended"}
+            return {"delivered": False}
         below = descendants_of(pid) if request["tree"] else []
         for member in [pid, *below]:
             _signal_quietly(member, request["number"])
-        return {}
+        return {"delivered": True}
 
     def kill(self, request: dict[str, Any]) -> dict[str, Any]:
         left = self._kill_tree(request["pid"])
@@ -198,7 +199,7 @@ class Warden:
         may leave some out while others exit, so only a listing during which nothing was reaped is believed.
         """
         self._reap()
-        orphans_before = self._orphans()
+        orphans_before = self._orphans() if root not in self.status else set()
         members = set(descendants_of(root)) if root not in self.status else set()
         if root not in self.status:
             _signal_quietly(root, signal.SIGKILL)
@@ -277,7 +278,9 @@ class Warden:
                 return
             *lines, pending = (pending + received).split(b"\n")
             for line in lines:
-                os.write(channel, json.dumps(self._answer(json.loads(line))).encode() + b"\n")
+                request = json.loads(line)
+                answer = {**self._answer(request), "number": request["request"]}
+                os.write(channel, json.dumps(answer).encode() + b"\n")
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
