@@ -125,7 +125,7 @@ class Run:
         if not path.exists():
             return Verdict(status="unknown", reason=reason)
         verdict = analyze(History(path))
-        if reason is not None and verdict.status == "held":
+        if reason is not None and verdict.status in ("held", "unknown"):
             return Verdict(status="unknown", reason=reason)
         return verdict
 
