@@ -123,6 +123,13 @@ def test_an_altered_message_is_corrupted_and_silent() -> None:
     assert (anomaly.name, anomaly.first.message, anomaly.silent) == ("corrupted", "m1", True)
 
 
+def test_message_number_zero_can_be_corrupted_too() -> None:
+    script = written()
+    script.read(2, Element(0, 77), 1, 2)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message) == ("corrupted", "m0")
+
+
 def test_a_message_altered_for_good_is_corrupted_not_lost() -> None:
     script = written()
     script.read(2, 0, Element(1, 77), 2)
@@ -167,6 +174,23 @@ def test_forgotten_messages_must_not_be_visible() -> None:
     anomaly = script.only()
     assert (anomaly.name, anomaly.count) == ("resurrected", 3)
     assert anomaly.first.events[2] == ended
+
+
+def test_a_message_never_read_before_its_forget_must_not_appear_after_it() -> None:
+    script = written()
+    script.append(1)
+    script.forget(1)
+    script.read(2, 3)
+    assert script.counts() == {"resurrected": 1}
+
+
+def test_strangers_after_a_forget_are_not_resurrected() -> None:
+    script = written()
+    script.append(1, "other")
+    script.read(2, 3, session="other")
+    script.forget(1)
+    script.read(2, 3, Element(None, text="boo"))
+    assert script.names() == ["cross-session-leak", "phantom"]
 
 
 def test_a_read_that_began_before_the_forget_ended_may_show_them() -> None:

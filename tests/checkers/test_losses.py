@@ -450,6 +450,18 @@ def test_a_window_need_not_have_what_came_before_or_may_have() -> None:
     assert script.names() == []
 
 
+def test_late_in_a_window_then_lost_for_good_is_witnessed_by_the_loss() -> None:
+    script = written(5)
+    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 0, 1, 2, 3, 4)
+    ended = script.read(2, 0, 1, 2, 4)
+    verdict = script.verdict()
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["lost-update", "stale-read"]
+    assert verdict.anomalies[0].first.message == "m3"
+    assert verdict.anomalies[0].first.events[1] == ended
+    assert verdict.lost == 1
+
+
 def test_a_cursor_must_not_skip() -> None:
     script = written(5)
     script.read(2, 2, 4, ask=Ask(after=1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from recollect.verify.op import Element
+
 from .history_script import Script
 
 
@@ -56,6 +58,25 @@ def test_still_there_after_its_time() -> None:
     anomaly = script.only()
     assert (anomaly.name, anomaly.count) == ("never-expired", 2)
     assert "its retention is 5 s" in anomaly.sentence
+
+
+def test_strangers_have_no_retention() -> None:
+    for refresh in ("append", "message"):
+        script = kept_for(5.0, refresh)
+        script.append(1)
+        script.read(2, 0, 1, 3)
+        script.wait(5.5)
+        script.read(2, Element(None, text="boo"), 0, 1, 3)
+        assert script.counts() == {"phantom": 1, "never-expired": 2}, refresh
+
+
+def test_a_write_in_doubt_is_never_overdue() -> None:
+    script = kept_for(5.0, "message")
+    script.begin(1, retention_s=5.0)
+    script.unknown(1)
+    script.wait(5.5)
+    script.read(2, 3)
+    assert script.names() == []
 
 
 def test_an_append_renews_and_says_who_did() -> None:

@@ -11,6 +11,7 @@ import pytest
 from recollect.verify import clock, engines
 from recollect.verify.clock import Clock
 from recollect.verify.faults import FAULTS
+from recollect.verify.faults import clock as clock_faults
 from recollect.verify.faults.clock import BACK_S, VARIANTS
 from recollect.verify.history import History
 from recollect.verify.op import Disturbance
@@ -209,3 +210,14 @@ def test_an_engine_of_the_user_is_a_reason() -> None:
 def test_without_a_compiler_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "unavailable", lambda: "there is no C compiler")
     assert FAULTS["clock-back"].obstacle(our_cell("redis", "clock-back")) == "there is no C compiler"
+
+
+@pytest.mark.parametrize("fault", ["clock-back", "clock-frozen"])
+def test_a_preload_that_did_not_take_is_found_out(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Clock, "env", lambda *_: {})
+    monkeypatch.setattr(clock_faults, "MOVED_TIMEOUT_S", 0.05)
+    verdict = run_cell(our_cell("redis", fault, variant="engine"), tmp_path)
+    assert verdict.status == "unknown"
+    assert "does not reach it" in str(verdict.reason)

@@ -125,8 +125,7 @@ class Clients:
                 ensure_running()
             process.start()
         theirs.close()
-        client = Client(self._started, process, ours)
-        self._started += 1
+        client = Client(self.number(), process, ours)
         self._live.add(client)
         return client
 
@@ -145,6 +144,11 @@ class Clients:
         raise TargetBroken(
             reply.reason if isinstance(reply, pipe.Broken) else f"unexpected first word {reply}"
         )
+
+    def number(self) -> int:
+        """A process number for a client that is no worker."""
+        self._started += 1
+        return self._started - 1
 
     def kill(self, client: Client) -> None:
         self._live.discard(client)

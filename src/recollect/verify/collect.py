@@ -111,7 +111,7 @@ class _Collector:
         for client in self.clients.values():
             if client.is_open:
                 evidence.unknown_outcomes += 1
-                if client.turn != NEVER:
+                if type(client.event.value) is Write:
                     evidence.unknown.add(client.turn)
         evidence.unknown = {turn for turn in evidence.unknown if evidence.turn_done[turn] == NEVER}
         evidence.failed = {turn for turn in evidence.failed if evidence.turn_done[turn] == NEVER}
@@ -147,10 +147,13 @@ class _Collector:
             client = self.clients[process] = _Client(event, session)
         elif client.is_open:
             raise ValueError(f"process {process} invokes {operation!r} while an operation of it is open")
-        client.is_open, client.event, client.session = True, event, session
-        client.turn = NEVER
+        client.is_open = True
+        client.event = event
+        client.session = session
         if operation == "append" or operation == "save":
             client.turn = self._begin_write(session, event)
+        elif operation == "read":
+            pass
         elif operation == "forget":
             session.forgets_open += 1
             session.mutations_open += 1
@@ -235,8 +238,9 @@ class _Collector:
         if client.life is not None:
             operation = client.event.operation
             # A repeated attempt may find its turn stored, and store and renew nothing.
-            surely = operation not in ("search", "count", "forget")
-            surely = surely and (client.turn == NEVER or client.turn not in self.evidence.retries)
+            surely = operation in ("read", "context")
+            if operation in ("append", "save"):
+                surely = client.turn not in self.evidence.retries
             client.life.end(event.kind, low_s, high_s, event.index, surely=surely)
 
     def _engine_s(self, start_s: float, end_s: float) -> tuple[float, float]:
@@ -305,7 +309,7 @@ class _Collector:
         evidence.read_done.append(event.index)
         evidence.read_size.append(size)
         session.last_ok_read = asked.index
-        if ask is None or chain_of(ask, size) == WHOLE:
+        if ask is None or (ask.after is None and (ask.last is None or size < ask.last)):
             self.reads.fold_whole(session, read, seen)
         else:
             self.reads.fold_window(session, read, seen, ask)

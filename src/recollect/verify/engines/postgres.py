@@ -109,8 +109,7 @@ class PostgresEngine(LocalServer):
         return Address(port=self.port, socket_folder=self.socket_folder)
 
     def prepare(self) -> None:
-        """Make the data folder now rather than in `start()`, to keep the copy out of what is measured or
-        awaited."""
+        """Make the data folder now rather than in `start()`, to keep the copy out of what is measured or awaited."""
         try:
             self._prepare()
         except OSError as error:
@@ -157,16 +156,14 @@ class PostgresEngine(LocalServer):
         return {key: str(path) for key, path in files.items()}
 
     def _advice(self, log: str) -> str:
-        """Another major version's folder may be refused for its files or, before that, for its
-        postgresql.conf."""
+        """Another major version's folder may be refused for its files or, before that, for its postgresql.conf."""
         data = (self._data / "PG_VERSION").read_text().strip()
         if data != self.version.split(".")[0]:
             return f"its data is of another major version, {data}: upgrade it, or start that version"
         return super()._advice(log)
 
     def _ready(self) -> bool:
-        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in
-        the log."""
+        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in the log."""
         try:
             state = (self._data / "postmaster.pid").read_text().splitlines()[_POSTMASTER_STATE_LINE].strip()
         except (OSError, IndexError):
