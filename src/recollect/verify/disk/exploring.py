@@ -18,7 +18,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -37,6 +37,8 @@ class Finding:
 
     anomaly: str | None = None
     detail: str = ""
+    documented: bool = False
+    """The engine's own promise allows it."""
 
 
 HELD = Finding()
@@ -85,7 +87,7 @@ class Exploration:
         return len(self.states) - len(self.findings)
 
     def bad(self) -> Iterator[tuple[State, Finding]]:
-        """States that did not hold, in the order of the run."""
+        """States that did not hold, in the order of the run; losses that are documented are among them."""
         for state in self.states:
             finding = self.findings.get(state.image.digest)
             if finding is not None and finding.anomaly is not None:
@@ -109,13 +111,13 @@ def explore(
     known: dict[int, Finding] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Exploration:
-    """Find all states and judge them. `known` findings are not tried again; `progress` gets (done, total)."""
+    """Find all states and judge them. `known` findings are not tried again, and new ones are added to it as they
+    come, so that a caller who is interrupted still has them; `progress` gets (done, total)."""
     began = time.monotonic()
     found = tuple(states(base, records, plan.mode, plan.level, exclude=plan.exclude, start=plan.start))
+    known = {} if known is None else known
     findings = {
-        state.image.digest: known[state.image.digest]
-        for state in found
-        if known and state.image.digest in known
+        state.image.digest: known[state.image.digest] for state in found if state.image.digest in known
     }
     todo = [state for state in found if state.image.digest not in findings]
     marks = [record.path1 for record in records if record.op is Op.MARK]
@@ -126,7 +128,7 @@ def explore(
     ]
     try:
         for digest, finding in _gather(workers):
-            findings[digest] = finding
+            findings[digest] = known[digest] = finding
             progress(len(findings), len(found))
     finally:
         for worker in workers:
@@ -253,8 +255,7 @@ def _send(pipe: BinaryIO, message: object) -> None:
 
 def save_findings(path: Path, findings: dict[int, Finding]) -> None:
     lines = (
-        json.dumps({"digest": f"{digest:032x}", "anomaly": finding.anomaly, "detail": finding.detail})
-        for digest, finding in findings.items()
+        json.dumps({"digest": f"{digest:032x}", **asdict(finding)}) for digest, finding in findings.items()
     )
     draft = path.with_suffix(".draft")
     draft.write_text("".join(f"{line}\n" for line in lines))
@@ -265,4 +266,4 @@ def load_findings(path: Path) -> dict[int, Finding]:
     if not path.exists():
         return {}
     rows = (json.loads(line) for line in path.read_text().splitlines())
-    return {int(row["digest"], 16): Finding(row["anomaly"], row["detail"]) for row in rows}
+    return {int(row.pop("digest"), 16): Finding(**row) for row in rows}
