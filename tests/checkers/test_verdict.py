@@ -235,6 +235,12 @@ def test_coverage_names_what_could_not_be_seen() -> None:
     assert set(verdict.covered) == set(ANOMALIES) - told
 
 
+def test_turns_of_one_message_cannot_be_torn() -> None:
+    verdict = crashed("aof-always", "power-loss", lost=0).verdict()
+    assert "torn-turn: no turn had more than one message" in verdict.not_covered
+    assert "lost-tail" in verdict.covered
+
+
 def test_coverage_grows_with_the_history() -> None:
     script = Script()
     script.append(1, count=2, retention_s=60.0)
