@@ -23,7 +23,7 @@ engines:
 	@sh tools/system-packages
 
 verify: setup engines
-	$(BIN)/python -m pytest -q tests/contract
+	$(BIN)/recollect verify
 
 test: setup engines
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
