@@ -26,7 +26,7 @@ from recollect.verify.report.plain import plain
 from recollect.verify.report.terminal import STYLES, WORST_FIRST
 from recollect.verify.report.timeline import Timeline, of_run
 from recollect.verify.results import Result, Results, replay_command
-from recollect.verify.verdict import Anomaly, Status, Verdict
+from recollect.verify.verdict import Status, Verdict, Witness
 
 PICTURES_BYTES = 240_000
 PICTURE_BYTES_MAX = 6_000
@@ -46,6 +46,9 @@ MEANINGS: dict[Status, str] = {
     "held": "everything acknowledged was there",
     "skipped": "not run, for the reason given",
 }
+
+TAKEN = frozenset({"silent-reset", "lost-update", "torn-turn", "lost-tail", "hole", "expired-early"})
+"""Anomalies whose witness is an acknowledged message that is gone."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,8 @@ class Card:
         return self.result.verdict
 
     @property
-    def first(self) -> Anomaly | None:
-        return self.verdict.anomalies[0] if self.verdict.anomalies else None
+    def first_lost(self) -> Witness | None:
+        return first_lost(self.verdict)
 
 
 @dataclass(frozen=True)
@@ -243,12 +246,22 @@ def _figure(verdict: Verdict) -> str:
     return f"{verdict.acked:,} acknowledged, none lost"
 
 
+def first_lost(verdict: Verdict) -> Witness | None:
+    """The lost message that was acknowledged first, of those that the verdict names."""
+    found = [
+        anomaly.first
+        for anomaly in verdict.anomalies
+        if anomaly.name in TAKEN and anomaly.first.acknowledged_s is not None
+    ]
+    return min(found, key=lambda witness: witness.acknowledged_s or 0.0, default=None)
+
+
 def _picture(result: Result, folder: Path, budget: int) -> Picture | None:
     timeline = of_run(folder)
     if timeline is None:
         return None
-    first = next((a.first.acknowledged_s for a in result.verdict.anomalies if result.verdict.lost), None)
-    drawn = svg.drawing(timeline, _spoken(timeline), first, budget)
+    first = first_lost(result.verdict)
+    drawn = svg.drawing(timeline, _spoken(timeline), first.acknowledged_s if first else None, budget)
     names = [lane.name for lane in timeline.lanes]
     shared = _shared_length(names)
     return Picture(drawn, tuple((plain(name[:shared]), plain(name[shared:])) for name in names))

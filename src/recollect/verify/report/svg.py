@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from recollect.verify.report.plain import plain
 from recollect.verify.report.timeline import COLUMNS, READS, WRITES, Band, Lane, Span, Timeline, coarser
 
 HEAD_PX = 30
@@ -105,7 +106,10 @@ def _fault_label(band: Band) -> Markup:
     """Right of the band's beginning, or left of it where there is no room."""
     left = band.start < 0.72 * COLUMNS
     return Markup('<text class="f" x="{:.1f}%" dx="{}" y="13"{}>{}</text>').format(
-        band.start / COLUMNS * 100, 5 if left else -5, Markup("" if left else ' text-anchor="end"'), band.name
+        band.start / COLUMNS * 100,
+        5 if left else -5,
+        Markup("" if left else ' text-anchor="end"'),
+        plain(band.name),
     )
 
 
