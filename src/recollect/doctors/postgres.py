@@ -89,12 +89,12 @@ class Answers:
     role: str
     database: str
     in_recovery: bool
-    pid: int
-    folder: str | None
+    folder: str
+    mounts: str | None
     standbys: int
     settings: dict[str, str]
-    commit_source: str
-    """Where this session's `synchronous_commit` comes from."""
+    sources: dict[str, str]
+    """Where this session's settings come from."""
     wal_writer_delay_s: float
     own: tuple[Own, ...]
     unlogged: tuple[str, ...]
@@ -130,18 +130,21 @@ async def _ask(connection: Connection, shown: str) -> Answers:
     assert place is not None
     rows = {row["name"]: row for row in await connection.fetch(_SETTINGS, list(ASKED))}
     delay = rows["wal_writer_delay"]
-    version, role, database, in_recovery, pid, folder, standbys = place
+    version, role, database, in_recovery, pid, told, standbys = place
+    # A backend works in the data folder: its process shows which it is, even to a role that may not ask. It is looked
+    # at now, because it ends with the connection.
+    folder = told or disk.folder_of_process(pid) or ""
     return Answers(
         address=shown,
         version=version.split()[0],
         role=role,
         database=database,
         in_recovery=in_recovery,
-        pid=pid,
         folder=folder,
+        mounts=disk.mounts_of_process(pid, folder, ("postgres",)) if folder else None,
         standbys=standbys,
         settings={name: rows[name]["setting"] for name in ASKED if name in rows},
-        commit_source=rows["synchronous_commit"]["source"],
+        sources={name: rows[name]["source"] for name in ASKED if name in rows},
         wal_writer_delay_s=int(delay["setting"]) / (1000 if delay["unit"] == "ms" else 1),
         own=tuple(Own(*row) for row in await connection.fetch(_OWN_SETTINGS)),
         unlogged=tuple(row[0] for row in await connection.fetch(_UNLOGGED)),
@@ -182,7 +185,7 @@ def _fsync(answers: Answers) -> Finding | None:
         window_s=None,
         setting="fsync = off",
         procedure=(
-            "ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf()",
+            _set(answers, "fsync", "on"),
             "what was written before is still only in the kernel's memory: CHECKPOINT, then `sync` on the "
             "engine's machine "
             "(or stop it and run `initdb --sync-only -D <data folder>`)",
@@ -203,7 +206,7 @@ def _full_page_writes(answers: Answers) -> Finding | None:
         window="any age",
         setting="full_page_writes = off",
         procedure=(
-            "ALTER SYSTEM SET full_page_writes = on, then SELECT pg_reload_conf()",
+            _set(answers, "full_page_writes", "on"),
             "CHECKPOINT: from then on every page's first change is logged whole",
         ),
         source="PostgreSQL documentation, 19.5 Write Ahead Log: full_page_writes",
@@ -214,17 +217,18 @@ def _asynchronous(answers: Answers) -> Finding | None:
     """As a session of this address has it; roles' and databases' own settings have findings of their own."""
     if answers.settings["synchronous_commit"] != "off":
         return None
-    if answers.commit_source in ("user", "database", "database user"):
+    source = answers.sources["synchronous_commit"]
+    if source in ("user", "database", "database user"):
         return None
-    reset = "ALTER SYSTEM SET synchronous_commit = on, then SELECT pg_reload_conf()"
-    if answers.commit_source in ("client", "session", "override"):
+    reset = _set(answers, "synchronous_commit", "on")
+    if source in ("client", "session", "override"):
         reset = (
             "take synchronous_commit out of the address (or of PGOPTIONS): the connection itself asks for it"
         )
     return _lost_commits(
         answers,
         name="asynchronous-commit",
-        setting=f"synchronous_commit = off ({answers.commit_source})",
+        setting=f"synchronous_commit = off ({source})",
         whose="",
         procedure=(reset, "sessions that are open keep what they have: reconnect"),
     )
@@ -352,10 +356,7 @@ def _checksums(answers: Answers) -> Finding | None:
 
 
 def _disk(answers: Answers) -> Finding | None:
-    """A backend works in the data folder, so its own process shows which it is, even to a role that may not ask."""
-    folder = answers.folder or disk.folder_of_process(answers.pid)
-    mounts = disk.mounts_of_process(answers.pid, folder, ("postgres",)) if folder else None
-    return disk.look_at(folder or "", mounts, ON_A_DISK)
+    return disk.look_at(answers.folder, answers.mounts, ON_A_DISK)
 
 
 def _session(answers: Answers) -> Finding:
@@ -368,6 +369,13 @@ def _session(answers: Answers) -> Finding:
             "search its code for synchronous_commit; receipts of recollect's own store tell the truth",
         ),
     )
+
+
+def _set(answers: Answers, name: str, value: str) -> str:
+    """How to change a server's setting, depending on where it was set: a command line beats ALTER SYSTEM."""
+    if answers.sources.get(name) == "command line":
+        return f"take `-c {name}=…` off the server's command line (ALTER SYSTEM cannot override it) and restart it cleanly"
+    return f"ALTER SYSTEM SET {name} = {value}, then SELECT pg_reload_conf()"
 
 
 def _quoted(name: str) -> str:
