@@ -25,6 +25,7 @@ COMMANDS: dict[str, _Command] = {
     "replay": _Command("recollect.commands.replay", "replay", "verify"),
     "report": _Command("recollect.commands.report", "report", "verify"),
     "engines": _Command("recollect.commands.engines", "engines", "verify"),
+    "doctor": _Command("recollect.commands.doctor", "doctor", None),
     "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),
 }
 
