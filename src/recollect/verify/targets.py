@@ -82,9 +82,12 @@ def resolve(spec: str) -> Callable[..., Any]:
 
 
 def prepare_of(spec: str) -> Callable[..., Any] | None:
-    """The target module's optional ``prepare(endpoint)``, run once before anything else (migrations)."""
-    module = sys.modules.get(BUILT_IN.get(spec, spec).partition(":")[0])
-    prepare = getattr(module, "prepare", None)
+    """The optional ``prepare(endpoint)`` beside the factory, run once before anything else (migrations)."""
+    module_name, _, attribute = BUILT_IN.get(spec, spec).partition(":")
+    beside: Any = sys.modules.get(module_name)
+    for part in attribute.split(".")[:-1]:
+        beside = getattr(beside, part, None)
+    prepare = getattr(beside, "prepare", None)
     return prepare if callable(prepare) else None
 
 
