@@ -149,7 +149,12 @@ async def test_holes_are_shown_where_they_are(engine: Engine) -> None:
         assert shape(await store.history("s", last=3)) == [1, (2, "messages 2 to 3"), 4, 5]
         with hands_on(engine) as hands:
             hands.rpop(key)
-        assert shape(await store.history("s", last=2)) == [1, (2, "messages 2 to 3"), 4, (5, "messages 5 to 5")]
+        assert shape(await store.history("s", last=2)) == [
+            1,
+            (2, "messages 2 to 3"),
+            4,
+            (5, "messages 5 to 5"),
+        ]
 
 
 async def test_a_line_end_in_a_foreign_element_stays_in_it(engine: Engine) -> None:

@@ -1,7 +1,8 @@
 """A test suite over one target: which cells it has, what each of them showed, and how to say so in a test report.
 
-`Suite` is what a test class asks for, as data. `Bench` runs its cells for one test session. What may be asked of a store
-is only known once it was opened, so a place of the suite (policy × fault) becomes one or more cells when it is its turn.
+`Suite` is what a test class asks for, as data. `Bench` runs its cells for one test session. What may be asked of a
+store is only known once it was opened, so a place of the suite (policy × fault) becomes one or more cells when it is
+its turn.
 """
 
 from __future__ import annotations
