@@ -21,6 +21,7 @@ class _Command(NamedTuple):
 
 COMMANDS: dict[str, _Command] = {
     "verify": _Command("recollect.commands.verify", "verify", "verify"),
+    "explore": _Command("recollect.commands.explore", "explore", "verify"),
     "replay": _Command("recollect.commands.replay", "replay", "verify"),
     "report": _Command("recollect.commands.report", "report", "verify"),
     "engines": _Command("recollect.commands.engines", "engines", "verify"),

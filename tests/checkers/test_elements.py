@@ -123,6 +123,13 @@ def test_an_altered_message_is_corrupted_and_silent() -> None:
     assert (anomaly.name, anomaly.first.message, anomaly.silent) == ("corrupted", "m1", True)
 
 
+def test_message_number_zero_can_be_corrupted_too() -> None:
+    script = written()
+    script.read(2, Element(0, 77), 1, 2)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message) == ("corrupted", "m0")
+
+
 def test_a_message_altered_for_good_is_corrupted_not_lost() -> None:
     script = written()
     script.read(2, 0, Element(1, 77), 2)
@@ -152,6 +159,16 @@ def test_phantoms_have_no_number_or_one_that_nobody_was_given() -> None:
     assert "never said" in script.verdict().anomalies[0].sentence
 
 
+def test_phantoms_in_windows() -> None:
+    script = written()
+    phantom = Element(None, text="boo")
+    script.read(2, phantom, 0, 1, 2)
+    script.read(2, phantom, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 0, 1, 2)
+    assert script.counts() == {"phantom": 1}
+
+
 def test_a_number_given_later_is_a_phantom_before() -> None:
     script = written()
     script.read(2, 0, 1, 2, Element(3, 3))
@@ -167,6 +184,23 @@ def test_forgotten_messages_must_not_be_visible() -> None:
     anomaly = script.only()
     assert (anomaly.name, anomaly.count) == ("resurrected", 3)
     assert anomaly.first.events[2] == ended
+
+
+def test_a_message_never_read_before_its_forget_must_not_appear_after_it() -> None:
+    script = written()
+    script.append(1)
+    script.forget(1)
+    script.read(2, 3)
+    assert script.counts() == {"resurrected": 1}
+
+
+def test_strangers_after_a_forget_are_not_resurrected() -> None:
+    script = written()
+    script.append(1, "other")
+    script.read(2, 3, session="other")
+    script.forget(1)
+    script.read(2, 3, Element(None, text="boo"))
+    assert script.names() == ["cross-session-leak", "phantom"]
 
 
 def test_a_read_that_began_before_the_forget_ended_may_show_them() -> None:
@@ -274,6 +308,28 @@ def test_reads_that_fail_during_a_fault_or_of_nothing_prove_nothing() -> None:
     assert unacknowledged.names() == []
 
 
+def test_reads_that_fail_beside_a_forget_or_after_a_refusal_prove_nothing() -> None:
+    beside = written()
+    beside.invoke(1, "forget")
+    beside.begin_read(2)
+    beside.fail(2)
+    beside.fail(1)
+    assert beside.names() == []
+    refused = written()
+    refused.writer.engine_refused("bad file format")
+    refused.begin_read(2)
+    refused.fail(2)
+    assert refused.names() == ["refuses-to-start"]
+
+
+def test_unreadable_messages_are_counted_without_those_already_lost() -> None:
+    script = written()
+    script.read(2, 0, 1)
+    script.begin_read(2)
+    script.fail(2)
+    assert script.counts() == {"unreadable": 2, "lost-update": 1}
+
+
 def test_a_context_read_that_raises_is_unreadable_too() -> None:
     script = written()
     script.invoke(2, "context")
@@ -315,6 +371,15 @@ def test_an_index_may_lag_behind_what_is_being_written_or_forgotten() -> None:
     assert script.names() == []
     script.search(2, [], [1])
     assert script.names() == ["index-divergence"]
+
+
+def test_a_search_proves_nothing_of_unknown_numbers_or_after_a_doubtful_forget() -> None:
+    script = written()
+    script.search(2, [0, 1, 2], [0, 1, 2, 99])
+    assert script.names() == []
+    script.forget(1, outcome="unknown")
+    script.search(2, [0, 1, 2], [])
+    assert script.names() == []
 
 
 def test_a_search_that_began_before_the_acknowledgement_proves_nothing() -> None:

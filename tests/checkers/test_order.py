@@ -22,6 +22,15 @@ def test_real_time_order_of_appends_that_did_not_overlap() -> None:
     assert (anomaly.name, anomaly.first.message, anomaly.first.events[1]) == ("reorder", "m1", ended)
 
 
+def test_real_time_order_between_an_old_element_and_a_new_one() -> None:
+    script = written()
+    script.append(1)
+    script.append(1)
+    script.read(2, 0, 1, 2, 4)
+    script.read(2, 0, 1, 2, 4, 3)
+    assert script.names() == ["reorder"]
+
+
 def test_overlapping_appends_may_come_in_any_order() -> None:
     script = Script()
     script.begin(1)
@@ -69,6 +78,18 @@ def test_a_newcomer_between_two_known_messages_is_no_reorder() -> None:
         script.ok(process)
     script.read(5, 0, 1, 2)
     assert script.names() == []
+
+
+def test_disagreement_about_a_newcomer() -> None:
+    for last in ((1, 0, 3, 2), (0, 3, 1, 2), (0, 1, 2, 3)):
+        script = Script()
+        for process in (1, 2, 3, 4):
+            script.begin(process)
+        for shown in ((0, 2), (0, 1, 3, 2), (0,), last):
+            script.read(5, *shown)
+        for process in (1, 2, 3, 4):
+            script.ok(process)
+        assert "reorder" in script.names(), last
 
 
 def test_disagreement_with_a_read_long_ago() -> None:

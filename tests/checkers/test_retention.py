@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from recollect.verify.op import Element
+
 from .history_script import Script
 
 
@@ -42,10 +44,15 @@ def test_within_the_clock_bound_nothing_is_claimed() -> None:
     script.wait(4.95)
     script.read(2)
     assert script.names() == []
-    late = kept_for(5.0)
-    late.wait(5.05)
-    late.read(2, 0, 1)
-    assert late.names() == []
+    for refresh in ("append", "message"):
+        late = kept_for(5.0, refresh)
+        late.wait(5.0)
+        late.read(2, 0, 1)
+        assert late.names() == []
+        soon = kept_for(5.0, refresh)
+        soon.wait(4.92)
+        soon.read(2)
+        assert soon.names() == []
 
 
 def test_still_there_after_its_time() -> None:
@@ -56,6 +63,25 @@ def test_still_there_after_its_time() -> None:
     anomaly = script.only()
     assert (anomaly.name, anomaly.count) == ("never-expired", 2)
     assert "its retention is 5 s" in anomaly.sentence
+
+
+def test_strangers_have_no_retention() -> None:
+    for refresh in ("append", "message"):
+        script = kept_for(5.0, refresh)
+        script.append(1)
+        script.read(2, 0, 1, 3)
+        script.wait(5.5)
+        script.read(2, Element(None, text="boo"), 0, 1, 3)
+        assert script.counts() == {"phantom": 1, "never-expired": 2}, refresh
+
+
+def test_a_write_in_doubt_is_never_overdue() -> None:
+    script = kept_for(5.0, "message")
+    script.begin(1, retention_s=5.0)
+    script.unknown(1)
+    script.wait(5.5)
+    script.read(2, 3)
+    assert script.names() == []
 
 
 def test_an_append_renews_and_says_who_did() -> None:
@@ -159,6 +185,18 @@ def test_what_expired_while_the_clock_was_wrong_stays_gone() -> None:
     script = kept_for(600.0)
     script.inject("clock-forward", 900.0)
     script.heal("clock-forward")
+    script.read(2)
+    assert script.names() == []
+
+
+def test_a_life_renewed_after_the_clock_was_set_back_is_shorter() -> None:
+    script = Script(clock_bound_s=0.1)
+    script.inject("clock-forward", 100.0)
+    script.append(1, retention_s=5.0)
+    script.heal("clock-forward")
+    script.append(1, retention_s=5.0)
+    script.read(2, 0, 1)
+    script.wait(5.5)
     script.read(2)
     assert script.names() == []
 

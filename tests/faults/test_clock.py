@@ -11,8 +11,10 @@ import pytest
 from recollect.verify import clock, engines
 from recollect.verify.clock import Clock
 from recollect.verify.faults import FAULTS
+from recollect.verify.faults import clock as clock_faults
 from recollect.verify.faults.clock import BACK_S, VARIANTS
 from recollect.verify.history import History
+from recollect.verify.host.waiting import wait_until
 from recollect.verify.op import Disturbance
 from recollect.verify.wire import pgwire, resp
 from tests.faults.cells import WEEK_S, our_cell, run_cell
@@ -124,9 +126,11 @@ def test_redis_expires_by_the_moved_clock_and_stays_healthy(moved: Clock) -> Non
         address = engine.address  # type: ignore[attr-defined]
         with resp.Connection(address) as connection:
             connection.ask("SET", "short", "x", "EX", "300")
+            connection.ask("SET", "unread", "x", "EX", "300")
             connection.ask("SET", "kept", "x")
             moved.move(WEEK_S)
             assert connection.ask("GET", "short") is None
+            wait_until(lambda: connection.ask("DBSIZE") == 1, 10, "the key that nobody reads was not expired")
             assert connection.ask("GET", "kept") == "x"
             moved.move(-WEEK_S)
             assert connection.ask("SET", "after", "x") == "OK"
@@ -209,3 +213,14 @@ def test_an_engine_of_the_user_is_a_reason() -> None:
 def test_without_a_compiler_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "unavailable", lambda: "there is no C compiler")
     assert FAULTS["clock-back"].obstacle(our_cell("redis", "clock-back")) == "there is no C compiler"
+
+
+@pytest.mark.parametrize("fault", ["clock-back", "clock-frozen"])
+def test_a_preload_that_did_not_take_is_found_out(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Clock, "env", lambda *_: {})
+    monkeypatch.setattr(clock_faults, "MOVED_TIMEOUT_S", 0.05)
+    verdict = run_cell(our_cell("redis", fault, variant="engine"), tmp_path)
+    assert verdict.status == "unknown"
+    assert "does not reach it" in str(verdict.reason)

@@ -1,5 +1,4 @@
-"""`recollect engines`: what was found, which version, from which provider, what is missing and how to get
-it."""
+"""`recollect engines`: what was found, which version, from which provider, what is missing and how to get it."""
 
 from __future__ import annotations
 

@@ -83,6 +83,9 @@ def verify(
         str, typer.Option(help="I/N: run the I-th of N parts; `recollect report` merges them.")
     ] = "1/1",
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first violation.")] = False,
+    confirm: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="Run each violation again, and make it smaller.")
+    ] = True,
     json_file: Annotated[
         str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
     ] = None,
@@ -121,7 +124,15 @@ def verify(
         writers=writers,
     )
     console = Console(stderr=json_file == "-")
-    results = run(request, console, out=out, budget_s=seconds(budget), workers=workers, fail_fast=fail_fast)
+    results = run(
+        request,
+        console,
+        out=out,
+        budget_s=seconds(budget),
+        workers=workers,
+        fail_fast=fail_fast,
+        confirm=confirm,
+    )
     terminal.show(console, results)
     write_json(results, json_file)
     raise typer.Exit(exit_code(results, require))
@@ -139,6 +150,7 @@ def run(
     budget_s: float,
     workers: int,
     fail_fast: bool,
+    confirm: bool = True,
 ) -> Results:
     """Lays out the cells, runs them with progress, and saves what came out."""
     console.print(f"seed {request.seed}", highlight=False)
@@ -153,6 +165,7 @@ def run(
             workers=workers,
             budget_s=None if request.full else budget_s,
             fail_fast=fail_fast,
+            confirm=confirm,
             listener=progress,
         )
         results = matrix.run()

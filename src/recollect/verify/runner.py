@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
+
+import msgspec
 
 from recollect import __version__
 from recollect.verify import engines, inspecting, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
 from recollect.verify.clock import Clock
+from recollect.verify.disk.recorder import Recorder
 from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
@@ -93,6 +96,7 @@ class Run:
         self.history: HistoryWriter
         self.engine_spec = scenario.engine
         self.engine_env: dict[str, str] = {}
+        self.recorder: Recorder | None = None
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
         self.proxy: Proxy | None = None
@@ -125,14 +129,15 @@ class Run:
         if not path.exists():
             return Verdict(status="unknown", reason=reason)
         verdict = analyze(History(path))
-        if reason is not None and verdict.status == "held":
-            return Verdict(status="unknown", reason=reason)
+        if reason is not None and verdict.status in ("held", "unknown"):
+            return msgspec.structs.replace(verdict, status="unknown", reason=reason)
         return verdict
 
     def _start(self) -> None:
         self._progress("starting")
         self.fault.arrange(self)
         self.engine = self._make_engine()
+        self.fault.record(self)
         self.endpoint = self.engine.start(self.engine_env) if self.engine_env else self.engine.start()
         self.engine_version, self.provider = self.engine.version, self.engine.provider
         self.fault.attach(self)
@@ -237,7 +242,7 @@ class Run:
             if not self._hear(left_s):
                 self._check_hangs()
 
-    def settle(self) -> None:
+    def settle(self, quiet_s: float = QUIET_S) -> None:
         """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
         end = time.monotonic() + SETTLE_TIMEOUT_S
         while any(seat.intent is not None for seat in self.seats.values()):
@@ -246,7 +251,7 @@ class Run:
             if time.monotonic() > end:
                 for seat in [seat for seat in self.seats.values() if seat.intent is not None]:
                     self._hung(seat)
-        time.sleep(QUIET_S)
+        time.sleep(quiet_s)
 
     def read_everything(self) -> None:
         """Reads every session that was written to, from a process that has never seen them."""
@@ -384,6 +389,14 @@ class Run:
             if not self._hear(0.1):
                 self._check_hangs()
         return seat.last_reply
+
+    def record_clients(self, env: Mapping[str, str] | None) -> None:
+        """From the next client on, their own calls are recorded too: an embedded engine lives in them."""
+        self._clients.recorded = env
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Nothing can be concluded from this run."""
+        raise RunStopped(reason)
 
     def at_end(self, heal: Callable[[], None]) -> None:
         """Something to undo when the run ends, however it ends."""

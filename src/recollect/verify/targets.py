@@ -352,7 +352,7 @@ def _construct(kind: type, one: Said) -> Any:
 
 
 def _langchain_message(one: Said) -> Any:
-    from langchain_core import messages  # type: ignore[import-not-found]  # the target's own dependency
+    from langchain_core import messages  # the target's own dependency
 
     kind = messages.AIMessage if role_of(one.number) == "assistant" else messages.HumanMessage
     return kind(content=one.text)
