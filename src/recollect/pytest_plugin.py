@@ -206,8 +206,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from recollect.verify.selection import places
 
     found = places(suite.request, suite.target)
-    names = ["-".join(part for part in place if part) for place in found]
-    metafunc.parametrize("recollect_place", found, ids=names)
+    metafunc.parametrize("recollect_place", found, ids=[place.name for place in found])
 
 
 def _suite(config: pytest.Config, cls: type, node: pytest.Item) -> Suite:

@@ -16,7 +16,7 @@ from typing import Any
 from recollect.verify.durations import seconds
 from recollect.verify.engines import ENGINES, EngineError
 from recollect.verify.faults import FAULTS
-from recollect.verify.importing import home_of, own_folders
+from recollect.verify.importing import from_here, home_of, own_folders
 from recollect.verify.providers import url as addresses
 from recollect.verify.selection import BadRequest, Request, check
 from recollect.verify.suite import Suite
@@ -143,7 +143,7 @@ def _file(cls: type) -> Path:
 
 def _path(cls: type) -> tuple[str, ...]:
     """Its own folder first, then whatever its session has put on the path: conftest files do."""
-    return tuple(dict.fromkeys([_home(cls)[0], *own_folders()]))
+    return tuple(dict.fromkeys(from_here(folder) for folder in (_home(cls)[0], *own_folders())))
 
 
 def _beside(cls: type, config: str | None) -> str | None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 def import_from(folders: Iterable[str]) -> None:
-    """Puts folders first for everything this process imports or starts.
+    """Puts folders first for everything this process imports or starts; relative ones are below where it stands.
 
     The environment too: on Python 3.11 a fork server does not take over `sys.path`, only its children do.
     """
-    wanted = list(folders)
+    wanted = [str(Path(folder).absolute()) for folder in folders]
     sys.path[:] = [*wanted, *(folder for folder in sys.path if folder not in wanted)]
     former = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     together = [*wanted, *(folder for folder in former if folder and folder not in wanted)]
@@ -40,3 +40,9 @@ def own_folders() -> list[str]:
     pythons |= {folder / "lib-dynload" for folder in pythons}
     folders = (Path(entry or ".").resolve() for entry in sys.path)
     return list(dict.fromkeys(str(folder) for folder in folders if folder.is_dir() and folder not in pythons))
+
+
+def from_here(folder: str) -> str:
+    """Relative where that is possible: a run may be replayed in another copy of the project."""
+    relative = os.path.relpath(folder)
+    return folder if relative.startswith("..") else relative

@@ -157,6 +157,12 @@ class Place(NamedTuple):
     fault: str
     variant: str
 
+    @property
+    def name(self) -> str:
+        """Without the variant where it is the fault's usual one."""
+        usual = self.variant == FAULTS[self.fault].variants[0]
+        return "-".join((self.policy, self.fault) if usual else self)
+
 
 def places(request: Request, target: str) -> list[Place]:
     """The request as policies × faults × variants, known before the target is opened."""

@@ -7,7 +7,6 @@ its turn.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from recollect.verify.cell_process import Order, Seen
+from recollect.verify.importing import from_here
 from recollect.verify.pool import Pool
 from recollect.verify.results import Require, Result, replay_command, worse_than
 from recollect.verify.selection import Cell, Place, Request, select
@@ -108,7 +108,7 @@ def judged(suite: Suite, results: Sequence[Result]) -> Judged:
     if status == "skipped":
         return Judged("skipped", status, worst.verdict.reason or "")
     broken = [result for result in results if result.verdict.status == status]
-    replay = replay_command(_near(worst.folder)) if worst.folder else ""
+    replay = replay_command(from_here(worst.folder)) if worst.folder else ""
     if status in ("violated", "unknown"):
         told = _violated if status == "violated" else _unknown
         return Judged("failed", status, "\n\n".join(told(result) for result in broken), replay=replay)
@@ -128,7 +128,7 @@ def _violated(result: Result) -> str:
     ]
     verdict = result.verdict
     figures = f"{verdict.acked} acknowledged, {verdict.kept} kept, {verdict.lost} lost"
-    return "\n".join([*lines, f"{_place(result)}: {figures}", replay_command(_near(result.folder))])
+    return "\n".join([*lines, f"{_place(result)}: {figures}", replay_command(from_here(result.folder))])
 
 
 def _unknown(result: Result) -> str:
@@ -138,7 +138,7 @@ def _unknown(result: Result) -> str:
             f"unknown, nothing can be concluded: {result.verdict.reason or 'no reason given'}",
             *notes,
             _place(result),
-            replay_command(_near(result.folder)),
+            replay_command(from_here(result.folder)),
         ]
     )
 
@@ -158,9 +158,3 @@ def _place(result: Result) -> str:
         f"on {scenario.engine_name}{version}, policy {scenario.policy}, fault {scenario.fault}"
         f"{f' {scenario.variant}' if scenario.variant else ''}, workload {scenario.workload}, seed {scenario.seed}"
     )
-
-
-def _near(folder: str) -> str:
-    """As short as it can be typed from here."""
-    relative = os.path.relpath(folder)
-    return folder if relative.startswith("..") else relative
