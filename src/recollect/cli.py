@@ -24,6 +24,7 @@ COMMANDS: dict[str, _Command] = {
     "explore": _Command("recollect.commands.explore", "explore", "verify"),
     "replay": _Command("recollect.commands.replay", "replay", "verify"),
     "report": _Command("recollect.commands.report", "report", "verify"),
+    "init": _Command("recollect.commands.init", "init", "verify"),
     "engines": _Command("recollect.commands.engines", "engines", "verify"),
     "doctor": _Command("recollect.commands.doctor", "doctor", None),
     "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),

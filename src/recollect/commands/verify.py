@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from recollect.commands.writing import HtmlOption, JunitOption, write_reports
+from recollect.verify import durations
 from recollect.verify.matrix import Matrix
 from recollect.verify.probe import EngineError, TargetBroken, abilities_of
 from recollect.verify.report import terminal
@@ -21,15 +22,13 @@ from recollect.verify.selection import BadRequest, Cell, Request, check, select
 from recollect.verify.targets import BUILT_IN
 from recollect.verify.verdict import Verdict
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
 
 def seconds(text: str) -> float:
     """``60s``, ``5m``, ``7d``: a duration in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
-    if found is None:
-        raise typer.BadParameter(f"{text!r}: a number with ms, s, m, h or d, such as 60s or 7d")
-    return float(found[1]) * _UNITS_S[found[2] or "s"]
+    try:
+        return durations.seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _shard(text: str) -> tuple[int, int]:
