@@ -12,6 +12,7 @@ engine.close()  # or simply let the process end, however it ends: nothing is lef
 
 from __future__ import annotations
 
+from recollect.verify.engines.attached import attach
 from recollect.verify.engines.creation import ENGINES, create, policies
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.options import Options
@@ -44,6 +45,7 @@ __all__ = [
     "StartFailed",
     "UnknownName",
     "Upgradable",
+    "attach",
     "create",
     "policies",
 ]

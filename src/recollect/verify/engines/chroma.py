@@ -109,9 +109,3 @@ class ChromaEngine(LocalServer):
                 "only the policy 'embedded' has a worker to ask; use Chroma's client on the server"
             )
         return embedded.ask(self.socket, {"call": call, "collection": collection, "arguments": arguments})
-
-    def reconfigure(self, policy: str) -> Endpoint:
-        chosen = self.policy_named(policy)
-        self.stop()
-        self._policy = chosen
-        return self.start()

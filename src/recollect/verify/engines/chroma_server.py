@@ -17,7 +17,7 @@ def main() -> None:
     site, *arguments = sys.argv[1:]
     sys.path.append(site)
     try:
-        from chromadb_rust_bindings import cli  # type: ignore[import-untyped]
+        from chromadb_rust_bindings import cli
     except ImportError:
         sys.argv = ["chroma", *arguments]
         from chromadb.cli.cli import app

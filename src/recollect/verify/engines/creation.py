@@ -7,21 +7,32 @@ from dataclasses import replace
 from pathlib import Path
 
 from recollect.verify import providers
+from recollect.verify.engines import postgres, redis
 from recollect.verify.engines.chroma import ChromaEngine
+from recollect.verify.engines.compose import ComposeEngine
+from recollect.verify.engines.container import ContainerEngine
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import Options
-from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.protocols import Engine, Policy
-from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.engines.recipe import Recipe
 from recollect.verify.engines.sqlite import SqliteEngine
+from recollect.verify.host.errors import NotInstalled, NotOurs, UnknownName
+from recollect.verify.providers import compose, docker
+from recollect.verify.providers.build import Build
 
 ENGINES: Mapping[str, type[LocalServer]] = {
-    "redis": RedisEngine,
-    "postgres": PostgresEngine,
+    "redis": redis.RedisEngine,
+    "postgres": postgres.PostgresEngine,
     "sqlite": SqliteEngine,
     "chroma": ChromaEngine,
 }
 """Every engine by name. To add one: a module beside these, and a line here."""
+
+
+CONTAINER_RECIPES: Mapping[str, Recipe] = {
+    recipe.engine: recipe for recipe in (redis.RECIPE, postgres.RECIPE)
+}
+"""The engines that also run in containers."""
 
 
 def create(
@@ -36,15 +47,40 @@ def create(
     """An engine, not started yet.
 
     `spec` is a name with an optional version: `redis`, `redis@6.2`, `valkey`, `postgres@18`, `sqlite`,
-    `chroma`. `options` holds the rest (data folder, port, environment, deadlines); the arguments here win
-    over it.
+    `chroma`. `provider` is `system`, `wheel`, `docker`, `docker:STORAGE` (named, anonymous, tmpfs) or
+    `compose:FILE#SERVICE`; None is the first that has it. `options` holds the rest (data folder, port,
+    environment, deadlines); the arguments here win over it.
     """
     options = options or Options()
     chosen = replace(
         options, policy=policy or options.policy, root=root or options.root, config=config or options.config
     )
-    build = providers.find(spec, provider)
+    name, _, detail = (provider or "").partition(":")
+    if name == compose.NAME:
+        return _service(spec, detail, chosen)
+    if "://" in (provider or ""):
+        raise NotOurs(f"{spec} at an address is used, never broken: engines.attach(url) instead of create()")
+    build = _build(spec, name or None, chosen)
+    if build.provider == docker.NAME:
+        return ContainerEngine(CONTAINER_RECIPES[build.engine], build, chosen, detail or "named")
     return ENGINES[build.engine](build, chosen)
+
+
+def _build(spec: str, provider: str | None, options: Options) -> Build:
+    try:
+        return providers.find(spec, provider)
+    except NotInstalled:
+        engine, product, version = providers.parse(spec)
+        if provider != docker.NAME or not options.pull or engine not in CONTAINER_RECIPES:
+            raise
+        return docker.official(engine, product, version)
+
+
+def _service(spec: str, place: str, options: Options) -> Engine:
+    engine, _, _ = providers.parse(spec)
+    if engine not in CONTAINER_RECIPES:
+        raise UnknownName("engine for compose", engine, CONTAINER_RECIPES)
+    return ComposeEngine(CONTAINER_RECIPES[engine], place, options)
 
 
 def policies(engine: str) -> Mapping[str, Policy]:

@@ -36,8 +36,7 @@ def sqlite(path: str, settings: dict[str, str]) -> Handler:
 
 
 def chroma(path: str, settings: dict[str, str]) -> Handler:
-    """`{"call": "add" | "get" | "query" | "count" | "ping", "collection": …, "arguments": {…}}` → what the collection
-    returns."""
+    """`{"call": …, "collection": …, "arguments": {…}}` → what that method of the collection returns."""
     import chromadb
     from chromadb.config import Settings
 

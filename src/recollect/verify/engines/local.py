@@ -24,9 +24,10 @@ from typing import ClassVar, Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.options import Options
+from recollect.verify.engines.policy_choice import choose, named
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.host import folder, processes
-from recollect.verify.host.errors import EngineError, StartFailed, UnknownName
+from recollect.verify.host.errors import EngineError, StartFailed
 from recollect.verify.host.ports import Reservation
 from recollect.verify.host.processes import Launch, Process
 from recollect.verify.providers.build import Build
@@ -38,7 +39,6 @@ ADVICE = {
     r"No space left on device": "the disk is full: free some space, or set TMPDIR to another disk",
     r"Address already in use": "its port is in use: leave the port out to get a free one",
     r"Permission denied|Operation not permitted": "it may not write to its folder: choose another",
-    r"incompatible with server": "its data is of another major version: upgrade it, or start that version",
     r"Bad file format|Unexpected end of file|truncated": "its own data is damaged: the log says which file",
     r"Bad directive|FATAL CONFIG|unrecognized configuration parameter|invalid value for parameter": (
         "its configuration has a setting that this version does not know: the line is in the log"
@@ -69,7 +69,7 @@ class LocalServer(ABC):
     def __init__(self, build: Build, options: Options) -> None:
         self.build = build
         self.options = options
-        self._policy = self._chosen_policy(options)
+        self._policy = choose(self.name, self.policies, self.default_policy, options)
         self.folder = folder.subfolder(self.name, options.root)
         self._data = options.data or self.folder / "data"
         self.log = self.folder / "log"
@@ -125,29 +125,6 @@ class LocalServer(ABC):
     def _attach(self, replica: AttachedReplica) -> None:
         self._replicas.append(replica)
         self._endpoint = replace(self.endpoint, replicas=self.replica_urls)
-
-    @classmethod
-    def policy_named(cls, name: str) -> Policy:
-        if name not in cls.policies:
-            raise UnknownName(f"{cls.name} policy", name, cls.policies)
-        return cls.policies[name]
-
-    @classmethod
-    def _chosen_policy(cls, options: Options) -> Policy:
-        if options.config is not None:
-            if options.policy not in (None, "custom"):
-                raise EngineError(
-                    f"policy {options.policy!r} and the file {options.config} exclude each other;"
-                    " a file of your own is the policy 'custom'"
-                )
-            if not options.config.is_file():
-                raise EngineError(f"no configuration file {options.config}; give the path of a readable file")
-            return Policy("custom", {}, {}, options.config.resolve())
-        if options.policy == "custom":
-            raise EngineError(
-                "the policy 'custom' needs your configuration file; give it with --engine-config FILE"
-            )
-        return cls.policy_named(options.policy or cls.default_policy)
 
     # Life cycle -----------------------------------------------------------------------------------
 
@@ -225,6 +202,12 @@ class LocalServer(ABC):
         self._running().resume()
         self._paused = False
 
+    def reconfigure(self, policy: str) -> Endpoint:
+        chosen = named(self.name, self.policies, policy)
+        self.stop()
+        self._policy = chosen
+        return self.start()
+
     def logs(self, lines_max: int = 40) -> str:
         """The last lines that it printed since its last start."""
         if not self.log.exists():
@@ -256,10 +239,11 @@ class LocalServer(ABC):
 
     def _start_failed(self, what: str) -> StartFailed:
         log = self.logs(12)
-        advice = next(
-            (advice for pattern, advice in ADVICE.items() if re.search(pattern, log)), "its log ends"
-        )
-        return StartFailed(f"{self.product} {self.version} {what}: {advice}.", log)
+        return StartFailed(f"{self.product} {self.version} {what}: {self._advice(log)}.", log)
+
+    def _advice(self, log: str) -> str:
+        """What the engine's last words mean."""
+        return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, log)), "its log ends")
 
     def _unwritable(self, error: OSError) -> EngineError:
         where = error.filename2 or error.filename or self._data

@@ -10,8 +10,7 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Options:
     policy: str | None = None
-    """None is the engine's first policy that is not `none`: what its own default configuration comes closest
-    to."""
+    """None is the engine's default policy."""
     config: Path | None = None
     """The user's own configuration file: the policy is then `custom`."""
     root: Path | None = None
@@ -21,5 +20,7 @@ class Options:
     port: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the server's environment at every start (a preloaded shim, a time zone)."""
+    pull: bool = False
+    """Whether the docker and compose providers may fetch an image."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 30.0

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from recollect.verify import providers
 from recollect.verify.engines import postgres_cluster as cluster
@@ -22,6 +23,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import Options
 from recollect.verify.engines.protocols import Policy
+from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.processes import Launch
@@ -60,6 +62,8 @@ _SETTINGS = {
     "listen_addresses": ports.HOST,
 }
 
+_POSTMASTER_STATE_LINE = 7
+
 
 def is_ready(address: Address) -> bool:
     """True when a session can be opened, or would be but for a password."""
@@ -77,6 +81,11 @@ def read_settings(address: Address) -> dict[str, str]:
         return {name: connection.value(f"SHOW {name}") or "" for name in DURABILITY_SETTINGS}
 
 
+def identify(address: Address) -> tuple[str, str]:
+    with Connection(address) as connection:
+        return "PostgreSQL", (connection.value("SHOW server_version") or "").split(" ")[0]
+
+
 class PostgresEngine(LocalServer):
     name = "postgres"
     policies = POLICIES
@@ -85,6 +94,8 @@ class PostgresEngine(LocalServer):
 
     def __init__(self, build: Build, options: Options, primary: PostgresEngine | None = None) -> None:
         cluster.check_reachable(Path(build.location))
+        for place in filter(None, (options.root, options.data)):
+            cluster.check_reachable(place)
         super().__init__(build, options)
         self._primary = primary
         self.socket_folder = folder.socket_folder(self.folder)
@@ -145,17 +156,30 @@ class PostgresEngine(LocalServer):
             files[f"{name}_file"] = self._data / f"pg_{name}.conf"
         return {key: str(path) for key, path in files.items()}
 
+    def _advice(self, log: str) -> str:
+        """Another major version's folder may be refused for its files or, before that, for its
+        postgresql.conf."""
+        data = (self._data / "PG_VERSION").read_text().strip()
+        if data != self.version.split(".")[0]:
+            return f"its data is of another major version, {data}: upgrade it, or start that version"
+        return super()._advice(log)
+
     def _ready(self) -> bool:
-        return (self.socket_folder / f".s.PGSQL.{self.port}").exists() and is_ready(self.address)
+        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in
+        the log."""
+        try:
+            state = (self._data / "postmaster.pid").read_text().splitlines()[_POSTMASTER_STATE_LINE].strip()
+        except (OSError, IndexError):
+            return False
+        return state in ("ready", "standby") and is_ready(self.address)
 
     def _endpoint_now(self) -> Endpoint:
         user = cluster.SUPERUSER
-        with Connection(self.address) as connection:
-            version = (connection.value("SHOW server_version") or "").split(" ")[0]
+        product, version = identify(self.address)
         return Endpoint(
             url=f"postgresql://{user}@{ports.HOST}:{self.port}/postgres",
             engine=self.name,
-            product=self.product,
+            product=product,
             version=version,
             policy=self.policy,
             provider=self.provider,
@@ -176,12 +200,6 @@ class PostgresEngine(LocalServer):
             return connection.ask(sql)
 
     # Capabilities -------------------------------------------------------------------------------
-
-    def reconfigure(self, policy: str) -> Endpoint:
-        chosen = self.policy_named(policy)
-        self.stop()
-        self._policy = chosen
-        return self.start()
 
     def upgrade(self, version: str) -> Endpoint:
         """pg_upgrade to another major version; within one, the same folder under the other build."""
@@ -288,3 +306,58 @@ class PostgresReplica:
                 self.engine.options.start_timeout_s,
                 "the replica did not stream from its primary",
             )
+
+
+# In a container -----------------------------------------------------------------------------------
+
+_CONTAINER_CONFIG = "/etc/recollect.conf"
+
+
+def _address(login: Login) -> Address:
+    user = login.user or cluster.SUPERUSER
+    return Address(
+        port=login.port, host=login.host, user=user, password=login.password, database=login.database or user
+    )
+
+
+def _container_command(product: str, policy: Policy) -> list[str]:
+    settings = {"shared_buffers": "16MB", "recovery_init_sync_method": "syncfs", **policy.settings}
+    if policy.config:
+        settings["config_file"] = _CONTAINER_CONFIG
+        settings["listen_addresses"] = "*"
+    return ["postgres", *(word for key, value in settings.items() for word in ("-c", f"{key}={value}"))]
+
+
+def _url(login: Login) -> str:
+    address = _address(login)
+    password = f":{quote(address.password, safe='')}" if address.password else ""
+    who = f"{quote(address.user, safe='')}{password}"
+    return f"postgresql://{who}@{address.host}:{address.port}/{quote(address.database, safe='')}"
+
+
+def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> Login:
+    return replace(
+        login,
+        user=env.get("POSTGRES_USER"),
+        password=env.get("POSTGRES_PASSWORD"),
+        database=env.get("POSTGRES_DB"),
+    )
+
+
+RECIPE = Recipe(
+    engine="postgres",
+    port=5432,
+    data="/var/lib/postgresql",
+    policies=POLICIES,
+    default_policy="default",
+    command=_container_command,
+    files=lambda policy: {_CONTAINER_CONFIG: policy.config.read_text()} if policy.config else {},
+    is_ready=lambda login: is_ready(_address(login)),
+    identify=lambda login: identify(_address(login)),
+    settings=lambda login: read_settings(_address(login)),
+    url=_url,
+    credentials=_compose_login,
+    # A folder inside the mount: initdb wants it empty, and a mount may have a lost+found. The images of 18
+    # and of earlier versions disagree on where it is, so it is said.
+    env={"POSTGRES_HOST_AUTH_METHOD": "trust", "PGDATA": "/var/lib/postgresql/recollect"},
+)

@@ -44,14 +44,15 @@ def identity() -> Identity | None:
     )
 
 
-def check_reachable(binary: Path) -> None:
-    """The other user must be able to enter every folder on the way to the server's program."""
+def check_reachable(place: Path) -> None:
+    """The other user must be able to enter every folder on the way to the server's program and to its
+    data."""
     if identity() is None:
         return
-    for parent in reversed(binary.resolve().parents):
-        if not parent.stat().st_mode & stat.S_IXOTH:
+    for parent in reversed(place.absolute().parents):
+        if parent.exists() and not parent.stat().st_mode & stat.S_IXOTH:
             raise EngineError(
-                f"as root, PostgreSQL runs as 'nobody', who may not enter {parent} on the way to {binary};"
+                f"as root, PostgreSQL runs as 'nobody', who may not enter {parent} on the way to {place};"
                 f" run as an ordinary user, or allow it with `chmod o+x {parent}`"
             )
 
@@ -70,7 +71,8 @@ def own(path: Path, who: Identity | None) -> None:
 def run_tool(programs: Path, name: str, arguments: Sequence[str], work: Path, timeout_s: float) -> None:
     """One of PostgreSQL's own programs, as its user; what it printed is the error when it fails."""
     log = work / f"{name}.log"
-    env = {"PATH": str(programs), "LANG": "C", "LC_ALL": "C"}
+    # pg_upgrade runs `cp` and `rm`.
+    env = {"PATH": os.pathsep.join((str(programs), os.defpath)), "LANG": "C", "LC_ALL": "C"}
     argv = [str(programs / name), *arguments]
     status = processes.run(Launch(argv, log, env, work, identity()), timeout_s)
     if status != 0:

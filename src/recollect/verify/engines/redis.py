@@ -10,9 +10,11 @@ Ready means PONG. While it loads its data, Redis answers `-LOADING`.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 from recollect.verify import providers
@@ -20,6 +22,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import Options
 from recollect.verify.engines.protocols import Policy
+from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.ports import Reservation
@@ -61,19 +64,42 @@ DURABILITY_SETTINGS = (
 )
 
 
+OURS = frozenset(
+    [
+        "bind",
+        "port",
+        "tls-port",
+        "unixsocket",
+        "unixsocketperm",
+        "daemonize",
+        "supervised",
+        "pidfile",
+        "logfile",
+        "syslog-enabled",
+        "dir",
+        "replicaof",
+        "slaveof",
+    ]
+)
+"""Directives of the user's own file that are left out: where to listen and to write is ours to say, and a
+test engine must not become a replica of the production one."""
+
+
 def configuration_lines(policy: Policy) -> list[str]:
     """The policy as lines of redis.conf, for any provider."""
-    lines = [f'include "{policy.config}"'] if policy.config else []
+    lines = _users_lines(policy.config) if policy.config else []
     for key, value in policy.settings.items():
         if key == "save" and value:
-            numbers = value.split()
-            lines += [
-                f"save {seconds} {changes}"
-                for seconds, changes in zip(numbers[::2], numbers[1::2], strict=True)
-            ]
+            points = re.findall(r"\d+ \d+", value)
+            lines += [f"save {point}" for point in points]
         else:
             lines.append(f'{key} "{value}"')
     return lines
+
+
+def _users_lines(config: Path) -> list[str]:
+    lines = config.read_text(errors="surrogateescape").splitlines()
+    return [line for line in lines if (line.split() or ["#"])[0].lower() not in OURS]
 
 
 def is_ready(address: Address) -> bool:
@@ -107,6 +133,10 @@ def read_settings(address: Address) -> dict[str, str]:
     return settings
 
 
+def _auth(password: str | None) -> str:
+    return f":{quote(password, safe='')}@" if password else ""
+
+
 class RedisEngine(LocalServer):
     name = "redis"
     policies = POLICIES
@@ -116,7 +146,10 @@ class RedisEngine(LocalServer):
         super().__init__(build, options)
         self.socket = folder.socket_folder(self.folder) / f"{self.folder.name}.sock"
         self._primary = primary
-        self._password = _password_in(self._policy)
+
+    @property
+    def _password(self) -> str | None:
+        return _password_in(self._policy)
 
     @property
     def address(self) -> Address:
@@ -144,7 +177,9 @@ class RedisEngine(LocalServer):
         if self._primary is not None:
             ours.append(f"replicaof {ports.HOST} {self._primary.port}")
             ours += [f'masterauth "{self._password}"'] if self._password else []
-        (self.folder / "redis.conf").write_text("\n".join([*configuration_lines(self._policy), *ours]) + "\n")
+        (self.folder / "redis.conf").write_text(
+            "\n".join([*configuration_lines(self._policy), *ours]) + "\n", errors="surrogateescape"
+        )
 
     def _launch(self, env: dict[str, str]) -> Launch:
         argv = [self.build.location, str(self.folder / "redis.conf")]
@@ -157,7 +192,7 @@ class RedisEngine(LocalServer):
 
     def _endpoint_now(self) -> Endpoint:
         product, version = identify(self.address)
-        auth = f":{quote(self._password, safe='')}@" if self._password else ""
+        auth = _auth(self._password)
         return Endpoint(
             url=f"redis://{auth}{ports.HOST}:{self.port}/0",
             engine=self.name,
@@ -182,13 +217,6 @@ class RedisEngine(LocalServer):
             return connection.ask(*words)
 
     # Capabilities ---------------------------------------------------------------------------------
-
-    def reconfigure(self, policy: str) -> Endpoint:
-        chosen = self.policy_named(policy)
-        self.stop()
-        self._policy = chosen
-        self._password = None
-        return self.start()
 
     def upgrade(self, version: str) -> Endpoint:
         """The same folder under another version, as after a package or image upgrade."""
@@ -281,3 +309,39 @@ def _password_in(policy: Policy) -> str | None:
         if line.strip().lower().startswith("requirepass "):
             password = shlex.split(line)[1]
     return password
+
+
+# In a container -----------------------------------------------------------------------------------
+
+_CONTAINER_CONFIG = "/etc/recollect.conf"
+
+
+def _address(login: Login) -> Address:
+    return Address(host=login.host, port=login.port, username=login.user, password=login.password)
+
+
+def _container_files(policy: Policy) -> dict[str, str]:
+    ours = ["daemonize no", 'logfile ""', "bind 0.0.0.0", "protected-mode no", "port 6379", "dir /data"]
+    return {_CONTAINER_CONFIG: "\n".join([*configuration_lines(policy), *ours]) + "\n"}
+
+
+def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> Login:
+    if "--requirepass" in command[:-1]:
+        return replace(login, password=command[command.index("--requirepass") + 1])
+    return replace(login, password=env.get("REDIS_PASSWORD") or env.get("VALKEY_PASSWORD"))
+
+
+RECIPE = Recipe(
+    engine="redis",
+    port=6379,
+    data="/data",
+    policies=POLICIES,
+    default_policy="aof-everysec",
+    command=lambda product, _: [f"{product.lower()}-server", _CONTAINER_CONFIG],
+    files=_container_files,
+    is_ready=lambda login: is_ready(_address(login)),
+    identify=lambda login: identify(_address(login)),
+    settings=lambda login: read_settings(_address(login)),
+    url=lambda login: f"redis://{_auth(login.password)}{login.host}:{login.port}/0",
+    credentials=_compose_login,
+)

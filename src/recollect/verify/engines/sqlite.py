@@ -108,9 +108,3 @@ class SqliteEngine(LocalServer):
         """One statement, committed when it returns: what the file has, whatever a store says."""
         rows: list[list[Any]] = embedded.ask(self.socket, {"sql": sql, "parameters": parameters})
         return rows
-
-    def reconfigure(self, policy: str) -> Endpoint:
-        chosen = self.policy_named(policy)
-        self.stop()
-        self._policy = chosen
-        return self.start()

@@ -16,9 +16,11 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,6 +29,8 @@ from recollect.verify.host.errors import EngineError
 
 PREFIX = "recollect-run-"
 _OWNER_FILE = "owner.json"
+_FAREWELL_FILE = "farewell.json"
+_FAREWELL_TIMEOUT_S = 120.0
 _UNOWNED_AGE_S = 3600.0
 _SOCKET_PATH_MAX = 100  # bytes; sun_path holds 108, and PostgreSQL adds ".s.PGSQL.65535" (14) and ".lock"
 
@@ -105,6 +109,13 @@ def _make() -> Path:
     return folder
 
 
+def at_end(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """The command that removes what is not in the folder (containers, volumes): run when this process has
+    ended, or, if the warden could not, by the sweep of the next run."""
+    (current() / _FAREWELL_FILE).write_text(json.dumps({"argv": list(argv), "env": dict(env)}))
+    processes.run_at_end(argv, env)
+
+
 def subfolder(name: str, root: Path | None = None) -> Path:
     """A new folder `name`-N, below `root` or the run folder."""
     parent = current() if root is None else root
@@ -143,6 +154,7 @@ def sweep() -> list[Path]:
         for folder in base.glob(f"{PREFIX}*"):
             if _abandoned(folder):
                 _end_processes_in(folder)
+                _say_farewell(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 swept.append(folder)
     return swept
@@ -177,6 +189,17 @@ def _end_processes_in(folder: Path) -> None:
     for pid in processes_in(folder):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _say_farewell(folder: Path) -> None:
+    try:
+        command = json.loads((folder / _FAREWELL_FILE).read_text())
+        subprocess.run(
+            command["argv"], env=command["env"], timeout=_FAREWELL_TIMEOUT_S, capture_output=True, check=False
+        )
+    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
+        # Nothing outside the folder, or its daemon is gone: the folder is removed all the same.
+        return
 
 
 def close() -> None:

@@ -189,9 +189,9 @@ def remove_at_end(folder: Path) -> None:
     _current().ask("remove_later", folder=str(folder))
 
 
-def run_at_end(argv: Sequence[str]) -> None:
+def run_at_end(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """When this process has ended, however it ended, run this command last."""
-    _current().ask("set_farewell", argv=list(argv))
+    _current().ask("set_farewell", argv=list(argv), env=dict(env))
 
 
 def warden_pid() -> int:

@@ -100,7 +100,7 @@ class Warden:
         """Exit status of every process that was spawned and has ended (negative: the signal)."""
         self.spawned: set[int] = set()
         self.folders: list[str] = []
-        self.farewell: list[str] | None = None
+        self.farewell: dict[str, Any] | None = None
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Warden:
         return {}
 
     def set_farewell(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.farewell = request["argv"]
+        self.farewell = request
         return {}
 
     # Ending ---------------------------------------------------------------------------------------
@@ -181,39 +181,45 @@ class Warden:
         go.
 
         What the root forked between the listing and its death has come to us as an orphan by the time the
-        root is reaped, and is recognised by not having been an orphan before.
+        root is reaped, and is recognised by not having been an orphan before. The kernel's list of children
+        may leave some out while others exit, so only a listing during which nothing was reaped is believed.
         """
         self._reap()
         orphans_before = self._orphans()
-        members = descendants_of(root) if root not in self.status else []
+        members = set(descendants_of(root)) if root not in self.status else set()
         if root not in self.status:
             _signal_quietly(root, signal.SIGKILL)
         for member in members:
             _signal_quietly(member, signal.SIGKILL)
         give_up = time.monotonic() + _REAP_DEADLINE_S
         while True:
-            self._reap()
-            late = self._orphans() - orphans_before
+            reaped = self._reap()
+            late = self._orphans() - orphans_before - members
             for member in late:
                 _signal_quietly(member, signal.SIGKILL)
-            left = [pid for pid in {*members, *late} if _running(pid)]
-            if root in self.status and not left:
+            members |= late
+            left = [pid for pid in members if _running(pid)]
+            if root in self.status and not (left or late or reaped or self._reap()):
                 return []
             if time.monotonic() > give_up:
                 return left or [root]
-            time.sleep(0.0005)
+            if not reaped:
+                time.sleep(0.0005)
 
     def _orphans(self) -> set[int]:
         return set(children_of(os.getpid())) - self.spawned
 
-    def _reap(self) -> None:
+    def _reap(self) -> int:
+        """Take in all that have ended; return how many."""
+        count = 0
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return count
             if pid == 0:
-                return
+                return count
+            count += 1
             if pid in self.spawned:
                 self.spawned.discard(pid)
                 self.status[pid] = os.waitstatus_to_exitcode(status)
@@ -225,13 +231,14 @@ class Warden:
                 _signal_quietly(pid, signal.SIGKILL)
             self._reap()
             time.sleep(0.001)
+        if self.farewell:
+            argv, env = self.farewell["argv"], self.farewell["env"]
+            os.waitpid(os.posix_spawn(argv[0], argv, env), 0)
         if self.folders:
             import shutil
 
             for folder in self.folders:
                 shutil.rmtree(folder, ignore_errors=True)
-        if self.farewell:
-            os.execv(self.farewell[0], self.farewell)
 
     # The loop -------------------------------------------------------------------------------------
 

@@ -15,10 +15,12 @@ A provider module has `NAME`, `builds(engine)` and `gaps(engine, found)`. Nothin
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
-from recollect.verify.host.errors import NotInstalled, UnknownName
+from recollect.verify.host.errors import EngineError, NotInstalled, UnknownName
 from recollect.verify.providers import docker, system, wheel
 from recollect.verify.providers.build import Build, Gap, sort_key
 
@@ -34,9 +36,9 @@ def parse(spec: str) -> tuple[str, str | None, str | None]:
     name, at, version = spec.partition("@")
     if name not in ENGINE_NAMES:
         raise UnknownName("engine", name, ENGINE_NAMES)
-    if at and not version:
-        raise UnknownName(
-            "version", version, (), note=f"Write {name}@VERSION, or {name} alone for the first found."
+    if at and not re.fullmatch(r"\d+(\.\d+)*", version):
+        raise EngineError(
+            f"{spec!r} has no version after the @; write {name}@7.2, or {name} for the first found"
         )
     if name == "valkey":
         return "redis", "Valkey", version or None
@@ -61,35 +63,59 @@ def find(spec: str, provider: str | None = None) -> Build:
         if product in (None, build.product) and build.matches(version):
             return build
         seen.append(build)
-    raise _not_found(spec, engine, version, provider, seen)
+    raise _not_found(spec, engine, product, version, provider, seen)
 
 
 def gaps(engine: str, have: Sequence[Build]) -> list[Gap]:
+    """What no provider has, and which of them could get it."""
     missing: list[Gap] = []
-    for name, module in SEARCHED.items():
-        missing += module.gaps(engine, [build for build in have if build.provider == name])
+    for module in SEARCHED.values():
+        missing += module.gaps(engine, have)
     return missing
 
 
 def _not_found(
-    spec: str, engine: str, version: str | None, provider: str | None, seen: list[Build]
-) -> NotInstalled | UnknownName:
+    spec: str,
+    engine: str,
+    product: str | None,
+    version: str | None,
+    provider: str | None,
+    seen: Sequence[Build],
+) -> NotInstalled:
     where = f" by provider {provider!r}" if provider else ""
-    have = sorted({f"{build.product} {build.version} ({build.provider})" for build in seen})
+    alike = [build for build in seen if product in (None, build.product)]
+    if alike and version:
+        near = min(alike, key=lambda build: _distance(build.version, version))
+        have = f"the nearest found{where} is {spec.partition('@')[0]}@{near.version} ({near.provider})"
+    else:
+        have = f"none was found{where}"
+    ways = [f"`{command}`" for command in _ways(engine, product, version, provider, seen)]
+    get = f"To get it: {' or '.join(ways)}." if ways else "See `recollect engines`."
+    return NotInstalled(f"{spec} is not installed: {have}. {get}")
+
+
+def _ways(
+    engine: str, product: str | None, version: str | None, provider: str | None, seen: Sequence[Build]
+) -> list[str]:
     ways = [
-        gap
+        gap.command
         for gap in gaps(engine, seen)
-        if provider in (None, gap.provider)
+        if gap.provider != docker.NAME
+        and provider in (None, gap.provider)
+        and (product == "Valkey") == gap.version.startswith("Valkey")
         and (version is None or version.startswith(gap.version.split()[-1]))
     ]
-    get = " To get it: " + " or ".join(f"`{gap.command}`" for gap in ways) + "." if ways else ""
-    if have and not ways:
-        known = sorted({build.version for build in seen})
-        return UnknownName(
-            "version",
-            spec,
-            [f"{spec.partition('@')[0]}@{each}" for each in known],
-            note=f"Found{where}: {', '.join(have)}.",
-        )
-    found_text = f"found{where}: {', '.join(have)}" if have else f"none was found{where}"
-    return NotInstalled(f"{spec} is not installed: {found_text}.{get or ' See `recollect engines`.'}")
+    if engine in docker.PULLS and provider in (None, docker.NAME):
+        image = "valkey/valkey" if product == "Valkey" else engine
+        ways.append(f"docker pull {image}:{version or docker.PULLS[engine][-1]}")
+    return ways
+
+
+def _distance(one: str, other: str) -> tuple[int, ...]:
+    """How far two versions are apart, the first part that differs deciding."""
+    parts = itertools.zip_longest(_numbers(one), _numbers(other), fillvalue=0)
+    return tuple(abs(a - b) for a, b in parts)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]

@@ -1,15 +1,151 @@
-"""Engines in containers of local images."""
+"""Engines in containers of images that are already on this machine. An image is pulled only when that was
+asked for.
+
+What a local image is called decides which engine it is (`redis:7-alpine`, `docker.io/library/postgres:16`),
+its tag is the version; the official images also say their exact version in their environment.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recollect.verify.host.errors import EngineError, NotInstalled
 from recollect.verify.providers.build import Build, Gap
 
+if TYPE_CHECKING:
+    from docker import DockerClient
+
 NAME = "docker"
+_DEFAULT_SOCKET = Path("/var/run/docker.sock")
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Images by the last part of their repository's name."""
+
+    engine: str
+    product: str
+    pattern: re.Pattern[str]
+    version_variable: str
+
+
+_FAMILIES = (
+    _Family("redis", "Redis", re.compile(r"(^|[-_])redis($|[-_])"), "REDIS_VERSION"),
+    _Family("redis", "Valkey", re.compile(r"(^|[-_])valkey($|[-_])"), "VALKEY_VERSION"),
+    _Family(
+        "postgres", "PostgreSQL", re.compile(r"(^|[-_])(postgres|postgresql|pgvector)($|[-_])"), "PG_VERSION"
+    ),
+)
+PULLS = {"redis": ("6.2", "7", "8"), "postgres": ("15", "16", "17", "18")}
+"""Official tags to suggest when no local image offers them."""
+
+
+def client() -> DockerClient:
+    """A connection to the user's daemon, or one sentence on why there is none."""
+    try:
+        import docker
+    except ImportError as error:
+        raise NotInstalled(
+            f"the docker provider needs a package: `pip install testcontainers` ({error})"
+        ) from error
+    where = os.environ.get("DOCKER_HOST") or f"unix://{_DEFAULT_SOCKET}"
+    if where.startswith("unix:") and not Path(where.removeprefix("unix:").removeprefix("//")).exists():
+        raise NotInstalled(f"no Docker daemon at {where}: start one, or set DOCKER_HOST")
+    try:
+        connected = docker.from_env(timeout=_TIMEOUT_S)
+        connected.ping()
+    except (docker.errors.DockerException, OSError) as error:
+        raise NotInstalled(f"no Docker daemon answers at {where}: {error}") from error
+    return connected
 
 
 def builds(engine: str) -> list[Build]:
-    return []
+    """Local images; none, in silence, where there is no daemon: `gaps` says that."""
+    if not any(family.engine == engine for family in _FAMILIES):
+        return []
+    try:
+        with contextlib.closing(client()) as connected:
+            return [
+                build
+                for image in connected.images.list()
+                for build in _builds_of(image)
+                if build.engine == engine
+            ]
+    except (NotInstalled, OSError):
+        return []
 
 
-def gaps(engine: str, found: list[Build]) -> list[Gap]:
-    return []
+def gaps(engine: str, found: Sequence[Build]) -> list[Gap]:
+    if engine not in PULLS:
+        return []
+    absent = [
+        version
+        for version in PULLS[engine]
+        if not any(build.product != "Valkey" and build.matches(version) for build in found)
+    ]
+    reason = (_daemon_missing() or "no local image") if absent else ""
+    return [Gap(engine, version, NAME, reason, f"docker pull {engine}:{version}") for version in absent]
+
+
+def _daemon_missing() -> str | None:
+    try:
+        client().close()
+    except NotInstalled as error:
+        return str(error)
+    return None
+
+
+def _builds_of(image: Any) -> Iterator[Build]:
+    environment = dict(
+        entry.split("=", 1) for entry in image.attrs["Config"].get("Env") or [] if "=" in entry
+    )
+    for reference in image.tags:
+        repository, _, tag = reference.rpartition(":")
+        for family in _FAMILIES:
+            if family.pattern.search(repository.rpartition("/")[2]):
+                exact = re.match(r"\d+(\.\d+)*", environment.get(family.version_variable, ""))
+                tagged = re.match(r"\D*?(\d+(?:\.\d+)*)", tag)
+                version = exact[0] if exact else tagged[1] if tagged else tag
+                yield Build(family.engine, family.product, version, NAME, reference)
+
+
+def official(engine: str, product: str | None, version: str | None) -> Build:
+    """The image to pull for an engine that no local image offers."""
+    if product == "Valkey":
+        return Build(engine, product, version or "latest", NAME, f"valkey/valkey:{version or 'latest'}")
+    tag = version or PULLS[engine][-1]
+    return Build(engine, "Redis" if engine == "redis" else "PostgreSQL", tag, NAME, f"{engine}:{tag}")
+
+
+def ensure_local(image: str, *, pull: bool) -> None:
+    """The image is here, or is fetched if that was asked for; otherwise the command that fetches it."""
+    import docker
+
+    with contextlib.closing(client()) as connected:
+        try:
+            connected.images.get(image)
+        except docker.errors.ImageNotFound:
+            if not pull:
+                raise NotInstalled(
+                    f"image {image} is not on this machine: `docker pull {image}`, or --pull"
+                ) from None
+            try:
+                connected.images.pull(image)
+            except docker.errors.APIError as error:
+                raise EngineError(f"cannot pull {image}: {error.explanation or error}") from error
+
+
+@functools.cache
+def without_ryuk() -> None:
+    """testcontainers' own reaper is an image that would have to be pulled; the warden does its work."""
+    from testcontainers.core.config import testcontainers_config
+
+    testcontainers_config.ryuk_disabled = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from recollect.verify.providers.build import Build, Gap, inspect
@@ -30,21 +30,16 @@ def builds(engine: str) -> list[Build]:
     return list(found.values())
 
 
-def gaps(engine: str, found: list[Build]) -> list[Gap]:
-    have = {build.product for build in found}
-    if engine == "redis" and "Redis" not in have:
+def gaps(engine: str, found: Sequence[Build]) -> list[Gap]:
+    if engine == "redis" and not any(_is(build, "Redis", "7") or _is(build, "Redis", "8") for build in found):
         return [Gap(engine, "7", NAME, "no redis-server on PATH", "apt-get install redis-server")]
-    if engine == "postgres" and not have:
-        return [
-            Gap(
-                engine,
-                "15",
-                NAME,
-                "no postgres on PATH or in /usr/lib/postgresql",
-                "apt-get install postgresql",
-            )
-        ]
+    if engine == "postgres" and not found:
+        return [Gap(engine, "15", NAME, "no postgres on PATH", "apt-get install postgresql")]
     return []
+
+
+def _is(build: Build, product: str, version: str) -> bool:
+    return build.product == product and build.matches(version)
 
 
 def _sqlite() -> Build:

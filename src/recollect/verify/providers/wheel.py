@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def builds(engine: str) -> list[Build]:
     return found
 
 
-def gaps(engine: str, found: list[Build]) -> list[Gap]:
+def gaps(engine: str, found: Sequence[Build]) -> list[Gap]:
     missing = []
     for wheel in WHEELS:
         if wheel.engine == engine and _folder(wheel.package) is None:

@@ -7,6 +7,7 @@ and it retries; a probe at 1 ms intervals wants neither.
 from __future__ import annotations
 
 import socket
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ class Address:
     username: str | None = None
     password: str | None = None
     database: int = 0
+    tls: bool = False
 
 
 class Connection:
@@ -45,6 +47,10 @@ class Connection:
                 raise
         else:
             self._socket = socket.create_connection((address.host, address.port), timeout=timeout_s)
+        if address.tls:
+            self._socket = ssl.create_default_context().wrap_socket(
+                self._socket, server_hostname=address.host
+            )
         try:
             if address.password is not None:
                 self.ask("AUTH", *([address.username] if address.username else []), address.password)

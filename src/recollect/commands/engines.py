@@ -1,0 +1,47 @@
+"""`recollect engines`: what was found, which version, from which provider, what is missing and how to get
+it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from recollect.verify.providers.listing import Listing, everything
+
+
+def engines(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
+) -> None:
+    """Show which engines this machine has, which are missing, and the command that gets them."""
+    listing = everything()
+    if as_json:
+        typer.echo(json.dumps(asdict(listing), indent=2))
+        return
+    console = Console()
+    console.print(_found(listing))
+    if listing.missing:
+        console.print(_missing(listing))
+
+
+def _found(listing: Listing) -> Table:
+    table = Table("engine", "version", "provider", title="Found", title_justify="left")
+    table.add_column("path or image", overflow="fold")
+    table.add_column("notes")
+    for build in listing.found:
+        notes = ", ".join(build.features)
+        table.add_row(build.engine, f"{build.product} {build.version}", build.provider, build.location, notes)
+    return table
+
+
+def _missing(listing: Listing) -> Table:
+    table = Table(
+        "engine", "version", "provider", "why", "get it with", title="Missing", title_justify="left"
+    )
+    for gap in listing.missing:
+        table.add_row(gap.engine, gap.version, gap.provider, gap.reason, gap.command)
+    return table

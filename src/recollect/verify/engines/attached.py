@@ -1,0 +1,93 @@
+"""Engines that somebody else runs, reached by address. Their type has no `kill`: they cannot be broken by
+mistake."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from recollect.verify.engines import postgres, redis
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.host.errors import EngineError, StartFailed
+from recollect.verify.providers import url as address_of
+from recollect.verify.providers.url import PostgresNamespace, RedisNamespace
+from recollect.verify.wire import pgwire, resp
+
+
+class AttachedEngine:
+    """`start()` opens a namespace of our own, `stop()` removes it, `renew()` keeps its lease alive in a long
+    run."""
+
+    def __init__(self, url: str, *, allow_shared: bool = False) -> None:
+        self.name = address_of.engine_of(url)
+        self.provider = address_of.NAME
+        self.policy = "custom"
+        self._shown = address_of.without_credentials(url)
+        token = secrets.token_hex(6)
+        self._namespace: RedisNamespace | PostgresNamespace
+        if self.name == "redis":
+            self._namespace = RedisNamespace(url, token, allow_shared=allow_shared)
+        else:
+            self._namespace = PostgresNamespace(url, token)
+        self._endpoint: Endpoint | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        if self._endpoint is None:
+            raise EngineError(f"{self._shown} has not been attached yet; call start() first")
+        return self._endpoint
+
+    @property
+    def version(self) -> str:
+        return self.endpoint.version
+
+    def start(self) -> Endpoint:
+        try:
+            product, version = self._identify()
+            opened = self._namespace.open()
+        except (OSError, resp.RespError, pgwire.PgError) as error:
+            raise StartFailed(
+                f"{self._shown} cannot be used: {error}; is it up, and are the credentials right?"
+            ) from error
+        address = self._namespace.address
+        self._endpoint = Endpoint(
+            url=opened.url,
+            engine=self.name,
+            product=product,
+            version=version,
+            policy=self.policy,
+            provider=self.provider,
+            host=address.host,
+            port=address.port,
+            namespace=opened.name,
+        )
+        return self._endpoint
+
+    def renew(self) -> None:
+        self._namespace.renew()
+
+    def stop(self) -> None:
+        """Remove our namespace. The engine itself goes on."""
+        if self._endpoint is not None:
+            self._namespace.close()
+            self._endpoint = None
+
+    def settings(self) -> Mapping[str, str]:
+        if isinstance(self._namespace, RedisNamespace):
+            return redis.read_settings(self._namespace.address)
+        return postgres.read_settings(self._namespace.address)
+
+    def logs(self, lines_max: int = 40) -> str:
+        """It keeps its log elsewhere."""
+        return ""
+
+    def _identify(self) -> tuple[str, str]:
+        if isinstance(self._namespace, RedisNamespace):
+            return redis.identify(self._namespace.address)
+        return postgres.identify(self._namespace.address)
+
+
+def attach(url: str, *, allow_shared: bool = False) -> AttachedEngine:
+    """An engine that the user prepared. `allow_shared` lets it use database 0 of a Redis that holds others'
+    keys."""
+    return AttachedEngine(url, allow_shared=allow_shared)

@@ -1,0 +1,178 @@
+"""What engines in containers share, whoever made the container: the docker provider, or compose from a user's
+file.
+
+They are slower than native ones by an order of magnitude and prove what only they can: what a deleted,
+anonymous or tmpfs volume costs, and the very image that production runs. Replicas and preloaded shims are for
+native engines.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Protocol
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.options import Options
+from recollect.verify.engines.recipe import Login, Recipe
+from recollect.verify.host.errors import EngineError, StartFailed
+from recollect.verify.host.waiting import wait_until
+
+
+class Carrier(Protocol):
+    """A container, as far as its engine cares."""
+
+    def running(self) -> bool: ...
+
+    def exit_status(self) -> int: ...
+
+    def stop(self, timeout_s: float) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def wipe(self) -> None: ...
+
+    def remove(self) -> None: ...
+
+    def logs(self, lines_max: int) -> str: ...
+
+
+class CarriedEngine(ABC):
+    """An engine in a container. Subclasses say how it is brought up and where it then answers."""
+
+    def __init__(self, recipe: Recipe, carrier: Carrier, options: Options, title: str) -> None:
+        self.options = options
+        self.title = title
+        """The image or the service, for messages."""
+        self._recipe = recipe
+        self._carrier = carrier
+        self._login: Login | None = None
+        self._endpoint: Endpoint | None = None
+
+    @property
+    def name(self) -> str:
+        return self._recipe.engine
+
+    @property
+    @abstractmethod
+    def provider(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def policy(self) -> str: ...
+
+    @property
+    def embedded(self) -> bool:
+        return False
+
+    @property
+    def product(self) -> str:
+        return self.endpoint.product
+
+    @property
+    def version(self) -> str:
+        return self.endpoint.version
+
+    @property
+    def data(self) -> None:
+        """Inside a volume: no folder of this machine."""
+        return
+
+    @property
+    def endpoint(self) -> Endpoint:
+        if self._endpoint is None:
+            raise EngineError(f"{self.name} has not been started yet; call start() first")
+        return self._endpoint
+
+    def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
+        if self.alive():
+            raise EngineError(
+                f"{self.name} is already running at {self.endpoint.url}; stop() or kill() it first"
+            )
+        self._bring_up(env or {})
+        try:
+            self._login = self._wait_until_ready()
+            self._endpoint = self._endpoint_at(self._login)
+        except BaseException:
+            self.kill()
+            raise
+        return self._endpoint
+
+    def _wait_until_ready(self) -> Login:
+        def ready() -> bool:
+            if not self._carrier.running():
+                raise StartFailed(
+                    f"{self.title} ended with status {self._carrier.exit_status()} before it was ready:"
+                    " its log ends",
+                    self.logs(12),
+                )
+            return self._recipe.is_ready(login)
+
+        if not self._carrier.running():
+            raise StartFailed(f"{self.title} ended at once: its log ends", self.logs(12))
+        login = self._login_now()
+        try:
+            wait_until(ready, self.options.start_timeout_s, f"{self.title} was not ready")
+        except StartFailed:
+            raise
+        except EngineError as error:
+            raise StartFailed(f"{error}: its log ends", self.logs(12)) from error
+        return login
+
+    def _endpoint_at(self, login: Login) -> Endpoint:
+        product, version = self._recipe.identify(login)
+        return Endpoint(
+            url=self._recipe.url(login),
+            engine=self.name,
+            product=product,
+            version=version,
+            policy=self.policy,
+            provider=self.provider,
+            host=login.host,
+            port=login.port,
+        )
+
+    def stop(self) -> None:
+        self._carrier.stop(self.options.stop_timeout_s)
+
+    def kill(self) -> None:
+        self._carrier.kill()
+
+    def restart(self, env: Mapping[str, str] | None = None) -> Endpoint:
+        self.stop()
+        return self.start(env)
+
+    def wipe(self) -> None:
+        if self.alive():
+            raise EngineError(f"{self.name} is running; stop() or kill() it before its data is wiped")
+        self._carrier.wipe()
+
+    def close(self) -> None:
+        self._carrier.remove()
+
+    def alive(self) -> bool:
+        return self._carrier.running()
+
+    def pause(self) -> None:
+        self._carrier.pause()
+
+    def resume(self) -> None:
+        self._carrier.resume()
+
+    def logs(self, lines_max: int = 40) -> str:
+        return self._carrier.logs(lines_max)
+
+    def settings(self) -> Mapping[str, str]:
+        if self._login is None:
+            raise EngineError(f"{self.name} has not been started yet; call start() first")
+        return self._recipe.settings(self._login)
+
+    @abstractmethod
+    def _bring_up(self, env: Mapping[str, str]) -> None: ...
+
+    @abstractmethod
+    def _login_now(self) -> Login: ...

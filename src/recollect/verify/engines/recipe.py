@@ -1,0 +1,40 @@
+"""What a container, or a service of a compose file, has to know about an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from recollect.verify.engines.protocols import Policy
+
+
+@dataclass(frozen=True)
+class Login:
+    """Where it answers and as whom."""
+
+    host: str
+    port: int
+    user: str | None = None
+    password: str | None = None
+    database: str | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    engine: str
+    port: int
+    data: str
+    """The folder of the image that its data belongs in."""
+    policies: Mapping[str, Policy]
+    default_policy: str
+    command: Callable[[str, Policy], list[str]]
+    """Product and policy → the container's command."""
+    files: Callable[[Policy], Mapping[str, str]]
+    """Files that the command names."""
+    is_ready: Callable[[Login], bool]
+    identify: Callable[[Login], tuple[str, str]]
+    settings: Callable[[Login], dict[str, str]]
+    url: Callable[[Login], str]
+    credentials: Callable[[Mapping[str, str], list[str], Login], Login]
+    """A compose service's environment and command → the login that they set."""
+    env: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,211 @@
+"""A service of the user's own compose file, brought up as a project of its own and taken down with its
+volumes.
+
+The user's file is not run as it is: two runs would fight over its published ports, and `down -v` would delete
+a volume that the file calls by a fixed name. Compose itself resolves the file, and these things are changed
+in the result:
+
+- every published port becomes a random one of this host, read with `compose port` after each start;
+- `container_name`, `restart` and fixed volume and network names go, so that all belongs to our project;
+- folders of the host that are mounted are mounted read-only: data in one of them is the user's, not ours to
+  break;
+- an external volume is refused for the same reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from recollect.verify.host import folder
+from recollect.verify.host.errors import EngineError, NotInstalled, NotOurs, UnknownName
+from recollect.verify.host.waiting import wait_until
+from recollect.verify.providers import docker, docker_sweep
+
+NAME = "compose"
+_TIMEOUT_S = 120.0
+_numbers = itertools.count(1)
+
+
+@functools.cache
+def command() -> tuple[str, ...]:
+    """`docker compose`, or the older `docker-compose`."""
+    if shutil.which("docker"):
+        done = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
+        if done.returncode == 0:
+            return ("docker", "compose")
+    if shutil.which("docker-compose"):
+        return ("docker-compose",)
+    raise NotInstalled(
+        "the compose provider needs `docker compose` or `docker-compose`: `apt-get install docker-compose`"
+    )
+
+
+class ComposeService:
+    """One service of one file, in a project of this run."""
+
+    def __init__(self, file: Path, service: str, *, pull: bool = False) -> None:
+        if not file.is_file():
+            raise EngineError(f"no compose file {file}; write --provider compose:FILE#SERVICE")
+        self._client = docker.client()
+        docker_sweep.register()
+        self.file = file.resolve()
+        self.service = service
+        self.project = docker_sweep.project_name(folder.run_id(), next(_numbers))
+        self._pull = pull
+        self.resolved = self._resolve()
+        services: dict[str, Any] = self.resolved["services"]
+        if service not in services:
+            raise UnknownName(f"service in {file.name}", service, services)
+        self.definition: dict[str, Any] = services[service]
+        self._ours = folder.subfolder("compose") / "compose.yaml"
+        # JSON is YAML, and every version of compose reads it.
+        self._ours.write_text(json.dumps(self.resolved, default=str))
+        self._number: str | None = None
+        """Of the service's container, once it is up."""
+
+    # Changing the file --------------------------------------------------------------------------
+
+    def _resolve(self) -> dict[str, Any]:
+        import yaml
+
+        resolved: dict[str, Any] = yaml.safe_load(self._run(["config"], self.file))
+        resolved.pop("name", None)
+        for name, definition in resolved["services"].items():
+            self._isolate(name, definition)
+        for kind in ("volumes", "networks"):
+            for name, definition in (resolved.get(kind) or {}).items():
+                if not definition:
+                    continue
+                if definition.get("external") and kind == "volumes":
+                    raise NotOurs(
+                        f"volume {name!r} of {self.file.name} is external: its data is not ours to break"
+                    )
+                if not definition.get("external"):
+                    definition.pop("name", None)
+        return resolved
+
+    def _isolate(self, name: str, definition: dict[str, Any]) -> None:
+        for key in ("container_name", "restart"):
+            definition.pop(key, None)
+        if definition.get("ports"):
+            definition["ports"] = [_container_port(port) for port in definition["ports"]]
+        if not self._pull and "image" in definition:
+            docker.ensure_local(definition["image"], pull=False)
+        definition["volumes"] = [_read_only(volume) for volume in definition.get("volumes") or []]
+
+    # Running it ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Up with what it depends on, or started again; returns when its own health check, if any, is
+        content."""
+        if self._number is None:
+            self._run(["up", "-d", self.service])
+            self._number = self._run(["ps", "-q", self.service]).split()[0]
+        else:
+            self._run(["start", self.service])
+        if self.definition.get("healthcheck"):
+            wait_until(
+                lambda: self._state().get("Health", {}).get("Status") == "healthy" or not self.running(),
+                _TIMEOUT_S,
+                f"service {self.service!r} did not become healthy",
+            )
+
+    def kill(self) -> None:
+        if self.running():
+            self._container().kill(signal="SIGKILL")
+            self._container().wait()
+
+    def stop(self, timeout_s: float) -> None:
+        if self.running():
+            self._container().stop(timeout=int(timeout_s))
+
+    def pause(self) -> None:
+        self._container().pause()
+
+    def resume(self) -> None:
+        self._container().unpause()
+
+    def wipe(self) -> None:
+        """Its containers and its volumes; what the file mounts from the host stays."""
+        self._run(["down", "-v", "--remove-orphans"])
+        self._number = None
+
+    def remove(self) -> None:
+        self.wipe()
+        self._client.close()
+
+    def running(self) -> bool:
+        return self._number is not None and bool(self._state()["Running"])
+
+    def exit_status(self) -> int:
+        return int(self._state()["ExitCode"])
+
+    def _container(self) -> Any:
+        return self._client.containers.get(self._number)
+
+    def _state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._container().attrs["State"]
+        return state
+
+    def address(self, port: int) -> tuple[str, int]:
+        """Host and port as of now; another one after every start."""
+        published = self._run(["port", self.service, str(port)]).strip().rpartition(":")
+        if not published[2].isdigit() or published[2] == "0":
+            raise EngineError(
+                f"service {self.service!r} publishes no port {port}; add it under `ports:` in {self.file}"
+            )
+        return _host_of(published[0]), int(published[2])
+
+    def logs(self, lines_max: int) -> str:
+        if self._number is None:
+            return ""
+        text: str = self._container().logs(tail=lines_max).decode(errors="replace")
+        return text
+
+    def _run(self, arguments: Sequence[str], file: Path | None = None) -> str:
+        argv = [*command(), "-p", self.project, "-f", str(file or self._ours)]
+        argv += ["--project-directory", str(self.file.parent), *arguments]
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise EngineError(f"compose {arguments[0]} did not end within {_TIMEOUT_S:g} s") from error
+        if done.returncode != 0:
+            last = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-8:])
+            raise EngineError(f"compose {arguments[0]} of {self.file} failed:\n{last}")
+        return done.stdout
+
+
+def _container_port(port: Any) -> Any:
+    """Only the container's side: the host's is then chosen at random."""
+    if isinstance(port, dict):
+        return {key: value for key, value in port.items() if key in ("target", "protocol", "mode")}
+    return str(port).rpartition(":")[2]
+
+
+def _read_only(volume: Any) -> Any:
+    if isinstance(volume, dict):
+        return {**volume, "read_only": True} if volume.get("type") == "bind" else volume
+    source, *rest = str(volume).split(":")
+    if rest and source.startswith((".", "/", "~")):
+        return f"{source}:{rest[0]}:ro"
+    return volume
+
+
+def _host_of(published: str) -> str:
+    """A wildcard address is this machine's own, or the daemon's when that is elsewhere."""
+    if published not in ("0.0.0.0", "[::]", "::", ""):
+        return published.strip("[]")
+    from testcontainers.core.docker_client import DockerClient
+
+    remote = DockerClient()
+    try:
+        return remote.host()
+    finally:
+        remote.client.close()

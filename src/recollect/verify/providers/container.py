@@ -1,0 +1,155 @@
+"""One container with one kind of storage: what a container engine is made of. It knows nothing of Redis or
+PostgreSQL.
+
+| storage     | kill and start | recreated (another image, another command) |
+|-------------|----------------|--------------------------------------------|
+| `named`     | kept           | kept                                       |
+| `anonymous` | kept           | gone: the volume dies with the container   |
+| `tmpfs`     | gone           | gone                                       |
+
+The published port changes at every start, so it is read again each time; the host is what testcontainers
+finds, which is not always localhost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recollect.verify.host import folder
+from recollect.verify.host.errors import EngineError, UnknownName
+from recollect.verify.providers import docker, docker_sweep
+
+STORAGE_KINDS = ("named", "anonymous", "tmpfs")
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    image: str
+    command: Sequence[str]
+    port: int
+    """Inside the container."""
+    data: str
+    """The folder inside the container that the storage is mounted on."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Text files to put into the container: path → content."""
+
+
+class Container:
+    """Made at the first `start()`; `remove()` takes its storage along."""
+
+    def __init__(self, storage: str) -> None:
+        if storage not in STORAGE_KINDS:
+            raise UnknownName("docker storage", storage, STORAGE_KINDS)
+        docker.without_ryuk()
+        docker_sweep.register()
+        self.storage = storage
+        self._labels = {docker_sweep.RUN_LABEL: folder.run_id()}
+        self._volume = f"recollect-{folder.run_id().lower()}-{next(_numbers)}"
+        self._made: Any = None
+        self._spec: ContainerSpec | None = None
+
+    def start(self, spec: ContainerSpec) -> None:
+        """Start the container of this spec: the one there is, or a new one when the spec is another."""
+        if self._made is not None and spec != self._spec:
+            self.discard()
+        if self._made is None:
+            self._make(spec)
+        else:
+            self._wrapped.start()
+        self._wrapped.reload()
+
+    def _make(self, spec: ContainerSpec) -> None:
+        import docker as docker_api
+        from testcontainers.core.container import DockerContainer
+
+        made = DockerContainer(spec.image).with_command(list(spec.command)).with_exposed_ports(spec.port)
+        made.env.update(spec.env)
+        more: dict[str, Any] = {"labels": self._labels}
+        if self.storage == "named":
+            self._make_volume()
+            made.with_volume_mapping(self._volume, spec.data, "rw")
+        elif self.storage == "tmpfs":
+            made.with_tmpfs_mount(spec.data)
+        else:
+            more["mounts"] = [docker_api.types.Mount(spec.data, None, type="volume", labels=self._labels)]
+        made.with_kwargs(**more)
+        for path, content in spec.files.items():
+            made.with_copy_into_container(content.encode(), path, 0o644)
+        self._made, self._spec = made, spec
+        try:
+            made.start()
+        except docker_api.errors.APIError as error:
+            raise EngineError(f"docker cannot start {spec.image}: {error.explanation or error}") from error
+
+    def _make_volume(self) -> None:
+        with contextlib.closing(docker.client()) as connected:
+            connected.volumes.create(self._volume, labels=self._labels)
+
+    @property
+    def _wrapped(self) -> Any:
+        return self._made.get_wrapped_container()
+
+    def address(self) -> tuple[str, int]:
+        """Host and port as of now."""
+        assert self._spec is not None
+        return self._made.get_container_host_ip(), int(self._made.get_exposed_port(self._spec.port))
+
+    def running(self) -> bool:
+        if self._made is None or self._made._container is None:
+            return False
+        self._wrapped.reload()
+        return str(self._wrapped.status) in ("running", "paused")
+
+    def exit_status(self) -> int:
+        self._wrapped.reload()
+        return int(self._wrapped.attrs["State"]["ExitCode"])
+
+    def kill(self) -> None:
+        """SIGKILL to pid 1 of the container, which takes every process in it along."""
+        self._end(lambda: self._wrapped.kill(signal="SIGKILL"))
+
+    def stop(self, timeout_s: float) -> None:
+        self._end(lambda: self._wrapped.stop(timeout=int(timeout_s)))
+
+    def _end(self, how: Any) -> None:
+        import docker as docker_api
+
+        if not self.running():
+            return
+        with contextlib.suppress(docker_api.errors.APIError):
+            how()
+        self._wrapped.wait()
+
+    def pause(self) -> None:
+        self._wrapped.pause()
+
+    def resume(self) -> None:
+        self._wrapped.unpause()
+
+    def logs(self, lines_max: int) -> str:
+        if self._made is None or self._made._container is None:
+            return ""
+        text: str = self._wrapped.logs(tail=lines_max).decode(errors="replace")
+        return text
+
+    def discard(self) -> None:
+        """Remove the container, with its anonymous volume; a named volume stays."""
+        made, self._made = self._made, None
+        if made is not None:
+            made.stop(force=True, delete_volume=True)
+
+    def wipe(self) -> None:
+        """Lose the storage, as a deleted volume does."""
+        self.discard()
+        if self.storage == "named":
+            with contextlib.closing(docker.client()) as connected:
+                for volume in connected.volumes.list(filters={"name": self._volume}):
+                    volume.remove(force=True)
+
+    remove = wipe
