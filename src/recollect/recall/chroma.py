@@ -1,23 +1,17 @@
-"""Chroma as a vector index: a server, or a folder of this process's own.
+"""Embedded Chroma as a vector index, in a folder of this process's own.
 
 The marker is an item of the collection, written in the same call as the vectors it speaks of, which Chroma keeps in one
 SQLite transaction. Its vectors are another matter: HNSW files are rewritten in place every `SYNC_THRESHOLD` changes and
-never fsynced, and the log behind them is purged. What can go wrong there is met by `recollect.recall.chroma_folder` for
-a folder, and by `Indexer`'s probes for both.
-
-The collection's name carries the rows' identity and a random generation: an index that is in doubt is left behind, not
-repaired.
+never fsynced, and the log behind them is purged. `recollect.recall.chroma_folder` notices when that went wrong.
 """
 
 import asyncio
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from recollect.errors import CannotOpen, MissingExtra
+from recollect.errors import MissingExtra, RecollectError
 from recollect.recall.chroma_folder import Generation, Slot
 from recollect.recall.index import IndexBroken, Marker, Near
 from recollect.recall.rows import Change
@@ -29,35 +23,7 @@ _THREADS = 4
 Value = TypeVar("Value")
 
 
-class _Chroma:
-    """What the two have in common: one collection, used from threads because Chroma's client blocks."""
-
-    name = "chroma"
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "recollect-chroma")
-        self._collection: Any = None
-
-    async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
-        return await self._call(_query, self._collection, user, vector, k)
-
-    async def count(self) -> int:
-        return await self._call(_count, self._collection)
-
-    async def _call(self, work: Callable[..., Value], *arguments: Any) -> Value:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
-        except IndexBroken:
-            raise
-        except Exception as error:  # Chroma raises whatever its parts raise
-            raise IndexBroken(f"{self.name}: {type(error).__name__}: {error}") from error
-        except BaseException as error:
-            if type(error).__name__ == "PanicException":  # of its compiled part, outside of Exception
-                raise IndexBroken(f"{self.name}: {error}") from error
-            raise
-
-
-class ChromaFolderIndex(_Chroma):
+class ChromaFolderIndex:
     """Chroma inside this process, in a folder that no other process uses.
 
     Each process takes the first free slot of the folder (a lock that dies with it) and follows the rows by itself. So
@@ -67,8 +33,9 @@ class ChromaFolderIndex(_Chroma):
     name = "chroma (folder)"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__()
         self._folder = folder
+        self._threads = ThreadPoolExecutor(_THREADS, "recollect-chroma")  # Chroma's calls block
+        self._collection: Any = None
         self._slot: Slot | None = None
         self._generation: Generation | None = None
         self._client: Any = None
@@ -85,11 +52,26 @@ class ChromaFolderIndex(_Chroma):
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         if self._generation is None or not self._generation.present():
             raise IndexBroken(f"{self._folder}: the folder of the index was taken away")
-        return await super().query(user, vector, k)
+        return await self._call(_query, self._collection, user, vector, k)
+
+    async def count(self) -> int:
+        return await self._call(_count, self._collection)
 
     async def close(self) -> None:
         await self._call(self._close)
         self._threads.shutdown()
+
+    async def _call(self, work: Callable[..., Value], *arguments: Any) -> Value:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        except RecollectError:
+            raise
+        except Exception as error:  # Chroma raises whatever its parts raise
+            raise IndexBroken(f"{self.name}: {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            if type(error).__name__ == "PanicException":  # of its compiled part, outside of Exception
+                raise IndexBroken(f"{self.name}: {error}") from error
+            raise
 
     def _open(self) -> Marker | None:
         self._leave()
@@ -135,77 +117,13 @@ class ChromaFolderIndex(_Chroma):
     def _leave(self) -> None:
         client, self._client, self._collection, self._generation = self._client, None, None, None
         if client is not None:
-            _close_client(client)
+            client.close()
 
     def _close(self) -> None:
         self._leave()
         if self._slot is not None:
             self._slot.release()
             self._slot = None
-
-
-class ChromaServerIndex(_Chroma):
-    """A Chroma server, shared by any number of processes: all of them apply the same changes, which does no harm."""
-
-    name = "chroma (server)"
-
-    def __init__(self, url: str, rows: str) -> None:
-        super().__init__()
-        parts = urlsplit(url)
-        self._host, self._port, self._ssl = parts.hostname, parts.port or 8000, parts.scheme == "https"
-        if self._host is None:
-            raise CannotOpen(f"{url}: a Chroma server is http://host:port")
-        self._prefix = f"recall-{rows}-"
-        self._client: Any = None
-
-    async def open(self) -> Marker | None:
-        return await self._call(self._open)
-
-    async def reset(self, marker: Marker) -> None:
-        await self._call(self._reset, marker)
-
-    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
-        await self._call(_apply, self._collection, changes, marker)
-
-    async def close(self) -> None:
-        await self._call(self._leave)
-        self._threads.shutdown()
-
-    def _open(self) -> Marker | None:
-        self._leave()
-        chromadb = _chromadb()
-        settings = chromadb.config.Settings(anonymized_telemetry=False)
-        self._client = chromadb.HttpClient(host=self._host, port=self._port, ssl=self._ssl, settings=settings)
-        names = self._names()
-        if not names:
-            return None
-        self._collection = self._client.get_collection(names[-1], embedding_function=None)
-        return _read_marker(self._collection)
-
-    def _reset(self, marker: Marker) -> None:
-        if self._client is None:
-            self._open()
-        old = self._names()
-        # Names sort by time, so that every process finds the newest last.
-        number = 1 + max((int(name[len(self._prefix) :].split("-")[0]) for name in old), default=0)
-        self._collection = _create(self._client, f"{self._prefix}{number:08d}-{uuid.uuid4().hex[:8]}")
-        _apply(self._collection, [], marker)
-        for name in old:
-            try:
-                self._client.delete_collection(name)
-            except Exception:
-                continue
-
-    def _names(self) -> list[str]:
-        names: list[str] = []
-        while page := self._client.list_collections(limit=100, offset=len(names)):
-            names += [collection.name for collection in page]
-        return sorted(name for name in names if name.startswith(self._prefix))
-
-    def _leave(self) -> None:
-        client, self._client, self._collection = self._client, None, None
-        if client is not None:
-            _close_client(client)
 
 
 # ---- calls on a collection
@@ -271,12 +189,6 @@ def _vector(raw: bytes | None) -> Any:
 
     assert raw is not None
     return np.frombuffer(raw, dtype=np.float32)
-
-
-def _close_client(client: Any) -> None:
-    close = getattr(client, "close", None)
-    if close is not None:
-        close()
 
 
 def _chromadb() -> Any:

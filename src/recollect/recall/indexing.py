@@ -144,6 +144,8 @@ class Indexer:
             except RecollectError as error:
                 self.suspect(str(error))
                 self._wake.clear()
+                if self._closed:
+                    return
                 log.warning("the vector index is not used, searches scan the rows: %s", error)
                 pause_s, retry_s = retry_s, min(retry_s * 2, RETRY_MAX_S)
             except Exception as error:

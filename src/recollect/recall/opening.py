@@ -157,9 +157,9 @@ def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
             raise CannotOpen(f"{url}: write chroma:///relative/folder or chroma:////absolute/folder")
         return ChromaFolderIndex(Path(folder).absolute())
     if parts.scheme in ("http", "https", "chroma+http", "chroma+https"):
-        from recollect.recall.chroma import ChromaServerIndex
+        from recollect.recall.chroma_server import ChromaServerIndex
 
-        return ChromaServerIndex(url.removeprefix("chroma+"), rows.identity)
+        return ChromaServerIndex(url.removeprefix("chroma+"), rows.identity, options.timeout_s)
     if parts.scheme in ("pgvector", "postgresql", "postgres"):
         try:
             from recollect.recall.pgvector import PgVectorIndex

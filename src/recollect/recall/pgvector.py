@@ -145,6 +145,12 @@ async def _prepare(connection: Connection) -> None:
     schema = await connection.fetchval(
         "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
     )
+    # The extension may live in a schema that is not ours, where its type and operators are not seen.
+    await connection.execute(
+        "SELECT set_config('search_path', current_setting('search_path') || ', ' || quote_ident($1), false) "
+        "WHERE to_regtype('vector') IS NULL",
+        schema,
+    )
     await connection.set_type_codec(
         "vector", schema=schema, encoder=_to_wire, decoder=_from_wire, format="binary"
     )

@@ -1,9 +1,9 @@
 """Rows in PostgreSQL.
 
 Numbers come from one counter row, whose lock is held until the commit: so the order of the numbers is the order in
-which commits become visible, and "everything after n" never skips a slower writer, as it would with a PostgreSQL sequence.
-Writes that arrive together are one statement (`Batcher`), and so one commit. A write with a cursor is a transaction of
-its own, because its compare-and-set may fail alone.
+which commits become visible, and "everything after n" never skips a slower writer, as it would with a PostgreSQL
+sequence. Writes that arrive together are one statement (`Batcher`), and so one commit. A write with a cursor is a
+transaction of its own, because its compare-and-set may fail alone.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ _WRITE = """
 WITH counter AS (
     UPDATE recall_counter SET last = last + cardinality($2::bytea[])
      WHERE (SELECT space FROM recall_meta) = $6
-    RETURNING last - cardinality($2) AS base
+    RETURNING last - cardinality($2::bytea[]) AS base
 )
 INSERT INTO recall_memories (sequence, owner, turn, part, space, record, vector)
 SELECT base + new.place, new.owner, new.turn, new.part, $6, new.record, new.vector
