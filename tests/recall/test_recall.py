@@ -148,7 +148,7 @@ def test_no_two_conversations_share_an_id() -> None:
 
 async def test_what_cannot_be_asked_is_refused(place: Place) -> None:
     async with place.open() as recall:
-        with pytest.raises(Refused, match="k: 1 to 1000, not 0"):
+        with pytest.raises(Refused, match="k: 1 to 10000, not 0"):
             await recall.search("u", "x", k=0)
         with pytest.raises(Refused, match="user: an id of text"):
             await recall.add("", ["x"])

@@ -35,7 +35,9 @@ from recollect.recall.tail import merged, nearest, scan
 from recollect.store import MemoryStore
 from recollect.witness import Witness
 
-K_MAX = 1_000
+K_MAX = 10_000
+SURE_K_MAX = 100
+"""An approximate index may miss some of very many; of this few it must not."""
 SUMMARISED_AT_ONCE_MAX = 200
 """Messages given to one summary; a longer conversation takes several."""
 CONFLICTS_MAX = 100
@@ -182,7 +184,8 @@ class Recall:
                 hits = await self._hits(key, candidates, k)
                 if len(hits) == k or len(hits) == await self.rows.held(key, k):
                     return Search(hits, self._indexer.state, "index", self._indexer.complete)
-                self._indexer.suspect(f"a search for {k} found {len(hits)}, though the rows have more")
+                if k <= SURE_K_MAX:
+                    self._indexer.suspect(f"a search for {k} found {len(hits)}, though the rows have more")
         near = await scan(self.rows, key, vector, k)
         state = IndexState.NONE if self._indexer is None else self._indexer.state
         return Search(await self._hits(key, near, k), state, "scan", False)
