@@ -7,7 +7,13 @@ import sys
 
 import typer
 
+from recollect.commands.chat import chat
 from recollect.commands.engines import engines
+from recollect.commands.recall_eval import recall_eval
+from recollect.commands.replay import replay
+from recollect.commands.report import report
+from recollect.commands.verify import verify
+from recollect.errors import RecollectError
 from recollect.verify.host.errors import EngineError
 
 EXIT_USAGE = 2
@@ -26,12 +32,13 @@ def _group() -> None:
     """Keeps `recollect COMMAND` a group, also while there is only one command."""
 
 
-app.command()(engines)
+for command in (verify, replay, report, engines, chat, recall_eval):
+    app.command()(command)
 
 
 def main() -> None:
     try:
         app()
-    except EngineError as error:
+    except (EngineError, RecollectError) as error:
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(EXIT_USAGE)

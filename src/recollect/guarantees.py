@@ -88,7 +88,8 @@ LOSSES: frozenset[str] = frozenset(_SEVERITY[:7])
 class Promise:
     """What the engine's documentation allows for one engine, policy and fault.
 
-    `remedy` is the setting that stops the loss, empty where nothing can be lost.
+    `remedy` is the setting that stops the loss, empty where nothing can be lost. `turns_max` bounds a
+    loss by the number of turns, where the engine does.
     """
 
     engine: str
@@ -99,6 +100,7 @@ class Promise:
     sentence: str
     source: str
     remedy: str = ""
+    turns_max: int | None = None
 
     @property
     def keeps_everything(self) -> bool:
@@ -113,6 +115,7 @@ class _Rule:
     sentence: str
     source: str
     remedy: str = ""
+    turns_max: int | None = None
 
 
 _DEATH = ("kill-engine", "kill-engine-at-line", "slow-fsync")
@@ -142,7 +145,7 @@ _EVERYSEC = (
         ("kill-engine", "kill-engine-at-line"),
         _TAIL,
         2.0,
-        "usually nothing; up to two seconds of acknowledged writes while a slow fsync defers the write, tail only",
+        "usually nothing; up to two seconds of acknowledged writes while fsync is slow, tail only",
         _AOF_FLUSH,
         _EVERYSEC_REMEDY,
     ),
@@ -220,6 +223,7 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
             "the last acknowledged transaction: the journal is removed without a sync of its directory",
             f"{_SQLITE_SYNC}: EXTRA",
             "`PRAGMA synchronous=EXTRA`, or `journal_mode=WAL` with `synchronous=FULL`",
+            turns_max=1,
         ),
     ),
 }
@@ -359,6 +363,7 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
                 rule.sentence,
                 rule.source,
                 rule.remedy,
+                rule.turns_max,
             )
     sentence, source = _KEEPS[name]
     if policy == "custom":

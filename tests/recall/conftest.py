@@ -67,9 +67,9 @@ async def place_of(kind: str, engine_of: Callable[[str], Engine], folder: Path) 
     if kind.startswith("postgres"):
         url = await own_schema(engine_of("postgres"))
         return Place(kind, url, f"pgvector{url[url.index('://') :]}")
-    index = {
-        "sqlite": lambda: None,
-        "sqlite+chroma-folder": lambda: f"chroma:///{folder}/index",
-        "sqlite+chroma-server": lambda: engine_of("chroma").endpoint.url,
-    }[kind]()
+    index = None
+    if kind == "sqlite+chroma-folder":
+        index = f"chroma:///{folder}/index"
+    elif kind == "sqlite+chroma-server":
+        index = engine_of("chroma").endpoint.url
     return Place(kind, f"sqlite:///{folder}/memory.db", index)

@@ -173,12 +173,14 @@ def test_a_second_reader_that_lives_long(
     factory: Callable[[Any], Any], expected: str | None, tmp_path: Path
 ) -> None:
     endpoint = endpoint_at(tmp_path)
-    with Process(factory, endpoint) as writer, Process(factory, endpoint) as reader:
+    with Process(factory, endpoint) as writer:
         writer.ask("append", "s", "long", 0, BATCH)
+        reader = Process(factory, endpoint)
         assert divergence(reader, ids("long", BATCH)) is None
         for first in range(BATCH, THRESHOLD + 2 * BATCH, BATCH):
             writer.ask("append", "s", "long", first, BATCH)
-        assert divergence(reader, ids("long", THRESHOLD + 2 * BATCH)) == expected
+        with reader:
+            assert divergence(reader, ids("long", THRESHOLD + 2 * BATCH)) == expected
 
 
 def test_the_folder_of_a_plain_collection_is_deleted(tmp_path: Path) -> None:
@@ -220,13 +222,13 @@ def test_our_whole_folder_is_deleted(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 12 MB: a torn vector file may claim to have terabytes, here it cannot take them."""
+    """A tmpfs of 16 MB: a torn vector file may claim to have terabytes, here it cannot take them."""
     if os.geteuid() != 0:
         pytest.skip("mounting a size-capped tmpfs needs root")
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True
     )
     if mounted.returncode != 0:
         pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.strip()}")
@@ -236,7 +238,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def fill_up(factory: Callable[[Any], Any], endpoint: Endpoint, ballast: Path) -> tuple[set[str], bool]:
     """Writes until the disk is full, then frees space; what was acknowledged, and whether it did fill up."""
-    ballast.write_bytes(b"\0" * 1_000_000)
+    ballast.write_bytes(b"\0" * 5_000_000)
     acknowledged, full = 0, False
     with Process(factory, endpoint) as writer:
         while acknowledged < 6_000 and not full:

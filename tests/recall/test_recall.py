@@ -142,7 +142,16 @@ async def test_hostile_users_never_see_each_other(place: Place) -> None:
 
 
 def test_no_two_conversations_share_an_id() -> None:
-    pairs = [("a", "b:c"), ("a:b", "c"), ("1:a", "b"), ("a", "1:b"), ("", "a"), ("a", ""), ("11", "a"), ("1", "1a")]
+    pairs = [
+        ("a", "b:c"),
+        ("a:b", "c"),
+        ("1:a", "b"),
+        ("a", "1:b"),
+        ("", "a"),
+        ("a", ""),
+        ("11", "a"),
+        ("1", "1a"),
+    ]
     assert len({conversation_id(user, session) for user, session in pairs}) == len(pairs)
 
 
@@ -181,6 +190,8 @@ async def test_concurrent_summarisers_never_lose_or_repeat_a_message(place: Plac
             await asyncio.gather(first.summarise("u", "s"), second.summarise("u", "s"))
             listed = [memory.text for memory in await first.memories("u")]
             assert sorted(listed) == sorted(
-                f"The user's {name} number{number} is ready." for name in ("red", "blue") for number in range(12)
+                f"The user's {name} number{number} is ready."
+                for name in ("red", "blue")
+                for number in range(12)
             )
             assert len(await one.history(conversation_id("u", "s"))) == 24

@@ -1,4 +1,4 @@
-"""The API's page, from its OpenAPI description. FastAPI's own fetches scripts from elsewhere; this one needs nothing."""
+"""The API's page, from its OpenAPI description. FastAPI's own one fetches scripts from elsewhere; this one does not."""
 
 import html
 import json
@@ -41,7 +41,9 @@ def _section(method: str, path: str, operation: dict[str, Any], description: dic
         for each in operation.get("parameters", [])
     ]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    answer = operation["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema")
+    answer = (
+        operation["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema")
+    )
     for name, schema in (("sends", body), ("gets", answer)):
         if schema:
             shape = json.dumps(_shape(schema, description), indent=2, ensure_ascii=False)

@@ -35,7 +35,9 @@ class Limits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
         refusal = self._refusal(scope["path"], headers)
         if refusal is not None:
             await _answer(send, *refusal)

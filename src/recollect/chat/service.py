@@ -81,7 +81,11 @@ class ChatService:
             witness=None if settings.witness is None else Path(settings.witness),
         )
         try:
-            llm = StandIn() if settings.model is None else OpenAIModel(settings.model, base_url=settings.base_url)
+            llm = (
+                StandIn()
+                if settings.model is None
+                else OpenAIModel(settings.model, base_url=settings.base_url)
+            )
             recall = await open_recall(
                 settings.memory,
                 index=settings.index_url,
@@ -114,7 +118,12 @@ class ChatService:
         self._written(remembered.durability)
         answered = await self._answer_of(conversation, receipt, turn)
         found = await self.recall.search(user, text, self.settings.memories_per_reply)
-        hits = [hit for hit in found.hits if hit.score >= self.settings.score_min]
+        new = {memory.sequence for memory in remembered.memories}  # what was just said is no memory yet
+        hits = [
+            hit
+            for hit in found.hits
+            if hit.score >= self.settings.score_min and hit.memory.sequence not in new
+        ]
         recent = await self.store.history(conversation, last=self.settings.history_messages)
         context = context_of(
             msgspec.structs.replace(found, hits=hits), self.settings.budget_tokens, self.settings.score_min
@@ -157,9 +166,12 @@ class ChatService:
     async def _answer_of(self, conversation: str, receipt: Receipt, turn: str) -> str | None:
         following = await self.store.history(conversation, after=receipt.last)
         for item in following[:RETRIED_MAX]:
-            if isinstance(item.message, Message) and item.message.role == "assistant":
-                if item.message.metadata.get("turn") == turn:
-                    return item.message.text
+            message = item.message
+            if isinstance(message, Message) and (message.role, message.metadata.get("turn")) == (
+                "assistant",
+                turn,
+            ):
+                return message.text
         return None
 
     async def history(self, user: str, session: str, last: int) -> list[Stored]:

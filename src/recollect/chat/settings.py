@@ -11,7 +11,7 @@ from recollect.errors import Refused
 from recollect.stores.sqlite_file import parse_url
 
 VARIABLE = "RECOLLECT_CHAT_SETTINGS"
-TOKEN_VARIABLE = "RECOLLECT_CHAT_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_VARIABLE = "RECOLLECT_CHAT_TOKEN"
 TOKEN_LENGTH_MIN = 16
 
 
@@ -64,7 +64,8 @@ def checked(settings: Settings) -> Settings:
     scheme = urlsplit(settings.memory).scheme
     if scheme not in ("sqlite", "postgresql", "postgres"):
         raise Refused(
-            f"--memory: long-term memory needs sqlite:///file.db or postgresql://host/db, not {scheme or settings.memory!r}"
+            "--memory: long-term memory needs sqlite:///file.db or postgresql://host/db, "
+            f"not {scheme or settings.memory!r}"
         )
     if not settings.loopback and not settings.token:
         raise Refused(
@@ -72,7 +73,9 @@ def checked(settings: Settings) -> Settings:
             f"{TOKEN_LENGTH_MIN} characters, or stay on 127.0.0.1"
         )
     if settings.token is not None and len(settings.token) < TOKEN_LENGTH_MIN:
-        raise Refused(f"the token has {len(settings.token)} characters; at least {TOKEN_LENGTH_MIN} are needed")
+        raise Refused(
+            f"the token has {len(settings.token)} characters; at least {TOKEN_LENGTH_MIN} are needed"
+        )
     if settings.workers < 1:
         raise Refused(f"--workers: at least 1, not {settings.workers}")
     return settings

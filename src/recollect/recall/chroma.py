@@ -78,8 +78,11 @@ class ChromaFolderIndex:
         if self._slot is None:
             self._slot = Slot.take(self._folder)
         generation = self._slot.newest()
-        if generation is None or not generation.trusted():
-            return None  # not even loaded: a torn file can bring the process down
+        if generation is None:
+            return None
+        if not generation.trusted():  # not even loaded: a torn file can bring the process down
+            generation.discard()
+            return None
         try:
             self._enter(generation)
             names = self._client.list_collections()
@@ -94,18 +97,24 @@ class ChromaFolderIndex:
         if self._slot is None:
             self._slot = Slot.take(self._folder)
         generation = self._slot.fresh()
+        self._slot.discard_others(generation)
         self._enter(generation)
         self._collection = _create(self._client, "recall-index")
         _apply(self._collection, [], marker)
         generation.begin()
-        self._slot.discard_others(generation)
 
     def _apply(self, changes: Sequence[Change], marker: Marker) -> None:
         generation = self._generation
         if generation is None or not generation.present():
             raise IndexBroken(f"{self._folder}: the folder of the index was taken away")
-        with generation.changing(len(changes) + 1, SYNC_THRESHOLD):
-            _apply(self._collection, changes, marker)
+        try:
+            with generation.changing(len(changes) + 1, SYNC_THRESHOLD):
+                _apply(self._collection, changes, marker)
+        except BaseException:
+            # In doubt from here on; and if the disk is full, the rows need the space more.
+            self._leave()
+            generation.discard()
+            raise
 
     def _enter(self, generation: Generation) -> None:
         chromadb = _chromadb()

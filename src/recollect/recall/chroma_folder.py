@@ -65,7 +65,7 @@ class Slot:
     def discard_others(self, kept: "Generation") -> None:
         for path in self._generations():
             if path != kept.path:
-                shutil.rmtree(path, ignore_errors=True)
+                Generation(path).discard()
 
     def release(self) -> None:
         os.close(self._descriptor)
@@ -93,6 +93,9 @@ class Generation:
         except (OSError, ValueError):
             return False
         return state.get("flushing") is False and state.get("files") == self._files()
+
+    def discard(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def begin(self) -> None:
         """The generation is complete as far as it goes."""

@@ -114,8 +114,13 @@ def _words(text: str) -> list[str]:
     words: list[str] = []
     for found in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
         # Scripts without spaces: each character is a word, and pairs of them give the rest.
-        words += list(found) if any(ord(character) >= 0x2E80 for character in found) else [found]
+        words += list(found) if any(ord(character) >= 0x2E80 for character in found) else [_stem(found)]
     return words
+
+
+def _stem(word: str) -> str:
+    """English plurals and third persons: `lives` and `live` are one word here."""
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
 def unit(values: Sequence[float]) -> "Vector[float]":

@@ -1,8 +1,8 @@
 """Targets for the kit: `recollect verify recollect.recall.targets:recall --engine chroma`.
 
 `recall` and `recall_pgvector` are ours. `plain_chroma` is what many applications do: a Chroma collection with no rows
-behind it. All three have the shape `append(session, messages)`, `history(session)`, and `search(session, text)`, so that
-what is listed can be compared with what is found.
+behind it. All three have the shape `append(session, messages)`, `history(session)`, and `search(session, text)`, so
+that what is listed can be compared with what is found.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class PlainChroma:
         settings = Settings(anonymized_telemetry=False)
         if endpoint.url.startswith("http"):
             host, _, port = endpoint.url.removeprefix("http://").partition(":")
-            self._client = chromadb.HttpClient(host=host, port=int(port), settings=settings)
+            self._client: Any = chromadb.HttpClient(host=host, port=int(port), settings=settings)
         else:
             self._client = chromadb.PersistentClient(str(endpoint.path), settings=settings)
         self._collection: Any = self._client.get_or_create_collection(
@@ -111,7 +111,7 @@ class PlainChroma:
         return _messages(found["documents"][0])
 
     def close(self) -> None:
-        self._client.close()
+        self._collection = self._client = None
 
 
 def recall(endpoint: Endpoint) -> RecallTarget:

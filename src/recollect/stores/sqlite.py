@@ -113,7 +113,7 @@ class _Session(NamedTuple):
 class SqliteStore:
     """See `recollect.store.Store` for the contract. Made by `open_store("sqlite:///path")`."""
 
-    def __init__(self, path: Path, policy_name: str, options: Options) -> None:
+    def __init__(self, path: Path, policy_name: str, options: Options, identity: str) -> None:
         self._path = path
         self._policy_name = policy_name
         self._policy = POLICIES[policy_name]
@@ -132,9 +132,7 @@ class SqliteStore:
         # Sessions as this store's last appends left them; valid while `data_version` says nobody else wrote.
         self._known: dict[bytes, _Session] = {}
         self._known_version = -1
-        self.identity: str = self._writer.execute(
-            "SELECT value FROM recollect_meta WHERE name = 'identity'"
-        ).fetchone()[0]
+        self.identity = identity
         self.notice = _notice(policy_name)
 
     @property
@@ -530,8 +528,8 @@ def _open_file(kind: type[SqliteStore], path: Path, policy_name: str, options: O
     if not path.parent.is_dir():
         raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
     try:
-        prepare_file(path, policy_name, time.monotonic() + options.timeout_s)
-        return kind(path, policy_name, options)
+        identity = prepare_file(path, policy_name, time.monotonic() + options.timeout_s)
+        return kind(path, policy_name, options, identity)
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):
             raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error

@@ -98,7 +98,8 @@ def choose_policy(asked: str | None, options: Options) -> str:
     return asked
 
 
-def prepare_file(path: Path, policy_name: str, deadline: float) -> None:
+def prepare_file(path: Path, policy_name: str, deadline: float) -> str:
+    """Brings the file into being, in the policy's journal mode and with the schema; gives the store's identity."""
     policy = POLICIES[policy_name]
     created = not path.exists()
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
@@ -119,21 +120,24 @@ def prepare_file(path: Path, policy_name: str, deadline: float) -> None:
                 f"{path} was written by a newer release (schema {version}, this one knows {COMPATIBILITY}); "
                 "upgrade recollect"
             )
-        _create_schema(connection, deadline)
+        identity = _create_schema(connection, deadline)
     finally:
         connection.close()
     if created:
         _sync_folder(path.parent)
+    return identity
 
 
-def _create_schema(connection: sqlite3.Connection, deadline: float) -> None:
+def _create_schema(connection: sqlite3.Connection, deadline: float) -> str:
     if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
         raise EngineUnavailable("the file is locked by another process")
     for statement in SCHEMA.split(";\n"):
         connection.execute(statement)
     connection.execute("INSERT OR IGNORE INTO recollect_meta VALUES ('identity', ?)", (str(uuid.uuid4()),))
+    (identity,) = connection.execute("SELECT value FROM recollect_meta WHERE name = 'identity'").fetchone()
     if not until(deadline, lambda: connection.execute("COMMIT")):
         raise EngineUnavailable("the file is locked by another process")
+    return str(identity)
 
 
 def _sync_folder(folder: Path) -> None:

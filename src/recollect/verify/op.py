@@ -72,7 +72,7 @@ class Write(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_defau
     `turn` is the idempotency key and `expect` the compare-and-set argument, when the target takes them.
     `retention_s` is the life that the target declares for these messages: gone before it or there after it
     is an anomaly. `base`, for a `save`, is the index of the completion of the read whose list was extended
-    and written back. `dropped` are the messages which that save leaves out on purpose (a compaction), as runs.
+    and written back. `dropped` are the messages that the save leaves out on purpose (a compaction), as runs.
     """
 
     first: int

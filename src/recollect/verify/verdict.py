@@ -10,33 +10,14 @@ from typing import Literal
 
 import msgspec
 
-Status = Literal["held", "documented-loss", "violated", "unknown", "skipped"]
+from recollect.guarantees import Promise, promise
+from recollect.verify.checkers import ANOMALIES, Crash, Named, find
+from recollect.verify.coverage import coverage
+from recollect.verify.evidence import Evidence, Loss
+from recollect.verify.finding import Finding, lead_of, name_of
+from recollect.verify.losses import loss_window_s, losses
 
-# Judged in this order; an element counts once, under the first name that fits.
-ANOMALIES: tuple[str, ...] = (
-    "refuses-to-start",
-    "unreadable",
-    "silent-reset",
-    "hidden",
-    "cross-session-leak",
-    "corrupted",
-    "phantom",
-    "dirty-read",
-    "duplicate",
-    "lost-update",
-    "torn-turn",
-    "lost-tail",
-    "hole",
-    "reorder",
-    "fractured-read",
-    "stale-read",
-    "own-write-missing",
-    "non-monotonic-read",
-    "resurrected",
-    "expired-early",
-    "never-expired",
-    "index-divergence",
-)
+Status = Literal["held", "documented-loss", "violated", "unknown", "skipped"]
 
 
 class Witness(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,3 +69,124 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     covered: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     truncated: bool = False
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Run the checkers and hold what they find against the engine's promise."""
+    named, crashes = find(evidence)
+    given = _promise(evidence)
+    found = losses(evidence)
+    window_s = loss_window_s(evidence, found)
+    broken = _broken(evidence, named, found, given, window_s)
+    doubt = _doubt(evidence, crashes)
+    status: Status
+    if broken is not None:
+        status = "violated"
+    elif doubt is not None:
+        status = "unknown"
+    else:
+        status = "documented-loss" if named else "held"
+    covered, not_covered = coverage(evidence, ANOMALIES)
+    lost = len(found)
+    return Verdict(
+        status=status,
+        reason=broken or doubt,
+        acked=evidence.acked,
+        kept=max(0, evidence.acked - lost - evidence.forgotten - evidence.unchecked),
+        lost=lost,
+        forgotten=evidence.forgotten,
+        unchecked=evidence.unchecked,
+        unknown_outcomes=evidence.unknown_outcomes,
+        loss_window_s=None if window_s is None else round(window_s, 6),
+        promise=given.sentence,
+        promise_source=given.source,
+        promised_window_s=given.window_s,
+        anomalies=tuple(_anomaly(evidence, group) for group in named),
+        covered=covered,
+        not_covered=not_covered,
+        truncated=evidence.truncated,
+    )
+
+
+def _promise(evidence: Evidence) -> Promise:
+    """The engine's promise; where there is no fault or no known engine, that nothing is lost."""
+    header = evidence.header
+    try:
+        return promise(header.engine, header.policy, header.fault)
+    except ValueError:
+        sentence = "nothing that was acknowledged is lost"
+        if header.fault:
+            sentence += f" (no promise is known for {header.engine} {header.policy} under {header.fault})"
+        return Promise(header.engine, header.policy, header.fault, frozenset(), 0.0, sentence, "")
+
+
+def _broken(
+    evidence: Evidence, named: list[Named], found: list[Loss], given: Promise, window_s: float | None
+) -> str | None:
+    """Why the promise is broken, or None."""
+    for group in named:
+        if not _allows(given, group):
+            return f"{group.name} is not covered by the engine's promise: {given.sentence}"
+    if given.allows and window_s is not None and given.window_s is not None and window_s > given.window_s:
+        return f"the loss reaches back {window_s:.3f} s, the promise {given.window_s:g} s: {given.sentence}"
+    turns = {evidence.message_turn[loss.message] for loss in found}
+    if given.allows and given.turns_max is not None and len(turns) > given.turns_max:
+        return f"{len(turns)} turns are lost, the promise allows {given.turns_max}: {given.sentence}"
+    return None
+
+
+def _allows(given: Promise, group: Named) -> bool:
+    if group.name == "non-monotonic-read" and given.fault != "replica-lag":
+        # Only the fault may take back what a reader saw.
+        return group.name in given.allows and all(f.disturbance is not None for f in group.findings)
+    if group.name == "silent-reset":
+        # A tail may be everything there was; the window is checked all the same.
+        return bool(given.allows & {"silent-reset", "lost-tail"})
+    return group.name in given.allows
+
+
+def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
+    """Why nothing can be concluded, or None."""
+    header = evidence.header
+    if crashes:
+        return "; ".join(f"the checker {crash.checker} crashed: {crash.error}" for crash in crashes)
+    if evidence.truncated:
+        return "the history is cut off"
+    if evidence.ok_ops < header.ok_ops_min:
+        return f"only {evidence.ok_ops} operations succeeded, {header.ok_ops_min} are needed"
+    if not evidence.acked:
+        return "no write was acknowledged"
+    if evidence.acked == evidence.unchecked:
+        return "no acknowledged message was read back"
+    if header.fault and header.fault not in evidence.injected:
+        return f"the fault {header.fault} was never injected"
+    struck = [found.injected for found in evidence.disturbances if found.name == header.fault]
+    if struck and max(evidence.last_ok_read.values(), default=-1) < struck[0]:
+        return f"nothing was read after {header.fault}"
+    return None
+
+
+def _anomaly(evidence: Evidence, group: Named) -> Anomaly:
+    silent = all(finding.silent for finding in group.findings)
+    return Anomaly(group.name, group.elements, silent, _witness(evidence, group.first), group.sentence)
+
+
+def _witness(evidence: Evidence, finding: Finding) -> Witness:
+    acknowledged, acknowledged_s, message = None, None, ""
+    if 0 <= finding.element < len(evidence.message_turn):
+        message = name_of(finding.element)
+        turn = evidence.message_turn[finding.element]
+        if evidence.turn_done[turn] >= 0:
+            acknowledged, acknowledged_s = evidence.turn_done[turn], evidence.turn_done_s[turn]
+    fault = finding.disturbance
+    lead_s = lead_of(evidence, finding)
+    return Witness(
+        session=evidence.sessions[finding.session] if finding.session >= 0 else "",
+        message=message,
+        acknowledged=acknowledged,
+        acknowledged_s=acknowledged_s,
+        fault=fault.name if fault is not None else None,
+        fault_event=fault.injected if fault is not None else None,
+        before_fault_s=None if lead_s is None else round(lead_s, 6),
+        events=tuple(event for event in finding.events if event >= 0),
+    )

@@ -1,0 +1,201 @@
+"""`recollect verify`: puts stores on real engines, breaks them with real faults, and shows what was lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from recollect.verify.matrix import Matrix
+from recollect.verify.probe import EngineError, TargetBroken, abilities_of
+from recollect.verify.report import terminal
+from recollect.verify.results import Result, Results, document, exit_code
+from recollect.verify.selection import BadRequest, Cell, Request, check, select
+from recollect.verify.targets import BUILT_IN
+from recollect.verify.verdict import Verdict
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds(text: str) -> float:
+    """``60s``, ``5m``, ``7d``: a duration in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r}: a number with ms, s, m, h or d, such as 60s or 7d")
+    return float(found[1]) * _UNITS_S[found[2] or "s"]
+
+
+def _shard(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise typer.BadParameter(f"{text!r}: a shard is I/N with 1 ≤ I ≤ N, such as 1/4")
+    return int(found[1]), int(found[2])
+
+
+def verify(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...", help="sqlite, redis, postgres, or package.module:factory. None: all three."
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Engine of your own target, with a version if you like: redis@7.")
+    ] = None,
+    engine_config: Annotated[
+        Path | None, typer.Option(help="Your redis.conf or postgresql.conf; the policy is then 'custom'.")
+    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Durability policy; repeatable.")] = None,
+    fault: Annotated[list[str] | None, typer.Option(help="Fault; repeatable.")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="Workload; repeatable.")] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="One of a fault's ways, such as a moment or a line; repeatable.")
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option(help="Where engines come from: system, wheel, docker, compose, url.")
+    ] = None,
+    previous: Annotated[
+        str | None, typer.Option(help="The same target's last release, for older-writer and newer-writer.")
+    ] = None,
+    previous_python: Annotated[
+        str | None, typer.Option(help="An interpreter with the last release installed.")
+    ] = None,
+    retain: Annotated[str | None, typer.Option(help="How long memory must live, such as 7d.")] = None,
+    require: Annotated[
+        str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Every policy, fault, variant and workload.")] = False,
+    budget: Annotated[str, typer.Option(help="Time for everything; what does not fit is skipped.")] = "60s",
+    seed: Annotated[
+        int | None, typer.Option(help="Repeats a schedule. On real engines not the interleaving.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Cells side by side.", min=1)] = 2,
+    writers: Annotated[int | None, typer.Option(help="Writing processes in each cell.", min=1)] = None,
+    shard: Annotated[
+        str, typer.Option(help="I/N: run the I-th of N parts; `recollect report` merges them.")
+    ] = "1/1",
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first violation.")] = False,
+    json_file: Annotated[
+        str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")
+    ] = None,
+) -> None:
+    """Put memory stores on real engines, break them with real faults, and show with evidence what was lost.
+
+    recollect verify                                     the built-in stores, the core tier, in a minute
+
+    recollect verify myapp.memory:make_store --engine redis
+
+    recollect verify redis --policy rdb --fault kill-engine
+
+    Exit codes: 0 held or documented loss, 1 violated, 2 usage, 3 nothing could be concluded.
+    """
+    if require not in (None, "written", "fsynced"):
+        raise typer.BadParameter(f"--require {require!r}: written or fsynced")
+    request = Request(
+        targets=tuple(targets or BUILT_IN),
+        engine=engine,
+        provider=provider,
+        engine_config=None if engine_config is None else str(engine_config.absolute()),
+        policies=tuple(policy or ()),
+        faults=tuple(fault or ()),
+        workloads=tuple(workload or ()),
+        variants=tuple(variant or ()),
+        previous=previous,
+        previous_python=previous_python,
+        retain_s=None if retain is None else seconds(retain),
+        full=full,
+        seed=int(time.time()) if seed is None else seed,
+        shard=_shard(shard),
+        writers=writers,
+    )
+    console = Console(stderr=json_file == "-")
+    results = run(request, console, out=out, budget_s=seconds(budget), workers=workers, fail_fast=fail_fast)
+    terminal.show(console, results)
+    write_json(results, json_file)
+    raise typer.Exit(exit_code(results, require))
+
+
+def run(
+    request: Request,
+    console: Console,
+    *,
+    out: Path | None,
+    budget_s: float,
+    workers: int,
+    fail_fast: bool,
+) -> Results:
+    """Lays out the cells, runs them with progress, and saves what came out."""
+    console.print(f"seed {request.seed}", highlight=False)
+    cells, broken = _lay_out(request)
+    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{request.seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    runnable = sum(cell.skipped is None for cell in cells)
+    with terminal.Progress(console, runnable, budget_s) as progress:
+        matrix = Matrix(
+            cells,
+            folder,
+            workers=workers,
+            budget_s=None if request.full else budget_s,
+            fail_fast=fail_fast,
+            listener=progress,
+        )
+        results = matrix.run()
+    results = Results(
+        seed=request.seed,
+        elapsed_s=results.elapsed_s,
+        folder=str(folder),
+        results=(*results.results, *broken),
+    )
+    results.save(folder)
+    return results
+
+
+def _lay_out(request: Request) -> tuple[list[Cell], list[Result]]:
+    """The cells of every target that opens; one `unknown` result for each that does not."""
+    try:
+        check(request)
+        abilities: dict[str, frozenset[str]] = {}
+        broken: list[Result] = []
+        for target in request.targets:
+            try:
+                abilities[target] = abilities_of(request, target)
+            except (TargetBroken, EngineError) as error:
+                broken.append(_unusable(request, target, str(error)))
+        usable = Request(
+            **{**{f: getattr(request, f) for f in Request.__struct_fields__}, "targets": tuple(abilities)}
+        )
+        cells = select(usable, abilities) if abilities else []
+    except BadRequest as bad:
+        typer.echo(str(bad), err=True)
+        raise typer.Exit(2) from None
+    if broken and not cells:
+        for result in broken:
+            typer.echo(result.verdict.reason or "", err=True)
+        raise typer.Exit(2)
+    return cells, broken
+
+
+def _unusable(request: Request, target: str, reason: str) -> Result:
+    scenario = select(
+        Request(targets=(target,), engine=request.engine, faults=("kill-engine",), seed=request.seed), {}
+    )[0].scenario
+    return Result(scenario=scenario, verdict=Verdict(status="unknown", reason=reason))
+
+
+def write_json(results: Results, file: str | None) -> None:
+    if file is None:
+        return
+    text = json.dumps(document(results), indent=2, ensure_ascii=False) + "\n"
+    if file == "-":
+        sys.stdout.write(text)
+    else:
+        Path(file).write_text(text)

@@ -1,0 +1,70 @@
+"""Our own stores as targets: what `recollect verify sqlite redis postgres` puts to the test."""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from recollect.message import Message
+from recollect.opening import Opening, open_store
+from recollect.store import Receipt, Store, Stored
+from recollect.verify.engines.endpoint import Endpoint
+
+OPERATION_TIMEOUT_S = 5.0
+
+
+def sqlite(endpoint: Endpoint) -> Opening:
+    return _open(endpoint, f"{endpoint.url}?policy={endpoint.policy}")
+
+
+def redis(endpoint: Endpoint) -> Opening:
+    return _open(endpoint, _with(endpoint.url, "prefix", endpoint.namespace))
+
+
+def postgres(endpoint: Endpoint) -> Opening:
+    url = _with(endpoint.url, "search_path", endpoint.namespace)
+    return _open(endpoint, url, read_url=endpoint.replicas[0] if endpoint.replicas else None)
+
+
+async def sqlite_next(endpoint: Endpoint) -> "Next":
+    return Next(await sqlite(endpoint))
+
+
+async def redis_next(endpoint: Endpoint) -> "Next":
+    return Next(await redis(endpoint))
+
+
+async def postgres_next(endpoint: Endpoint) -> "Next":
+    return Next(await postgres(endpoint))
+
+
+class Next:
+    """The next release, simulated: it writes a newer record version with fields that this release does not know."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def append(
+        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        newer = [msgspec.structs.replace(m, schema=m.schema + 1, extra={"mood": "calm"}) for m in messages]
+        return await self._store.append(session, newer, turn=turn, expect=expect)
+
+    async def history(
+        self, session: str, *, last: int | None = None, after: int | None = None
+    ) -> list[Stored]:
+        return await self._store.history(session, last=last, after=after)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+def _open(endpoint: Endpoint, url: str, **options: Any) -> Opening:
+    return open_store(url, timeout_s=OPERATION_TIMEOUT_S, witness=endpoint.settings.get("witness"), **options)
+
+
+def _with(url: str, name: str, value: str | None) -> str:
+    if value is None:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{name}={quote(value, safe='')}"

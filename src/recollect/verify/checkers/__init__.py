@@ -1,0 +1,105 @@
+"""History's evidence → anomalies; one module per name, in the order of the design's table.
+
+Every checker is pure: evidence in, findings out. The order matters, because an element counts once, under the
+first name that fits; `find` keeps the account of who claimed what. A checker that crashes does not take the
+others with it, but the verdict cannot be `held` then.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from recollect.verify.checkers import (
+    corrupted,
+    cross_session_leak,
+    dirty_read,
+    duplicate,
+    expired_early,
+    fractured_read,
+    hidden,
+    hole,
+    index_divergence,
+    lost_tail,
+    lost_update,
+    never_expired,
+    non_monotonic_read,
+    own_write_missing,
+    phantom,
+    refuses_to_start,
+    reorder,
+    resurrected,
+    silent_reset,
+    stale_read,
+    torn_turn,
+    unreadable,
+)
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Checker, Finding
+
+CHECKERS: tuple[Checker, ...] = (
+    refuses_to_start,
+    unreadable,
+    silent_reset,
+    hidden,
+    cross_session_leak,
+    corrupted,
+    phantom,
+    dirty_read,
+    duplicate,
+    lost_update,
+    torn_turn,
+    lost_tail,
+    hole,
+    reorder,
+    fractured_read,
+    stale_read,
+    own_write_missing,
+    non_monotonic_read,
+    resurrected,
+    expired_early,
+    never_expired,
+    index_divergence,
+)
+ANOMALIES: tuple[str, ...] = tuple(checker.NAME for checker in CHECKERS)
+
+
+class Named(NamedTuple):
+    """All elements under one name; `sentence` is about the first of them."""
+
+    name: str
+    findings: tuple[Finding, ...]
+    sentence: str
+
+    @property
+    def first(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def elements(self) -> int:
+        return sum(finding.elements for finding in self.findings)
+
+
+class Crash(NamedTuple):
+    checker: str
+    error: str
+
+
+def find(evidence: Evidence) -> tuple[list[Named], list[Crash]]:
+    """Run every checker in order; each element goes to the first that names it."""
+    claimed: set[int] = set()
+    named: list[Named] = []
+    crashes: list[Crash] = []
+    for checker in CHECKERS:
+        try:
+            findings = sorted(checker.check(evidence, claimed), key=_oldest)
+            if findings:
+                named.append(Named(checker.NAME, tuple(findings), checker.describe(evidence, findings[0])))
+                claimed.update(finding.element for finding in findings)
+        except Exception as error:  # a broken checker must make the verdict `unknown`, whatever broke it
+            crashes.append(Crash(checker.NAME, f"{type(error).__name__}: {error}"))
+    return named, crashes
+
+
+def _oldest(finding: Finding) -> tuple[bool, int]:
+    """Messages by number, the first written first; elements without one after them, as they were found."""
+    return (finding.element < 0, finding.element if finding.element >= 0 else -finding.element)

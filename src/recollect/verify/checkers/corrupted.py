@@ -1,0 +1,54 @@
+"""A known message whose content, role or metadata differs from what was appended.
+
+Verifies: the checksum of every element that carries a message's number; and items that the store itself
+marks as damaged, which stand for messages that are missing from that read.
+Does not verify: what exactly differs; fields that the runner leaves out of the checksum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Set
+
+from recollect.verify.evidence import NEVER, Evidence
+from recollect.verify.finding import Finding, subject
+
+NAME = "corrupted"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found: dict[int, Finding] = {}
+    for sighting in evidence.altered:
+        odd = evidence.odds[sighting.element]
+        message = NEVER if odd.message is None else odd.message
+        events = (evidence.acknowledged(message), evidence.read_done[sighting.read])
+        finding = Finding(message, sighting.session, events, silent=not odd.damaged, text=odd.text)
+        found.setdefault(message, finding)
+    for finding in _behind_damaged_items(evidence, claimed):
+        found.setdefault(finding.element, finding)
+    return [finding for message, finding in found.items() if message not in claimed]
+
+
+def _behind_damaged_items(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    """A damaged item without a number stands for a message that is missing from the same read."""
+    items = Counter((sighting.read, sighting.session) for sighting in evidence.damaged)
+    found = []
+    for (read, session), count in items.items():
+        event = evidence.read_done[read]
+        missing = [
+            absence.message
+            for absence in evidence.absences
+            if absence.read == read and absence.message not in claimed
+        ]
+        for message in missing[:count]:
+            events = (evidence.acknowledged(message), event)
+            found.append(Finding(message, session, events, silent=False, text="a damaged item"))
+        if not missing:
+            codes = {s.element for s in evidence.damaged if s.read == read}
+            found += [Finding(code, session, (NEVER, event), silent=False) for code in sorted(codes)]
+    return found
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    how = "with other content, role or metadata" if finding.silent else "marked as damaged"
+    return f"A read (event {finding.events[1]}) returned {subject(evidence, finding)}, {how}."

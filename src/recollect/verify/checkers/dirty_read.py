@@ -1,0 +1,32 @@
+"""An element whose append ended `fail`.
+
+Verifies: every message of a write of which each attempt was refused, in any read at any time.
+Does not verify: writes with an unknown outcome; those may appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import NEVER, Evidence
+from recollect.verify.finding import Finding, subject
+
+NAME = "dirty-read"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found = []
+    for turn in sorted(evidence.failed):
+        for message in evidence.turn_messages(turn):
+            read = evidence.seen_at[message]
+            if read != NEVER and message not in claimed:
+                events = (evidence.turn_invoked[turn], evidence.read_done[read])
+                found.append(Finding(message, evidence.turn_session[turn], events))
+    return found
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    return (
+        f"A read (event {finding.events[1]}) returned {subject(evidence, finding)}, although its write "
+        f"(event {finding.events[0]}) was answered with an error that says nothing was written."
+    )

@@ -1,0 +1,42 @@
+"""Gone before its declared retention, clock bound considered.
+
+Verifies: messages missing for good of which the clock alone was tampered with, by less than their retention
+(none declared means for ever); and, undisturbed, sessions with a declared retention that vanish from the
+oldest on.
+Does not verify: messages whose end of life lies within the clock bound; losses with another fault in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, subject
+from recollect.verify.losses import losses
+
+NAME = "expired-early"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found = []
+    for loss in losses(evidence):
+        if not loss.expired or loss.message in claimed:
+            continue
+        retention = evidence.retention.get(evidence.message_turn[loss.message])
+        declared_s = retention.retention_s if retention is not None else evidence.header.retain_s
+        life = "for ever" if declared_s is None else f"for {declared_s:g} s"
+        events = (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read])
+        session = evidence.session_of(loss.message)
+        finding = Finding(loss.message, session, events, disturbance=loss.disturbance, text=life)
+        found.append(finding)
+    return found
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    after = ""
+    if finding.disturbance is not None:
+        after = f" after {finding.disturbance.name} (event {finding.disturbance.injected})"
+    return (
+        f"Expired too early: {subject(evidence, finding)}, was to be kept {finding.text} and is missing from "
+        f"the read that ended at event {finding.events[1]}{after}."
+    )

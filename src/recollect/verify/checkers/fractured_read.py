@@ -1,0 +1,32 @@
+"""One context read (several statements) mixes two states of the session.
+
+Verifies: that every message which one statement returned is also in the others that had to return it: those
+that read everything, and windows, for what lies behind their first element or cursor.
+Does not verify: statements that overlap in nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, subject
+
+NAME = "fractured-read"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found: dict[int, Finding] = {}
+    for fracture in evidence.fractures:
+        events = (evidence.read_invoked[fracture.read], evidence.read_done[fracture.read])
+        text = f"statement {fracture.has + 1} has it and statement {fracture.lacks + 1} lacks it"
+        session = evidence.session_of(fracture.message)
+        found.setdefault(fracture.message, Finding(fracture.message, session, events, text=text))
+    return [finding for message, finding in found.items() if message not in claimed]
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    return (
+        f"One context read (events {finding.events[0]} to {finding.events[1]}) mixes two states: of "
+        f"{subject(evidence, finding)}, {finding.text}."
+    )

@@ -1,0 +1,35 @@
+"""A read comes back empty or short while the engine, asked directly, still has the rows.
+
+Verifies: missing messages of a session whose rows were counted directly, if nothing wrote to the session
+between the read and the count.
+Does not verify: which rows the engine has; sessions that were not counted, or were written to meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, subject
+
+NAME = "hidden"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    return [
+        Finding(
+            hidden.message,
+            evidence.session_of(hidden.message),
+            (evidence.acknowledged(hidden.message), evidence.read_done[hidden.read], hidden.count_index),
+            text=f"{hidden.rows} rows, the read returned {evidence.read_size[hidden.read]}",
+        )
+        for hidden in evidence.hidden.values()
+        if hidden.message not in claimed
+    ]
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    return (
+        f"Reading does not return {subject(evidence, finding)}, but it is not gone: asked directly (event "
+        f"{finding.events[2]}), the engine has {finding.text} (event {finding.events[1]})."
+    )

@@ -1,0 +1,29 @@
+"""After a fault, an acknowledged message missing while a later one of the session is kept.
+
+Verifies: messages missing for good after a disturbance, where a message that is provably later (its write
+began after the acknowledgement, or reads showed it behind) and was acknowledged before the disturbance is
+kept.
+Does not verify: messages never read after the fault; losses without a disturbance (see lost-update).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, before_fault, name_of, subject
+from recollect.verify.survivors import after_a_disturbance
+
+NAME = "hole"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    return [finding for finding, is_hole in after_a_disturbance(evidence, claimed) if is_hole]
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    return (
+        f"A gap: {subject(evidence, finding)}{before_fault(evidence, finding)}, is missing from the read "
+        f"that ended at event {finding.events[1]} and from every read since, while the later "
+        f"{name_of(finding.other)} is there."
+    )

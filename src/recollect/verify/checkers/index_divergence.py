@@ -1,0 +1,32 @@
+"""Listed but not found by search, or the reverse.
+
+Verifies: messages acknowledged before the search began; also that a forgotten one is not found any more.
+Does not verify: ranking and relevance; messages written while the search ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, subject
+
+NAME = "index-divergence"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found: dict[int, Finding] = {}
+    for divergence in evidence.divergences:
+        text = "listed as a row, not found by search"
+        if not divergence.listed:
+            text = "found by search, not listed as a row"
+        session = evidence.session_of(divergence.message)
+        finding = Finding(divergence.message, session, (divergence.at,), text=text)
+        found.setdefault(divergence.message, finding)
+    return [finding for message, finding in found.items() if message not in claimed]
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    return (
+        f"Index and rows differ: {subject(evidence, finding)}, is {finding.text} (event {finding.events[0]})."
+    )

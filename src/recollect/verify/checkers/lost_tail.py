@@ -1,0 +1,28 @@
+"""After a fault, acknowledged messages missing, all later than every kept one of that session.
+
+Verifies: messages missing for good after a disturbance, with no later message of the session kept of those
+acknowledged before the disturbance. Messages written after it do not count as kept.
+Does not verify: messages never read after the fault; losses without a disturbance (see lost-update).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, before_fault, subject
+from recollect.verify.survivors import after_a_disturbance
+
+NAME = "lost-tail"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    return [finding for finding, is_hole in after_a_disturbance(evidence, claimed) if not is_hole]
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    return (
+        f"The end of the session is gone: {subject(evidence, finding)}{before_fault(evidence, finding)}, is "
+        f"missing from the read that ended at event {finding.events[1]} and from every read since, with "
+        f"everything later."
+    )

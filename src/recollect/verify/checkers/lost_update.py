@@ -1,0 +1,80 @@
+"""An acknowledged message missing for good although no fault and no expiry explains it: overwritten.
+
+Verifies: messages missing from every read since, with no disturbance between acknowledgement and read; and
+compare-and-set writes that were both acknowledged although they expected the same sequence, so that the
+second cannot have seen the first.
+Does not verify: which write did it beyond doubt (the sentence names a candidate); sessions with several
+writers, if the target declares `single_writer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import NEVER, Evidence, Loss
+from recollect.verify.finding import Finding, name_of, subject
+from recollect.verify.losses import losses
+
+NAME = "lost-update"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    excused = _shared_sessions(evidence) if "single_writer" in evidence.header.traits else set()
+    found = [
+        _finding(evidence, loss)
+        for loss in losses(evidence)
+        if loss.disturbance is None and not loss.expired and loss.message not in claimed
+    ]
+    for conflict in evidence.conflicts:
+        message = evidence.turn_first[conflict.turn]
+        if message not in claimed:
+            events = (evidence.turn_done[conflict.turn], evidence.turn_done[conflict.earlier])
+            session = evidence.turn_session[conflict.turn]
+            text = f"expect={conflict.expect}"
+            found.append(Finding(message, session, events, other=conflict.earlier, text=text))
+    return [finding for finding in found if finding.session not in excused]
+
+
+def _shared_sessions(evidence: Evidence) -> set[int]:
+    writers = set(zip(evidence.turn_session, evidence.turn_process, strict=True))
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for session, _ in writers:
+        (shared if session in seen else seen).add(session)
+    return shared
+
+
+def _finding(evidence: Evidence, loss: Loss) -> Finding:
+    read = loss.absence.read
+    events = (evidence.acknowledged(loss.message), evidence.read_done[read])
+    return Finding(loss.message, evidence.session_of(loss.message), events, other=_suspect(evidence, loss))
+
+
+def _suspect(evidence: Evidence, loss: Loss) -> int:
+    """The last write by another process that can have come after this one and before the read."""
+    mine = evidence.message_turn[loss.message]
+    session, ended = evidence.turn_session[mine], evidence.read_done[loss.absence.read]
+    for turn in reversed(evidence.turns_of(session)):
+        overlaps = evidence.turn_done[turn] == NEVER or evidence.turn_done[turn] > evidence.turn_invoked[mine]
+        other = evidence.turn_process[turn] != evidence.turn_process[mine]
+        if turn != mine and other and evidence.turn_invoked[turn] < ended and overlaps:
+            return turn
+    return NEVER
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    who = subject(evidence, finding)
+    if finding.text:
+        rival = name_of(evidence.turn_first[finding.other])
+        return (
+            f"Compare-and-set let two writers through: {who}, was accepted with {finding.text}, and so was "
+            f"{rival} (event {finding.events[1]}); the second writer had not seen the first."
+        )
+    suspect = ""
+    if finding.other != NEVER:
+        process, event = evidence.turn_process[finding.other], evidence.turn_invoked[finding.other]
+        suspect = f"; process {process} wrote to the session meanwhile (event {event})"
+    return (
+        f"No fault came between, and yet {who}, is missing from the read that ended at event "
+        f"{finding.events[1]} and from every read since{suspect}."
+    )

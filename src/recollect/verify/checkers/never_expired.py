@@ -1,0 +1,35 @@
+"""There after its declared retention, clock bound considered.
+
+Verifies: messages with a declared retention in reads that began when, by the engine's clock and its bound,
+every renewal of their life (append, read; see `Header.refresh`) lay further back than that.
+Does not verify: lives that a write with an unknown outcome may have renewed; `--retain`, which is a minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, subject
+
+NAME = "never-expired"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found = []
+    for message, overdue in evidence.overdue.items():
+        if message in claimed:
+            continue
+        events = (overdue.renewed, evidence.read_invoked[overdue.read], evidence.read_done[overdue.read])
+        retention = evidence.retention[evidence.message_turn[message]]
+        text = f"{overdue.age_s:.3f} s, its retention is {retention.retention_s:g} s"
+        found.append(Finding(message, evidence.session_of(message), events, text=text))
+    return found
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    renewed, _, ended = finding.events
+    return (
+        f"Not expired: {subject(evidence, finding)}, is in the read that ended at event {ended}; its life "
+        f"was last renewed by the write acknowledged at event {renewed} and is over by {finding.text}."
+    )

@@ -1,0 +1,38 @@
+"""A reader sees less than it saw before.
+
+Verifies: messages that one process saw in a whole read and not in a later one, where the write had not been
+acknowledged when the later read began (acknowledged ones are stale, or lost).
+Does not verify: windows, whose contents slide; different readers compared with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, subject
+
+NAME = "non-monotonic-read"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found: dict[int, Finding] = {}
+    for regression in evidence.regressions:
+        message = regression.message
+        if message in claimed:
+            continue
+        events = (evidence.read_done[regression.before], evidence.read_done[regression.read])
+        disturbance = evidence.disturbance_between(events[0], events[1])
+        reader = evidence.read_process[regression.read]
+        session = evidence.session_of(message)
+        finding = Finding(message, session, events, disturbance=disturbance, other=reader)
+        found.setdefault(message, finding)
+    return list(found.values())
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    after = f", {finding.disturbance.name} came between" if finding.disturbance is not None else ""
+    return (
+        f"Process {finding.other} saw {subject(evidence, finding)}, in the read that ended at event "
+        f"{finding.events[0]}, and no more in the one that ended at event {finding.events[1]}{after}."
+    )

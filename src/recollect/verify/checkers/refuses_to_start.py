@@ -1,0 +1,36 @@
+"""The engine does not come back on its own data within the deadline.
+
+Verifies: every start that the runner recorded as refused.
+Does not verify: a start that nobody tried; how long a successful start took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding
+
+NAME = "refuses-to-start"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found = []
+    for refusal in evidence.refusals:
+        last = next((d for d in reversed(evidence.disturbances) if d.injected < refusal.at), None)
+        found.append(
+            Finding(
+                element=-1 - refusal.at,
+                session=-1,
+                events=(refusal.at,),
+                silent=False,
+                disturbance=last,
+                text=refusal.error,
+            )
+        )
+    return found
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    after = f" after {finding.disturbance.name}" if finding.disturbance is not None else ""
+    return f"The engine did not come back on its own data{after} (event {finding.events[0]}): {finding.text}"

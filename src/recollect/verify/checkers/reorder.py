@@ -1,0 +1,56 @@
+"""Two reads disagree on order, or a writer's own or the real-time order of appends is broken.
+
+Verifies: the order of the messages of one turn; of appends that did not overlap (which includes each
+writer's own acknowledged appends); and of any two messages between two reads, proven with both reads.
+Does not verify: the order of overlapping appends beyond that all reads agree on it. A target that declares
+`ordered_by_clock` is not judged by real time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import Evidence
+from recollect.verify.finding import Finding, name_of, subject
+
+NAME = "reorder"
+_TURN, _REAL_TIME, _READS = "turn", "real-time", "reads"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    by_clock = "ordered_by_clock" in evidence.header.traits
+    found: dict[int, Finding] = {}
+    for inversion in evidence.inversions.values():
+        if by_clock and not inversion.same_turn:
+            continue
+        events = (evidence.acknowledged(inversion.message), evidence.read_done[inversion.read])
+        session = evidence.session_of(inversion.message)
+        rule = _TURN if inversion.same_turn else _REAL_TIME
+        found[inversion.message] = Finding(
+            inversion.message, session, events, other=inversion.later, text=rule
+        )
+    for proven in evidence.proven:
+        events = (evidence.read_done[proven.read], evidence.read_done[proven.reverse])
+        session = evidence.session_of(proven.message)
+        finding = Finding(proven.message, session, events, other=proven.other, text=_READS)
+        found.setdefault(proven.message, finding)
+    return [finding for message, finding in found.items() if message not in claimed]
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    who, other = subject(evidence, finding), name_of(finding.other)
+    if finding.text == _READS:
+        return (
+            f"Two reads disagree: in the one that ended at event {finding.events[0]}, {who}, comes after "
+            f"{other}, in the one that ended at event {finding.events[1]} before it."
+        )
+    if finding.text == _TURN:
+        return (
+            f"{who}, stands behind {other} in the read that ended at event {finding.events[1]}, although it "
+            "comes first in their turn."
+        )
+    begun = evidence.turn_invoked[evidence.message_turn[finding.other]]
+    return (
+        f"{who}, stands behind {other} in the read that ended at event {finding.events[1]}, although the "
+        f"write of {other} only began afterwards (event {begun})."
+    )

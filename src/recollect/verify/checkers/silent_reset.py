@@ -1,0 +1,74 @@
+"""Every session with acknowledged messages reads as empty, without any error.
+
+Verifies: after each disturbance, the first whole read of every session that was read again; with no
+disturbance at all, the last whole read of every session. "Empty" means that nothing written before is left:
+new messages do not make a wiped memory whole.
+Does not verify: sessions that were never read again. What expired as time passed is not a reset.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Set
+
+from recollect.verify.evidence import NEVER, Evidence, Loss, Recovery
+from recollect.verify.finding import Finding, before_fault, subject
+from recollect.verify.losses import losses
+
+NAME = "silent-reset"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    by_read: dict[int, list[Loss]] = defaultdict(list)
+    for loss in losses(evidence):
+        if not loss.expired:
+            by_read[loss.absence.read].append(loss)
+    if not by_read:
+        return []
+    reset = {
+        loss.message: loss
+        for loss in (*_after_disturbances(evidence, by_read), *_in_the_end(evidence, by_read))
+    }
+    return [
+        Finding(
+            loss.message,
+            evidence.session_of(loss.message),
+            (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read]),
+            disturbance=loss.disturbance,
+            moment_s=0.0
+            if loss.disturbance is None
+            else evidence.moment_s(loss.disturbance, loss.absence.since, loss.absence.read),
+        )
+        for loss in reset.values()
+        if loss.message not in claimed
+    ]
+
+
+def _after_disturbances(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[Loss]:
+    """Losses of every disturbance after which no session had anything older than it."""
+    recoveries: dict[int, list[Recovery]] = defaultdict(list)
+    for recovery in evidence.recoveries:
+        recoveries[recovery.struck].append(recovery)
+    for struck, reads in recoveries.items():
+        if not any(recovery.kept for recovery in reads):
+            for recovery in reads:
+                for loss in by_read.get(recovery.read, ()):
+                    if evidence.acknowledged(loss.message) < struck:
+                        yield loss
+
+
+def _in_the_end(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[Loss]:
+    """Losses of empty reads, if in the end every session is empty."""
+    last = [read for read in evidence.last_whole_read.values() if read != NEVER]
+    if not any(evidence.read_size[read] for read in last):
+        for read, found in by_read.items():
+            if not evidence.read_size[read]:
+                yield from found
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    return (
+        f"Every session came back empty and no error was raised: {subject(evidence, finding)}"
+        f"{before_fault(evidence, finding)}, is the first of them; the read that ended at event "
+        f"{finding.events[1]} began after its acknowledgement and returned nothing older."
+    )

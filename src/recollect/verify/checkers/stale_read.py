@@ -1,0 +1,40 @@
+"""A read misses another process's message acknowledged before the read began, and a later read has it.
+
+Verifies: whole reads, and windows for messages that provably belong behind their first element or cursor.
+Does not verify: messages that overlap a forget or may have expired. A reader's own write is
+own-write-missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import NEVER, Evidence
+from recollect.verify.finding import Finding, subject
+
+NAME = "stale-read"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found: dict[int, Finding] = {}
+    for absence in evidence.absences:
+        message = absence.message
+        reader = evidence.read_process[absence.read]
+        if absence.back == NEVER or message in claimed or reader == evidence.writer_of(message):
+            continue
+        reads = (
+            evidence.read_invoked[absence.read],
+            evidence.read_done[absence.read],
+            evidence.read_done[absence.back],
+        )
+        session = evidence.session_of(message)
+        found.setdefault(message, Finding(message, session, reads, other=reader))
+    return list(found.values())
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    begun, ended, back = finding.events
+    return (
+        f"Process {finding.other} read an old state: {subject(evidence, finding)}, is not in the read that "
+        f"began later, at event {begun}, and ended at event {ended}; the read that ended at event {back} has it."
+    )

@@ -1,0 +1,86 @@
+"""After recovery, some but not all messages of one turn.
+
+Verifies: acknowledged turns of which a part is missing for good after a disturbance; and turns with an
+unknown outcome of which a part is there in the last whole read, begun after the disturbance was over.
+Does not verify: half a turn seen while it is being written; targets that declare `no_batches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import DROPPED, IN_WHOLE, NEVER, Disturbance, Evidence
+from recollect.verify.finding import Finding, before_fault, subject
+from recollect.verify.losses import losses
+
+NAME = "torn-turn"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    if "no_batches" in evidence.header.traits:
+        return []
+    return _acknowledged(evidence, claimed) + _in_doubt(evidence, claimed)
+
+
+def _acknowledged(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found = []
+    for loss in losses(evidence):
+        if loss.disturbance is None or loss.expired or loss.message in claimed:
+            continue
+        turn, read = evidence.message_turn[loss.message], loss.absence.read
+        if not _present(evidence, turn):
+            continue
+        moment_s = evidence.moment_s(loss.disturbance, loss.absence.since, read)
+        events = (evidence.turn_invoked[turn], evidence.read_done[read])
+        session = evidence.turn_session[turn]
+        found.append(
+            Finding(
+                loss.message, session, events, disturbance=loss.disturbance, moment_s=moment_s, other=turn
+            )
+        )
+    return found
+
+
+def _in_doubt(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found = []
+    for turn in sorted(evidence.unknown):
+        messages, session = evidence.turn_messages(turn), evidence.turn_session[turn]
+        read = evidence.last_whole_read.get(session, NEVER)
+        if len(messages) < 2 or read == NEVER or not _present(evidence, turn):
+            continue
+        if evidence.turn_invoked[turn] < evidence.gone_before[session]:
+            continue
+        disturbance = _recovered_from(evidence, turn, read)
+        if disturbance is None:
+            continue
+        events = (evidence.turn_invoked[turn], evidence.read_done[read])
+        found += [
+            Finding(message, session, events, disturbance=disturbance, other=turn)
+            for message in messages
+            if not evidence.state[message] & (IN_WHOLE | DROPPED) and message not in claimed
+        ]
+    return found
+
+
+def _present(evidence: Evidence, turn: int) -> list[int]:
+    return [message for message in evidence.turn_messages(turn) if evidence.state[message] & IN_WHOLE]
+
+
+def _recovered_from(evidence: Evidence, turn: int, read: int) -> Disturbance | None:
+    """A disturbance that struck the write and was over when the read began."""
+    begun = evidence.read_invoked[read]
+    for disturbance in evidence.disturbances:
+        if disturbance.healed > evidence.turn_invoked[turn] and disturbance.healed < begun:
+            return disturbance
+    return None
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    turn = finding.other
+    total, present = len(evidence.turn_messages(turn)), len(_present(evidence, turn))
+    ended = "acknowledged" if evidence.turn_done[turn] != NEVER else "interrupted"
+    return (
+        f"Half a turn: of the {total} messages of one {ended} turn (event {finding.events[0]}) the read that "
+        f"ended at event {finding.events[1]} has {present}; {subject(evidence, finding)}"
+        f"{before_fault(evidence, finding)}, is missing."
+    )

@@ -1,0 +1,61 @@
+"""The engine is up, and a read of a session with acknowledged messages raises.
+
+Verifies: reads that ended `fail` while the engine was up and no fault was active; and reads that returned
+nothing but damaged items, so that undecodable records hid readable ones.
+Does not verify: reads that ended `unknown` (no answer is not an answer), nor reads during a fault.
+
+If no later read of the session succeeded, every message it had to find is counted, else the failed read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Set
+
+from recollect.verify.evidence import NEVER, Evidence
+from recollect.verify.finding import Finding
+
+NAME = "unreadable"
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+    found = []
+    told: set[int] = set()
+    for failed in evidence.failed_reads:
+        if failed.session in told:
+            continue
+        told.add(failed.session)
+        for_good = evidence.last_ok_read.get(failed.session, NEVER) < failed.at
+        found.append(
+            Finding(
+                element=-1 - failed.at,
+                session=failed.session,
+                events=(failed.at,),
+                silent=False,
+                text=failed.error,
+                elements=failed.messages if for_good else 1,
+            )
+        )
+    return found + _hidden_behind_damage(evidence)
+
+
+def _hidden_behind_damage(evidence: Evidence) -> list[Finding]:
+    damaged = Counter(sighting.read for sighting in evidence.damaged)
+    found = []
+    for read, count in damaged.items():
+        if evidence.read_size[read] > count:
+            continue
+        missing = [absence for absence in evidence.absences if absence.read == read]
+        for absence in missing[count:]:
+            event = evidence.read_done[read]
+            session = evidence.session_of(absence.message)
+            found.append(Finding(absence.message, session, (event,), silent=False, text="damaged items only"))
+    return found
+
+
+def describe(evidence: Evidence, finding: Finding) -> str:
+    session = evidence.sessions[finding.session]
+    return (
+        f'Session "{session}" has acknowledged messages, the engine is up, and reading it fails '
+        f"(event {finding.events[0]}): {finding.text}"
+    )

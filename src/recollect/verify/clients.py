@@ -1,0 +1,179 @@
+"""The runner's end of the workers: started from a warm parent, spoken to over pipes, killed without warning.
+
+Starting Python with a driver costs a fifth of a second. `multiprocessing`'s fork server imports everything once and
+forks from there, in a few milliseconds and before any thread exists.
+"""
+
+import multiprocessing
+import selectors
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+
+from recollect.verify import pipe, worker
+from recollect.verify.engines.endpoint import Endpoint
+
+PRELOAD = (
+    "recollect.verify.worker",
+    "recollect.verify.builtin",
+    "recollect.stores.sqlite",
+    "recollect.stores.redis",
+    "recollect.stores.postgres",
+    # What a migration imports: a third of a second, in every cell that starts with an empty PostgreSQL.
+    "alembic.command",
+    "sqlalchemy.ext.asyncio",
+    "sqlalchemy.dialects.postgresql.asyncpg",
+)
+START_TIMEOUT_S = 30.0
+
+
+class ClientDied(Exception):
+    """The worker's process ended: killed by a fault, or by the target itself."""
+
+
+class Client:
+    """One worker process. `number` is its process number in the history."""
+
+    def __init__(self, number: int, process: BaseProcess, connection: Connection) -> None:
+        self.number = number
+        self._process = process
+        self.connection = connection
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def send(self, request: pipe.Request) -> None:
+        try:
+            self.connection.send_bytes(pipe.encode(request))
+        except OSError as error:
+            raise ClientDied(self._how()) from error
+
+    def receive(self) -> pipe.Reply:
+        try:
+            reply: pipe.Reply = pipe.decode_reply(self.connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise ClientDied(self._how()) from error
+        return reply
+
+    def readable(self, timeout_s: float = 0.0) -> bool:
+        with suppress(OSError):
+            return self.connection.poll(timeout_s)
+        return True  # a broken pipe is read as the death that it is
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.join(5)
+        self.connection.close()
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Lets the target close its store; kills it if that takes too long."""
+        with suppress(ClientDied):
+            self.send(pipe.Close())
+        self._process.join(timeout_s)
+        self.kill()
+
+    def _how(self) -> str:
+        self._process.join(1)
+        code = self._process.exitcode
+        return f"the target's process ended by itself (exit code {code})"
+
+
+class Clients:
+    """Starts workers for one run; every one of them is gone after `close`."""
+
+    def __init__(self, log: Path, preload: tuple[str, ...] = ()) -> None:
+        self._context: ForkServerContext = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([*PRELOAD, *preload])
+        self._log = log
+        self._started = 0
+        self._live: set[Client] = set()
+
+    def start(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> tuple[Client, pipe.Ready]:
+        """A worker with its target opened, or `TargetBroken`."""
+        client = self.launch(spec, endpoint, prepare=prepare)
+        return client, self.wait_ready(client)
+
+    def launch(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> Client:
+        """Starts a worker without waiting for it; several can start side by side."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=worker.main, args=(theirs, spec, endpoint, str(self._log), prepare), daemon=True
+        )
+        with _without_main():
+            process.start()
+        theirs.close()
+        client = Client(self._started, process, ours)
+        self._started += 1
+        self._live.add(client)
+        return client
+
+    def wait_ready(self, client: Client) -> pipe.Ready:
+        if not client.readable(START_TIMEOUT_S):
+            self.kill(client)
+            raise TargetBroken(f"the target did not open within {START_TIMEOUT_S:g} s: its factory hangs")
+        try:
+            reply = client.receive()
+        except ClientDied as death:
+            self.kill(client)
+            raise TargetBroken(str(death)) from None
+        if isinstance(reply, pipe.Ready):
+            return reply
+        self.kill(client)
+        raise TargetBroken(
+            reply.reason if isinstance(reply, pipe.Broken) else f"unexpected first word {reply}"
+        )
+
+    def kill(self, client: Client) -> None:
+        self._live.discard(client)
+        client.kill()
+
+    def close(self, client: Client) -> None:
+        self._live.discard(client)
+        client.close()
+
+    def close_all(self) -> None:
+        while self._live:
+            self.kill(self._live.pop())
+
+
+class TargetBroken(Exception):
+    """The target could not be opened: one sentence for the person who named it."""
+
+
+class Listener:
+    """Waits for any of several workers."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def add(self, client: Client) -> None:
+        self._selector.register(client.connection.fileno(), selectors.EVENT_READ, client)
+
+    def remove(self, client: Client) -> None:
+        self._selector.unregister(client.connection.fileno())
+
+    def wait(self, timeout_s: float) -> Iterator[Client]:
+        for key, _ in self._selector.select(max(0.0, timeout_s)):
+            yield key.data
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Keeps the fork server's children from importing our own main module again, whatever it is (pytest, a script)."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

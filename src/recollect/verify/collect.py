@@ -1,0 +1,444 @@
+"""One pass over a history: events in, evidence out.
+
+Pure and streaming: memory grows with the number of operations (columns), not with the size of the reads. The
+pass also validates: an event that no runner could have written raises `HistoryError` with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recollect.verify.context import fractures
+from recollect.verify.evidence import (
+    CLOCK_FAULTS,
+    DROPPED,
+    IN_WHOLE,
+    IN_WINDOW,
+    NEVER,
+    NOT_A_DISTURBANCE,
+    SEEN,
+    Absence,
+    Conflict,
+    Disturbance,
+    Divergence,
+    Evidence,
+    FailedRead,
+    Fracture,
+    Refusal,
+    Retention,
+)
+from recollect.verify.history import AnyHistory, HistoryError
+from recollect.verify.op import Ask, Context, Event, Found, Rows, Seen, Write
+from recollect.verify.op import Disturbance as DisturbanceValue
+from recollect.verify.reading import ReadFolder
+from recollect.verify.retention import EngineClock, Life
+from recollect.verify.sessions import Purge, Session
+from recollect.verify.views import WHOLE, chain_of, count_of, from_runs
+
+WHOLE_ASK = Ask()
+
+
+class _Client:
+    """One process and its open invocation; reused from one operation to the next, because it is hot."""
+
+    __slots__ = ("event", "is_open", "life", "live", "session", "struck", "turn")
+
+    def __init__(self, event: Event, session: Session) -> None:
+        self.event, self.session = event, session
+        self.is_open = False
+        self.turn = NEVER
+        self.struck = NEVER
+        self.live = 0  # messages that a read had to find when it began
+        self.life: Life | None = None
+
+
+def collect(history: AnyHistory) -> Evidence:
+    """Boil a history down to the evidence that the checkers judge."""
+    collector = _Collector(Evidence(history.header))
+    for block in history.blocks():
+        collector.feed(block)
+    collector.finish()
+    collector.evidence.truncated = history.truncated
+    return collector.evidence
+
+
+class _Collector:
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.clock = EngineClock()
+        self.reads = ReadFolder(evidence, self.clock)
+        self.sessions: dict[str, Session] = {}
+        self.clients: dict[int, _Client] = {}
+        self.struck = NEVER  # index of the latest disturbance that can have cost data
+        self.active: dict[str, int] = {}  # fault → its place in evidence.disturbances
+        self.engine_down = False
+        self._complete: dict[str, Callable[[_Client, Event], None]] = {
+            "append": self._complete_write,
+            "save": self._complete_write,
+            "read": self._complete_read,
+            "context": self._complete_read,
+            "forget": self._complete_forget,
+            "search": self._complete_search,
+            "count": self._complete_count,
+        }
+
+    def feed(self, events: list[Event]) -> None:
+        event = None
+        clients, invoke, complete = self.clients, self._invoke, self._complete
+        ok_ops = 0
+        try:
+            for event in events:
+                kind = event.kind
+                if kind == "invoke":
+                    invoke(event)
+                elif kind == "ok" or kind == "fail" or kind == "unknown":
+                    client = clients.get(event.process)
+                    if client is None or not client.is_open:
+                        raise ValueError(f"process {event.process} completes without an open invocation")
+                    client.is_open = False
+                    if kind == "ok":
+                        ok_ops += 1
+                    if client.session.life is not None:
+                        self._age(client, event)
+                    complete[client.event.operation](client, event)
+                else:
+                    self._disturb(event)
+        except (KeyError, ValueError, IndexError, AttributeError, OverflowError) as error:
+            index = event.index if event is not None else NEVER
+            raise HistoryError(index + 2, f"not a possible event: {error}") from error
+        self.evidence.ok_ops += ok_ops
+        if event is not None:
+            self.evidence.events = event.index + 1
+
+    def finish(self) -> None:
+        evidence = self.evidence
+        for client in self.clients.values():
+            if client.is_open:
+                evidence.unknown_outcomes += 1
+                if client.turn != NEVER:
+                    evidence.unknown.add(client.turn)
+        evidence.unknown = {turn for turn in evidence.unknown if evidence.turn_done[turn] == NEVER}
+        evidence.failed = {turn for turn in evidence.failed if evidence.turn_done[turn] == NEVER}
+        evidence.failed -= evidence.unknown
+        for place, found in enumerate(evidence.disturbances):
+            if found.healed == NEVER:
+                evidence.disturbances[place] = found._replace(healed=evidence.events)
+        for session in self.sessions.values():
+            self.reads.finish(session)
+        evidence.absences = [absence for absence in evidence.absences if not self._is_misplaced(absence)]
+
+    def _is_misplaced(self, absence: Absence) -> bool:
+        """Reads showed the message in front of the window's first element: out of order, but not absent."""
+        evidence, floor = self.evidence, absence.floor
+        if floor == NEVER or not evidence.state[floor] & evidence.state[absence.message] & SEEN:
+            return False
+        return evidence.rank[absence.message] < evidence.rank[floor]
+
+    def _invoke(self, event: Event) -> None:
+        process, operation = event.process, event.operation
+        session = self.sessions.get(event.session)
+        if session is None:
+            session = self.sessions[event.session] = Session(len(self.sessions))
+            self.evidence.sessions.append(event.session)
+        client = self.clients.get(process)
+        if client is None:
+            client = self.clients[process] = _Client(event, session)
+        elif client.is_open:
+            raise ValueError(f"process {process} invokes {operation!r} while an operation of it is open")
+        client.is_open, client.event, client.session = True, event, session
+        client.turn = NEVER
+        if operation == "append" or operation == "save":
+            client.turn = self._begin_write(session, event)
+        elif operation == "read":
+            client.struck = self.struck
+            client.live = session.live - len(session.missing)
+        elif operation == "forget":
+            session.forgets_open += 1
+            self._mutate(session, event.index, 1)
+        elif operation == "context":
+            client.struck = self.struck
+            client.live = session.live - len(session.missing)
+        elif operation not in self._complete:
+            raise ValueError(f"unknown operation {operation!r}")
+        client.life = life = session.life
+        if life is not None:
+            low_s, high_s = self._engine_s(event.time_s, event.time_s)
+            life.advance(low_s, high_s, event.index)
+            if life.may_renew(operation):
+                life.begin(low_s)
+            else:
+                client.life = None
+
+    def _begin_write(self, session: Session, event: Event) -> int:
+        evidence, write = self.evidence, event.value
+        if type(write) is not Write:
+            raise ValueError(f"an {event.operation} carries a write, not {type(write).__name__}")
+        first, count, messages = write.first, len(write.checksums), len(evidence.message_turn)
+        if first == messages:
+            turn = len(evidence.turn_first)
+            evidence.turn_session.append(session.number)
+            evidence.turn_process.append(event.process)
+            evidence.turn_first.append(first)
+            evidence.turn_invoked.append(event.index)
+            evidence.turn_done.append(NEVER)
+            evidence.turn_done_s.append(0.0)
+            for _ in range(count):
+                evidence.message_turn.append(turn)
+                evidence.state.append(0)
+                evidence.seen_at.append(NEVER)
+                evidence.rank.append(0.0)
+        else:
+            turn = self._retry(session, event, first, count)
+        if count > 1:
+            evidence.has_batches = True
+        self._mutate(session, event.index, 1)
+        if write.retention_s is not None or write.base is not None or write.dropped:
+            self._declare(session, turn, write, event.time_s)
+        return turn
+
+    def _retry(self, session: Session, event: Event, first: int, count: int) -> int:
+        evidence = self.evidence
+        if not 0 <= first < len(evidence.message_turn):
+            raise ValueError(f"message {first} was never numbered; the next is {len(evidence.message_turn)}")
+        turn = evidence.message_turn[first]
+        if evidence.turn_session[turn] != session.number or evidence.turn_messages(turn) != range(
+            first, first + count
+        ):
+            raise ValueError(f"messages {first}.. repeat a turn of another session or length")
+        evidence.retries[turn] = event.index
+        return turn
+
+    def _declare(self, session: Session, turn: int, write: Write, invoked_s: float) -> None:
+        """The rarer parts of a write: its retention, the read it was built on, what it drops on purpose."""
+        evidence, header = self.evidence, self.evidence.header
+        if write.retention_s is not None:
+            evidence.retention.setdefault(turn, Retention(write.retention_s, invoked_s))
+            if session.life is None:
+                session.life = Life(write.retention_s, header.refresh, header.clock_bound_s)
+        if write.base is not None:
+            evidence.bases[turn] = write.base
+        for message in from_runs(write.dropped):
+            evidence.state[message] |= DROPPED
+
+    def _mutate(self, session: Session, index: int, change: int) -> None:
+        session.mutations_open += change
+        session.last_mutation = index
+
+    def _age(self, client: _Client, event: Event) -> None:
+        """Time has passed for a session with a retention, and the completed operation may have renewed it."""
+        low_s, high_s = self._engine_s(client.event.time_s, event.time_s)
+        life = client.session.life
+        if life is not None:
+            life.advance(low_s, high_s, client.event.index)
+        if client.life is not None:
+            operation = client.event.operation
+            # A repeated attempt may find its turn stored, and store and renew nothing.
+            surely = operation not in ("search", "count", "forget")
+            surely = surely and (client.turn == NEVER or client.turn not in self.evidence.retries)
+            client.life.end(event.kind, low_s, high_s, event.index, surely=surely)
+
+    def _engine_s(self, start_s: float, end_s: float) -> tuple[float, float]:
+        return self.clock.low(start_s, end_s), self.clock.high(start_s, end_s)
+
+    def _complete_write(self, client: _Client, event: Event) -> None:
+        evidence, session, turn, index = self.evidence, client.session, client.turn, event.index
+        self._mutate(session, index, -1)
+        if event.kind != "ok":
+            self._not_acknowledged(session, turn, event.kind)
+            return
+        if evidence.turn_done[turn] != NEVER:
+            return  # a repeated attempt at an acknowledged turn
+        evidence.turn_done[turn] = index
+        evidence.turn_done_s[turn] = event.time_s
+        write = client.event.value
+        assert type(write) is Write  # checked when it was invoked
+        first, count, state = write.first, len(write.checksums), evidence.state
+        session.live += count
+        evidence.acked += count
+        whole, window = session.whole, session.window
+        for message in range(first, first + count):
+            if not state[message] & IN_WHOLE:
+                whole.pending.append(message)
+            if window is not None and not state[message] & IN_WINDOW:
+                window.pending.append(message)
+        if write.expect is not None:
+            self._compare(session, turn, write.expect, client.event.index)
+
+    def _not_acknowledged(self, session: Session, turn: int, kind: str) -> None:
+        """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
+        evidence = self.evidence
+        if kind == "unknown":
+            evidence.unknown_outcomes += 1
+            session.unknown_messages += len(evidence.turn_messages(turn))
+            evidence.unknown.add(turn)
+        else:
+            evidence.failed.add(turn)
+
+    def _compare(self, session: Session, turn: int, expect: int, invoked: int) -> None:
+        earlier = session.expects.get(expect)
+        if earlier is None or self.evidence.turn_invoked[earlier] < session.forget_floor:
+            session.expects[expect] = turn
+        elif invoked > session.forget_floor:
+            self.evidence.conflicts.append(Conflict(turn, earlier, expect))
+
+    def _complete_read(self, client: _Client, event: Event) -> None:
+        session, asked = client.session, client.event
+        if event.kind != "ok":
+            if event.kind == "fail":
+                self._failed_read(client, event)
+            else:
+                self.evidence.unknown_outcomes += 1
+            return
+        value = event.value
+        self.reads.begun_s, self.reads.ended_s = asked.time_s, event.time_s
+        if type(value) is Context:
+            self.evidence.operations.add("context")
+            self._context(client, event, value)
+            return
+        if value is not None and type(value) is not Seen:
+            raise ValueError(f"a read returns what it saw, not {type(value).__name__}")
+        ask = asked.value if type(asked.value) is Ask else WHOLE_ASK
+        self._fold(client, event, ask, value or Seen())
+
+    def _fold(self, client: _Client, event: Event, ask: Ask, seen: Seen) -> None:
+        evidence, session = self.evidence, client.session
+        read, size = len(evidence.read_done), count_of(seen)
+        evidence.read_process.append(event.process)
+        evidence.read_invoked.append(client.event.index)
+        evidence.read_done.append(event.index)
+        evidence.read_size.append(size)
+        session.last_ok_read = client.event.index
+        if ask is WHOLE_ASK or chain_of(ask, size) == WHOLE:
+            self.reads.fold_whole(session, read, seen, client.struck)
+        else:
+            self.reads.fold_window(session, read, seen, ask)
+
+    def _context(self, client: _Client, event: Event, context: Context) -> None:
+        read = len(self.evidence.read_done)
+        first = context.parts[0]
+        session, evidence = client.session, self.evidence
+        self._fold(client, event, first.ask, first.seen)
+        whole = chain_of(first.ask, count_of(first.seen)) == WHOLE
+        chain = session.whole if whole or session.window is None else session.window
+        for part in context.parts[1:]:
+            for element in evidence.odds.decode_tail(part.seen):
+                if not self._owns(session, element):
+                    self.reads.strange(session, read, element)
+        for message, has, lacks in fractures(chain.view, context.parts, evidence.odds):
+            if self._owns(session, message):
+                evidence.fractures.append(Fracture(message, read, has, lacks))
+
+    def _owns(self, session: Session, element: int) -> bool:
+        known = 0 <= element < len(self.evidence.message_turn)
+        return known and self.evidence.session_of(element) == session.number
+
+    def _failed_read(self, client: _Client, event: Event) -> None:
+        """A read that raised counts against the store only while the engine was up and undisturbed."""
+        session, index = client.session, client.event.index
+        last = self.evidence.disturbances[-1] if self.evidence.disturbances else None
+        disturbed = self.active or self.engine_down or (last is not None and last.healed > index)
+        if not disturbed and client.live > 0 and not session.forgets_open and not session.forget_unknown:
+            self.evidence.failed_reads.append(
+                FailedRead(session.number, event.index, event.error or "", client.live)
+            )
+
+    def _complete_forget(self, client: _Client, event: Event) -> None:
+        session, evidence = client.session, self.evidence
+        session.forgets_open -= 1
+        self._mutate(session, event.index, -1)
+        if event.kind == "unknown":
+            session.forget_unknown = True
+            evidence.unknown_outcomes += 1
+            evidence.uncertain_forgets += 1
+        if event.kind != "ok":
+            return
+        evidence.operations.add("forget")
+        session.forget_done = event.index
+        session.expects.clear()
+        evidence.forgotten += session.live - len(session.missing)
+        session.live = len(session.missing)
+        session.whole.pending.clear()
+        session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))
+        session.whole.scanned = False
+        if session.window is not None:
+            session.window.pending.clear()
+            session.window.scanned = False
+
+    def _complete_search(self, client: _Client, event: Event) -> None:
+        value, session, evidence = event.value, client.session, self.evidence
+        if event.kind != "ok" or session.forgets_open or session.forget_unknown:
+            return
+        if type(value) is not Found:
+            raise ValueError(f"a search returns what it found, not {type(value).__name__}")
+        evidence.operations.add("search")
+        listed, found = set(from_runs(value.listed)), set(from_runs(value.found))
+        for message in sorted(listed ^ found):
+            if not 0 <= message < len(evidence.message_turn):
+                continue
+            acknowledged = evidence.acknowledged(message)
+            settled = NEVER < acknowledged < client.event.index and session.forget_done < client.event.index
+            if settled and evidence.session_of(message) == session.number:
+                evidence.divergences.append(Divergence(message, event.index, message in listed))
+
+    def _complete_count(self, client: _Client, event: Event) -> None:
+        value, session = event.value, client.session
+        if event.kind != "ok":
+            return
+        if type(value) is not Rows:
+            raise ValueError(f"a count returns rows, not {type(value).__name__}")
+        self.evidence.operations.add("count")
+        if session.missing:
+            self.reads.hold_against_count(session, value.rows, client.event.index, event.index)
+
+    def _disturb(self, event: Event) -> None:
+        kind, fault = event.kind, event.operation
+        if kind == "engine-refused":
+            self.evidence.refusals.append(Refusal(event.index, event.time_s, event.error or ""))
+            self.engine_down = True
+        elif kind == "engine-stopped":
+            self.engine_down = True
+            self.evidence.stops.append((event.index, event.time_s))
+            if not self.active:
+                self._begin_disturbance("engine-stopped", event)
+        elif kind == "engine-started":
+            self.engine_down = False
+            self._heal("engine-stopped", event)
+        elif kind == "fault-injected":
+            self.evidence.injected.add(fault)
+            if fault not in NOT_A_DISTURBANCE:
+                self._begin_disturbance(fault, event)
+            if fault in CLOCK_FAULTS:
+                offset_s = event.value.offset_s if type(event.value) is DisturbanceValue else 0.0
+                self._pass_time(event)
+                self.clock.inject(fault, offset_s, event.time_s)
+                self._rewind(event.time_s)
+                self._pass_time(event)
+        elif kind == "fault-healed":
+            if fault in CLOCK_FAULTS and fault in self.active:
+                self._pass_time(event)
+                self.clock.heal(event.time_s)
+                self._rewind(event.time_s)
+            self._heal(fault, event)
+
+    def _pass_time(self, event: Event) -> None:
+        """The engine may expire sessions by itself while the clock is wrong, without any operation."""
+        for session in self.sessions.values():
+            if session.life is not None:
+                session.life.advance(*self._engine_s(event.time_s, event.time_s), event.index)
+
+    def _rewind(self, time_s: float) -> None:
+        for session in self.sessions.values():
+            if session.life is not None:
+                session.life.rewind(self.clock.low(time_s, time_s))
+
+    def _begin_disturbance(self, name: str, event: Event) -> None:
+        self.active[name] = len(self.evidence.disturbances)
+        self.evidence.disturbances.append(Disturbance(name, event.index, event.time_s, NEVER))
+        if name not in CLOCK_FAULTS:
+            self.struck = event.index
+
+    def _heal(self, name: str, event: Event) -> None:
+        place = self.active.pop(name, None)
+        if place is not None:
+            found = self.evidence.disturbances[place]
+            self.evidence.disturbances[place] = found._replace(healed=event.index)

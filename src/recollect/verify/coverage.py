@@ -1,0 +1,61 @@
+"""What a history was able to show, and what it was not.
+
+An anomaly that could not have been seen is not an anomaly that did not happen. Each name is either covered, or
+listed with the reason why this history says nothing about it; what the target itself disclaims is listed too.
+"""
+
+from __future__ import annotations
+
+from recollect.verify.evidence import CLOCK_FAULTS, Evidence
+
+_DISCLAIMED: dict[str, str] = {
+    "single_writer": "lost-update: the target claims a single writer only (single_writer)",
+    "no_batches": "torn-turn: the target does not claim atomic turns (no_batches)",
+    "at_least_once": "duplicate: the target does not claim exactly-once for retried writes (at_least_once)",
+    "ordered_by_clock": "reorder: the target orders by its clock, real time was not judged (ordered_by_clock)",
+}
+
+
+def coverage(evidence: Evidence, names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names this history could have shown, and sentences about everything else."""
+    gaps = _gaps(evidence)
+    covered = tuple(name for name in names if name not in gaps)
+    missing = [f"{name}: {gaps[name]}" for name in names if name in gaps]
+    missing += [_DISCLAIMED[trait] for trait in evidence.header.traits]
+    if evidence.unchecked:
+        missing.append(f"{evidence.unchecked} acknowledged messages were never read back")
+    if evidence.uncertain_forgets:
+        missing.append(
+            f"{evidence.uncertain_forgets} forgets ended unknown: what they may have taken is not judged"
+        )
+    if evidence.truncated:
+        missing.append("the history is cut off: what came later is unknown")
+    return covered, tuple(missing)
+
+
+def _gaps(evidence: Evidence) -> dict[str, str]:
+    gaps: dict[str, str] = {}
+    crashed = [found for found in evidence.disturbances if found.name not in CLOCK_FAULTS]
+    if not evidence.stops and not evidence.refusals:
+        gaps["refuses-to-start"] = "the engine was never stopped"
+    if not crashed:
+        gaps |= dict.fromkeys(("torn-turn", "lost-tail", "hole"), "no fault was injected")
+    elif not evidence.has_batches:
+        gaps["torn-turn"] = "no turn had more than one message"
+    if "count" not in evidence.operations:
+        gaps["hidden"] = "the engine was never asked directly"
+    if "context" not in evidence.operations:
+        gaps["fractured-read"] = "no context read of several statements"
+    if "forget" not in evidence.operations:
+        gaps["resurrected"] = "nothing was forgotten"
+    if "search" not in evidence.operations:
+        gaps["index-divergence"] = "the index was never searched"
+    if not evidence.retention:
+        gaps["never-expired"] = "no message declared a retention"
+        if not evidence.injected & CLOCK_FAULTS:
+            gaps["expired-early"] = "no message declared a retention and the clock was never moved"
+    if len(evidence.sessions) < 2:
+        gaps["cross-session-leak"] = "there was only one session"
+    if len(set(evidence.turn_process)) < 2:
+        gaps["lost-update"] = "there was only one writer"
+    return gaps

@@ -1,0 +1,305 @@
+"""The evidence: a history, boiled down to columns and to the few facts that look wrong.
+
+`collect.py` fills it in one pass over the events; the checkers read it and never touch the history again
+(except `reorder`, which goes back for the two reads that disagree). Columns are arrays, so ten million
+operations fit in memory; a fact costs memory only where something is out of the ordinary.
+
+Numbers: a message, a turn, a session and a read are each numbered from 0 in order of appearance. An "index"
+is that of an event in the history. `NEVER` stands for "has not happened".
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from recollect.verify.op import Header
+from recollect.verify.views import OddTable
+
+NEVER = -1
+
+# Bits of `Evidence.state`, one byte per message.
+IN_WHOLE = 1
+IN_WINDOW = 2
+SEEN = 4
+DROPPED = 8
+
+CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
+# Several writers are how people use memory, not a disturbance that could excuse a loss.
+NOT_A_DISTURBANCE = frozenset({"concurrent-writers"})
+
+
+class Absence(NamedTuple):
+    """An acknowledged message that a read, begun after the acknowledgement, did not return.
+
+    `since` is the index of the acknowledgement or of the last read that still had it. `back` is the first
+    later read that has it again, or NEVER: missing for good. `floor` is the first element or the cursor of a
+    window that should have had it, NEVER for a whole read.
+    """
+
+    message: int
+    read: int
+    since: int
+    back: int = NEVER
+    floor: int = NEVER
+
+
+class Disturbance(NamedTuple):
+    """A fault, or an engine that stopped without one. `healed` is the last index if it never was."""
+
+    name: str
+    injected: int
+    injected_s: float
+    healed: int
+
+
+class Loss(NamedTuple):
+    """A message missing for good.
+
+    `disturbance` is the first one after the message was last known to be there, None if there was none
+    between its acknowledgement and the read. `expired` means that time took it, not a crash and not another
+    writer.
+    """
+
+    message: int
+    absence: Absence
+    disturbance: Disturbance | None
+    expired: bool
+
+
+class Retention(NamedTuple):
+    """How long a turn's messages are to live, and when its write was invoked and acknowledged."""
+
+    retention_s: float
+    invoked_s: float
+
+
+class Sighting(NamedTuple):
+    """An element that should not be in a read: `element` is a message, or the negative code of an odd one."""
+
+    element: int
+    session: int
+    read: int
+
+
+class Inversion(NamedTuple):
+    """`later` stands before `message` in the read, although `message` comes first."""
+
+    message: int
+    later: int
+    read: int
+    same_turn: bool
+
+
+class Disagreement(NamedTuple):
+    """A suspicion: `message` follows `other` in `read`, another read seems to have had it before `other`."""
+
+    message: int
+    other: int
+    session: int
+    read: int
+
+
+class Proven(NamedTuple):
+    """A disagreement with its proof: `read` has `other` before `message`, `reverse` the other way round."""
+
+    message: int
+    other: int
+    read: int
+    reverse: int
+
+
+class Regression(NamedTuple):
+    """A process saw a message that was not acknowledged yet in read `before`, and not in the later `read`."""
+
+    message: int
+    read: int
+    before: int
+
+
+class FailedRead(NamedTuple):
+    """A read that raised at event `at` although the session had this many acknowledged messages."""
+
+    session: int
+    at: int
+    error: str
+    messages: int
+
+
+class Recovery(NamedTuple):
+    """The first whole read of a session after the disturbance at `struck`.
+
+    `kept` is whether it has any message that was written before.
+    """
+
+    struck: int
+    session: int
+    read: int
+    kept: bool
+
+
+class Refusal(NamedTuple):
+    """The engine did not come back on its own data."""
+
+    at: int
+    time_s: float
+    error: str
+
+
+class Hidden(NamedTuple):
+    """A read lacks the message while the engine, asked directly, has more rows than were returned."""
+
+    message: int
+    read: int
+    count_index: int
+    rows: int
+
+
+class Fracture(NamedTuple):
+    """Statement `has` of one context read returned the message, statement `lacks` should have and did not."""
+
+    message: int
+    read: int
+    has: int
+    lacks: int
+
+
+class Divergence(NamedTuple):
+    """The message is listed as a row but not found by the index, or the reverse."""
+
+    message: int
+    at: int
+    listed: bool
+
+
+class Conflict(NamedTuple):
+    """Two acknowledged compare-and-set writes that expected the same sequence."""
+
+    turn: int
+    earlier: int
+    expect: int
+
+
+class Overdue(NamedTuple):
+    """A message still there although its retention ended; `renewed` is the last write that restarted it."""
+
+    message: int
+    read: int
+    renewed: int
+    age_s: float
+
+
+@dataclass
+class Evidence:
+    header: Header
+    # One row per turn (an append or a save; repeated attempts share it).
+    turn_session: array[int] = field(default_factory=lambda: array("i"))
+    turn_process: array[int] = field(default_factory=lambda: array("q"))
+    turn_first: array[int] = field(default_factory=lambda: array("q"))
+    turn_invoked: array[int] = field(default_factory=lambda: array("q"))
+    turn_done: array[int] = field(default_factory=lambda: array("q"))
+    turn_done_s: array[float] = field(default_factory=lambda: array("d"))
+    # One row per message.
+    message_turn: array[int] = field(default_factory=lambda: array("i"))
+    state: bytearray = field(default_factory=bytearray)
+    seen_at: array[int] = field(default_factory=lambda: array("i"))
+    rank: array[float] = field(default_factory=lambda: array("d"))
+    # One row per read that succeeded.
+    read_process: array[int] = field(default_factory=lambda: array("q"))
+    read_invoked: array[int] = field(default_factory=lambda: array("q"))
+    read_done: array[int] = field(default_factory=lambda: array("q"))
+    read_size: array[int] = field(default_factory=lambda: array("i"))
+
+    sessions: list[str] = field(default_factory=list)
+    odds: OddTable = field(default_factory=OddTable)
+    retries: dict[int, int] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+    unknown: set[int] = field(default_factory=set)
+    retention: dict[int, Retention] = field(default_factory=dict)
+    bases: dict[int, int] = field(default_factory=dict)
+    disturbances: list[Disturbance] = field(default_factory=list)
+    session_turns: dict[int, list[int]] | None = None
+
+    absences: list[Absence] = field(default_factory=list)
+    losses: list[Loss] | None = None
+    leaks: list[Sighting] = field(default_factory=list)
+    strangers: list[Sighting] = field(default_factory=list)
+    altered: list[Sighting] = field(default_factory=list)
+    damaged: list[Sighting] = field(default_factory=list)
+    repeated: list[Sighting] = field(default_factory=list)
+    resurrected: list[tuple[Sighting, int]] = field(default_factory=list)
+    overdue: dict[int, Overdue] = field(default_factory=dict)
+    inversions: dict[int, Inversion] = field(default_factory=dict)
+    disagreements: list[Disagreement] = field(default_factory=list)
+    regressions: list[Regression] = field(default_factory=list)
+    failed_reads: list[FailedRead] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    hidden: dict[int, Hidden] = field(default_factory=dict)
+    fractures: list[Fracture] = field(default_factory=list)
+    divergences: list[Divergence] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
+    proven: list[Proven] = field(default_factory=list)
+    stops: list[tuple[int, float]] = field(default_factory=list)
+    gone_before: dict[int, int] = field(default_factory=dict)
+    last_ok_read: dict[int, int] = field(default_factory=dict)
+    last_whole_read: dict[int, int] = field(default_factory=dict)
+
+    events: int = 0
+    ok_ops: int = 0
+    acked: int = 0
+    forgotten: int = 0
+    unchecked: int = 0
+    unknown_outcomes: int = 0
+    uncertain_forgets: int = 0
+    truncated: bool = False
+    operations: set[str] = field(default_factory=set)  # the rarer ones that were acknowledged
+    has_batches: bool = False
+    injected: set[str] = field(default_factory=set)
+
+    def acknowledged(self, message: int) -> int:
+        """Index of the acknowledgement, or NEVER."""
+        return self.turn_done[self.message_turn[message]]
+
+    def session_of(self, message: int) -> int:
+        return self.turn_session[self.message_turn[message]]
+
+    def writer_of(self, message: int) -> int:
+        return self.turn_process[self.message_turn[message]]
+
+    def turn_messages(self, turn: int) -> range:
+        first = self.turn_first[turn]
+        last = self.turn_first[turn + 1] if turn + 1 < len(self.turn_first) else len(self.message_turn)
+        return range(first, last)
+
+    def turns_of(self, session: int) -> list[int]:
+        """The turns of a session, oldest first; indexed on first use: only suspicious histories need it."""
+        if self.session_turns is None:
+            grouped: dict[int, list[int]] = defaultdict(list)
+            for turn, owner in enumerate(self.turn_session):
+                grouped[owner].append(turn)
+            self.session_turns = grouped
+        return self.session_turns.get(session, [])
+
+    def disturbance_between(self, start: int, end: int) -> Disturbance | None:
+        """The first disturbance that was active at some event after `start` and before `end`."""
+        last = bisect_right(self.disturbances, end, key=lambda found: found.injected)
+        for found in self.disturbances[:last]:
+            if found.healed > start:
+                return found
+        return None
+
+    def only_clocks_between(self, start: int, end: int) -> bool:
+        """Whether the clock was tampered with, and nothing else disturbed the engine."""
+        names = {found.name for found in self.disturbances if found.injected <= end and found.healed > start}
+        return bool(names) and names <= CLOCK_FAULTS
+
+    def moment_s(self, disturbance: Disturbance, since: int, read: int) -> float:
+        """When the loss happened: at the engine's first stop after `since`, else when the fault struck."""
+        for index, time_s in self.stops:
+            if since < index < self.read_done[read]:
+                return time_s
+        return disturbance.injected_s

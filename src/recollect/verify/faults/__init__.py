@@ -1,0 +1,24 @@
+"""Faults, as a table: every name of the design, what it verifies, and what it does not."""
+
+from recollect.verify.faults.config import CONFIG_FAULTS
+from recollect.verify.faults.fault import Fault
+from recollect.verify.faults.lines import LINE_FAULTS
+from recollect.verify.faults.process import PROCESS_FAULTS
+from recollect.verify.faults.replication import REPLICATION_FAULTS
+from recollect.verify.faults.storage import STORAGE_FAULTS
+from recollect.verify.faults.version import VERSION_FAULTS
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for family in (
+        PROCESS_FAULTS,
+        LINE_FAULTS,
+        STORAGE_FAULTS,
+        CONFIG_FAULTS,
+        REPLICATION_FAULTS,
+        VERSION_FAULTS,
+    )
+    for fault in family
+}
+
+__all__ = ["FAULTS", "Fault"]

@@ -1,0 +1,92 @@
+"""Dying on exactly one line of the store's own code: the application, or the engine under it.
+
+The lines are not guessed. A guest client records which lines of the store an append executes; then, for each of them
+in turn, another guest appends and dies on that line, or stops on it while the engine is killed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from recollect.verify import pipe
+from recollect.verify.faults.fault import Fault, servers_only
+from recollect.verify.workloads import Body, Write
+
+if TYPE_CHECKING:
+    from recollect.verify.runner import Run, Seat
+
+SWEEP_S = 1.5
+"""Time for a sweep in the default run; `--full` takes the whole of it by naming the lines."""
+
+ENGINE_LINES_MAX = 3
+
+
+def _turn(run: Run) -> Write:
+    size = 2 if "batches" in run.abilities else 1
+    return Write("session-0", tuple(Body(f"guest {run.rng.random()}") for _ in range(size)))
+
+
+def recorded_lines(run: Run) -> list[str]:
+    """The lines of the store's own code that an append executes, in their order."""
+    guest = run.guest()
+    run.do(guest, _turn(run))  # the first append of a process opens connections
+    run.watch(guest, pipe.Watch("record"))
+    reply = run.do(guest, _turn(run))
+    run.kill_client(guest.client)
+    return reply.lines if isinstance(reply, pipe.Lines) else []
+
+
+def _chosen(run: Run) -> list[str]:
+    if run.scenario.variant:
+        return [run.scenario.variant]
+    lines = recorded_lines(run)
+    run.rng.shuffle(lines)
+    return lines
+
+
+def _kill_app_at_line(run: Run) -> None:
+    end = time.monotonic() + SWEEP_S
+    for line in _chosen(run):
+        guest = run.guest()
+        guest.doomed = True
+        run.watch(guest, pipe.Watch("die", line))
+        with run.striking("kill-app-at-line", line):
+            run.do(guest, _turn(run))
+        if time.monotonic() > end:
+            break
+
+
+def _kill_engine_at_line(run: Run) -> None:
+    for line in _chosen(run)[:ENGINE_LINES_MAX]:
+        guest = run.guest()
+
+        def kill(seat: Seat, at: str) -> None:
+            run.kill_engine()
+            seat.client.connection.send_bytes(b"go on")
+
+        run.on_line = kill
+        run.watch(guest, pipe.Watch("stop", line))
+        with run.striking("kill-engine-at-line", line):
+            run.do(guest, _turn(run))
+            run.start_engine()
+        run.on_line = None
+        if guest.client.number in run.seats:
+            run.kill_client(guest.client)
+
+
+LINE_FAULTS = (
+    Fault(
+        "kill-app-at-line",
+        _kill_app_at_line,
+        verifies="whichever line of the store's own code the application dies on, turns are whole and others go on",
+        does_not_verify="dying inside a driver or the engine; lines that an append did not execute when recorded",
+    ),
+    Fault(
+        "kill-engine-at-line",
+        _kill_engine_at_line,
+        verifies="the engine dies when the store reaches a line of its own code, such as between two writes of a turn",
+        does_not_verify="lines beyond the few that fit into a cell; name one with --variant file.py:17",
+        obstacle=servers_only,
+    ),
+)

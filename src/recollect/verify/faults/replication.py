@@ -1,0 +1,67 @@
+"""A second copy that is behind, or takes over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from recollect.verify.engines import Replica, Replicated
+from recollect.verify.faults.fault import Fault, servers_only
+from recollect.verify.scenario import Scenario
+
+if TYPE_CHECKING:
+    from recollect.verify.runner import Run
+
+
+def _obstacle(scenario: Scenario) -> str | None:
+    if scenario.engine_name == "chroma":
+        return "Chroma has no replicas"
+    return servers_only(scenario)
+
+
+def _attach(run: Run) -> None:
+    assert isinstance(run.engine, Replicated)
+    run.replica = run.engine.replica()
+    run.replica.wait_caught_up()
+    run.endpoint = replace(run.endpoint, replicas=(run.replica.endpoint.url,))
+
+
+def _replica(run: Run) -> Replica:
+    assert run.replica is not None
+    return run.replica
+
+
+def _replica_lag(run: Run) -> None:
+    with run.striking("replica-lag"):
+        _replica(run).pause_replay()
+        run.go_on(run.scenario.before_s)
+        _replica(run).resume_replay()
+    _replica(run).wait_caught_up()
+
+
+def _failover(run: Run) -> None:
+    """The primary dies while its replica is a little behind, and the replica takes over."""
+    with run.striking("failover"):
+        run.kill_engine()
+        run.start_engine(_replica(run).promote)
+        run.drop_clients()
+
+
+REPLICATION_FAULTS = (
+    Fault(
+        "replica-lag",
+        _replica_lag,
+        verifies="reads from a replica that is behind do not forget what was acknowledged",
+        does_not_verify="a replica that never catches up again",
+        obstacle=_obstacle,
+        attach=_attach,
+    ),
+    Fault(
+        "failover",
+        _failover,
+        verifies="what was acknowledged by the primary is there after its replica has taken over",
+        does_not_verify="the old primary coming back as a second one (split brain)",
+        obstacle=_obstacle,
+        attach=_attach,
+    ),
+)

@@ -1,0 +1,93 @@
+"""The storage under the engine: recycled, or full of other things."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recollect.verify.faults.fault import Fault, only, ours_only
+
+if TYPE_CHECKING:
+    from recollect.verify.runner import Run
+
+
+def _data_folder(run: Run) -> Path:
+    assert run.endpoint.path is not None
+    path = run.endpoint.path
+    return path if path.is_dir() else path.parent
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _wipe_volume(run: Run) -> None:
+    with run.striking("wipe-volume", run.scenario.variant or "running"):
+        if run.scenario.variant == "between-runs":
+            run.stop_engine()
+            _wipe(run)
+        else:
+            _empty(_data_folder(run))
+            run.go_on(run.scenario.before_s / 2)
+            run.kill_engine()
+            _wipe(run)
+        run.start_engine()
+        run.restart_clients()
+
+
+def _give_witness(run: Run) -> None:
+    """A place outside the volume, where a store that keeps a witness can keep it."""
+    settings = {**run.endpoint.settings, "witness": str(run.folder / "witness.json")}
+    run.endpoint = replace(run.endpoint, settings=settings)
+
+
+def _wipe(run: Run) -> None:
+    """Whatever is left, and what the engine needs to start at all, as on a new volume."""
+    if run.engine.embedded:
+        _empty(_data_folder(run))
+    else:
+        run.engine.wipe()
+
+
+def _evict(run: Run) -> None:
+    from recollect.verify.engines.redis import RedisEngine
+
+    assert isinstance(run.engine, RedisEngine)
+    used, dataset = (int(_info(run.engine, field)) for field in ("used_memory", "used_memory_dataset"))
+    with run.striking("evict"):
+        run.engine.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        run.engine.ask("CONFIG", "SET", "maxmemory", str(used - dataset // 8))
+        run.go_on(run.scenario.before_s / 4)
+        run.engine.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+def _info(engine: object, field: str) -> str:
+    text = engine.ask("INFO", "memory")  # type: ignore[attr-defined]
+    lines = (text.decode() if isinstance(text, bytes) else str(text)).splitlines()
+    return next(line.partition(":")[2] for line in lines if line.startswith(f"{field}:"))
+
+
+STORAGE_FAULTS = (
+    Fault(
+        "wipe-volume",
+        _wipe_volume,
+        verifies="a recycled volume is noticed: an error is raised instead of a cheerful empty memory",
+        does_not_verify="that the data comes back: it is gone, and only a backup has it",
+        obstacle=ours_only,
+        attach=_give_witness,
+        variants=("", "between-runs"),
+    ),
+    Fault(
+        "evict",
+        _evict,
+        verifies="an engine that runs out of its memory limit and evicts keys does not silently shorten memory",
+        does_not_verify="that nothing is evicted: with an eviction policy the engine does what it was told",
+        obstacle=only("redis", why="only Redis evicts"),
+    ),
+)

@@ -1,0 +1,65 @@
+"""Following the lines of a store's own code, to die or stop on exactly one of them.
+
+A worker is killed "between the two writes of a turn" by naming the line between them. The lines are those of the file
+that defines the store's class, and of the factory's; what drivers do inside is theirs.
+"""
+
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+
+def files_of(*things: Any) -> frozenset[str]:
+    """The source files that define these objects or their classes."""
+    found = set()
+    for thing in things:
+        kind = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
+        try:
+            found.add(inspect.getfile(kind))
+        except TypeError:  # built-in: no source
+            continue
+    return frozenset(found)
+
+
+class LineWatch:
+    """Traces one operation. `reached` is called with the line; for `die` the process ends there and then."""
+
+    def __init__(self, files: Iterable[str]) -> None:
+        self._files = frozenset(files)
+        self.seen: list[str] = []
+        self._how: Literal["record", "die", "stop"] = "record"
+        self._line = ""
+        self._reached: Callable[[str], None] | None = None
+
+    def arm(self, how: Literal["record", "die", "stop"], line: str, reached: Callable[[str], None]) -> None:
+        self._how, self._line, self._reached = how, line, reached
+        self.seen = []
+
+    def __enter__(self) -> "LineWatch":
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
+        return self._on_line if frame.f_code.co_filename in self._files else None
+
+    def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "line":
+            line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            if self._how == "record":
+                if line not in self.seen:
+                    self.seen.append(line)
+            elif line == self._line:
+                if self._how == "die":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                elif self._reached is not None:
+                    reached, self._reached = self._reached, None  # once
+                    reached(line)
+        return self._on_line

@@ -1,0 +1,61 @@
+"""Acknowledged messages that are missing for good, each with what may have taken it.
+
+The checkers for lost updates, torn turns, tails, holes, resets and early expiry divide these losses among
+themselves; what they must agree on, is decided here once.
+"""
+
+from __future__ import annotations
+
+from recollect.verify.evidence import IN_WHOLE, NEVER, Absence, Evidence, Loss
+
+
+def losses(evidence: Evidence) -> list[Loss]:
+    """All losses; worked out once per evidence."""
+    if evidence.losses is None:
+        evidence.losses = [_explain(evidence, found) for found in evidence.absences if found.back == NEVER]
+    return evidence.losses
+
+
+def _explain(evidence: Evidence, absence: Absence) -> Loss:
+    acknowledged, ended = evidence.acknowledged(absence.message), evidence.read_done[absence.read]
+    if evidence.only_clocks_between(acknowledged, ended):
+        disturbance = evidence.disturbance_between(acknowledged, ended)
+        return Loss(absence.message, absence, disturbance, True)
+    disturbance = evidence.disturbance_between(absence.since, ended)
+    if disturbance is None:
+        disturbance = evidence.disturbance_between(acknowledged, ended)
+    expired = disturbance is None and _looks_expired(evidence, absence)
+    return Loss(absence.message, absence, disturbance, expired)
+
+
+def _looks_expired(evidence: Evidence, absence: Absence) -> bool:
+    """Undisturbed, with a declared retention: expiry takes a whole session, or its oldest messages first."""
+    turn = evidence.message_turn[absence.message]
+    if turn not in evidence.retention:
+        return False
+    if evidence.header.refresh != "message":
+        return evidence.read_size[absence.read] == 0
+    for older in evidence.turns_of(evidence.turn_session[turn]):
+        if older >= turn:
+            break
+        if evidence.turn_done[older] != NEVER and _is_kept(evidence, older):
+            return False
+    return True
+
+
+def _is_kept(evidence: Evidence, turn: int) -> bool:
+    return any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
+
+
+def loss_window_s(evidence: Evidence, found: list[Loss]) -> float | None:
+    """The longest time from an acknowledgement to the disturbance that undid it."""
+    windows = [
+        max(
+            0.0,
+            evidence.moment_s(loss.disturbance, loss.absence.since, loss.absence.read)
+            - evidence.turn_done_s[evidence.message_turn[loss.message]],
+        )
+        for loss in found
+        if loss.disturbance is not None and not loss.expired
+    ]
+    return max(windows, default=None)

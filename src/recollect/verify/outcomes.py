@@ -1,0 +1,113 @@
+"""Exceptions → outcomes: what an error says about whether the operation took effect.
+
+A write `fail`s only when it certainly did nothing; whatever is not in the tables is `unknown`. A read that raised is
+`unknown` when nobody answered, and `fail` when the engine did answer: then the store could not make sense of it.
+"""
+
+from typing import Any, Literal
+
+Outcome = Literal["fail", "unknown"]
+
+# By the full name of the exception's class or any of its bases, so that no driver is imported here.
+WRITE_FAILED: frozenset[str] = frozenset(
+    {
+        # recollect
+        "recollect.errors.NotWritten",
+        "recollect.errors.Refused",
+        "recollect.errors.EngineUnavailable",
+        "recollect.errors.DurabilityUnavailable",
+        # nothing was listening, so nothing was sent
+        "builtins.ConnectionRefusedError",
+        "builtins.FileNotFoundError",
+        "redis.exceptions.BusyLoadingError",
+        "redis.exceptions.AuthenticationError",
+        "redis.exceptions.MaxConnectionsError",
+        "psycopg_pool.PoolTimeout",
+        # the engine answered with a refusal, and a refused command does nothing
+        "redis.exceptions.ResponseError",
+        "sqlite3.IntegrityError",
+        "sqlite3.ProgrammingError",
+    }
+)
+
+# SQLSTATE classes after which PostgreSQL has rolled back: bad data, constraints, rollback, syntax, resources, limits.
+SQLSTATE_FAILED = ("22", "23", "25", "40", "42", "53", "54", "55", "57P03")
+
+SQLITE_FAILED = ("locked", "busy", "full", "readonly", "unable to open", "no such table", "too big")
+
+# What of a driver's text says that the connection was never made.
+NOT_CONNECTED = ("connection refused", "error 111", "error 2 connecting", "no such file or directory")
+
+NOBODY_ANSWERED: frozenset[str] = frozenset(
+    {
+        "builtins.OSError",
+        "builtins.TimeoutError",
+        "builtins.EOFError",
+        "recollect.errors.EngineUnavailable",
+        "recollect.errors.NotWritten",
+        "recollect.errors.OutcomeUnknown",
+        "recollect.errors.StoreReplaced",
+        "redis.exceptions.ConnectionError",
+        "redis.exceptions.TimeoutError",
+        "asyncpg.exceptions._base.InterfaceError",
+        "asyncpg.exceptions.PostgresConnectionError",
+        "asyncpg.exceptions.OperatorInterventionError",
+        "asyncpg.exceptions.InsufficientResourcesError",
+        "psycopg.OperationalError",
+        "psycopg_pool.PoolTimeout",
+        "sqlalchemy.exc.OperationalError",
+        "sqlalchemy.exc.InterfaceError",
+        "sqlalchemy.exc.TimeoutError",
+        "httpx.TransportError",
+        "recollect.verify.targets.FactoryRaised",
+    }
+)
+
+
+def of_write(error: BaseException) -> Outcome:
+    for cause in _causes(error):
+        if _names(cause) & WRITE_FAILED:
+            return "fail"
+        state = _sqlstate(cause)
+        if state is not None and state.startswith(SQLSTATE_FAILED):
+            return "fail"
+        text = str(cause).lower()
+        if "sqlite3.OperationalError" in _names(cause) and any(part in text for part in SQLITE_FAILED):
+            return "fail"
+        if any(part in text for part in NOT_CONNECTED):
+            return "fail"
+    return "unknown"
+
+
+def of_read(error: BaseException) -> Outcome:
+    for cause in _causes(error):
+        if _names(cause) & NOBODY_ANSWERED:
+            return "unknown"
+        if "sqlite3.OperationalError" in _names(cause) and "locked" in str(cause):
+            return "unknown"
+    return "fail"
+
+
+def describe(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error, and what it wraps: SQLAlchemy's `orig`, and explicit causes."""
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in found and len(found) < 8:
+        found.append(current)
+        wrapped: Any = getattr(current, "orig", None)
+        current = wrapped if isinstance(wrapped, BaseException) else current.__cause__
+    return found
+
+
+def _names(error: BaseException) -> frozenset[str]:
+    return frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    return state if isinstance(state, str) else None

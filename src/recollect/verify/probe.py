@@ -1,0 +1,32 @@
+"""Looks at a target once before the matrix is laid out: what it can do, or why it cannot be used."""
+
+import tempfile
+from pathlib import Path
+
+from recollect.verify import engines
+from recollect.verify.clients import Clients, TargetBroken
+from recollect.verify.engines import EngineError
+from recollect.verify.selection import Request, engine_of
+from recollect.verify.targets import BUILT_IN
+
+OUR_ABILITIES = frozenset({"forget", "batches", "turn", "expect", "last", "after"})
+
+
+def abilities_of(request: Request, target: str) -> frozenset[str]:
+    """What the target can do; raises `TargetBroken` or `EngineError` with one sentence."""
+    if target in BUILT_IN:
+        return OUR_ABILITIES
+    config = None if request.engine_config is None else Path(request.engine_config)
+    with tempfile.TemporaryDirectory(prefix="recollect-probe-") as folder:
+        engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
+        clients = Clients(Path(folder) / "target.log", (target.partition(":")[0],))
+        try:
+            client, ready = clients.start(target, engine.start(), prepare=True)
+            clients.close(client)
+            return frozenset(ready.abilities)
+        finally:
+            clients.close_all()
+            engine.close()
+
+
+__all__ = ["EngineError", "TargetBroken", "abilities_of"]

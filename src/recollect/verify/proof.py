@@ -1,0 +1,63 @@
+"""Proving that two reads disagree on order.
+
+The one pass of `collect` notices a conflict of ranks, which is a suspicion: ranks of messages that were
+never read together are a guess. Here the reads of the suspected sessions are gone through once more, for a
+read that really has the two messages the other way round. Only suspicious histories pay for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from recollect.verify.evidence import Disagreement, Evidence, Proven
+from recollect.verify.history import AnyHistory
+from recollect.verify.op import Ask, Context, Seen
+from recollect.verify.views import OddTable, View, chain_of, count_of
+
+SUSPICIONS_MAX = 200  # per session; more of the same would only raise the count
+
+
+def prove(history: AnyHistory, evidence: Evidence) -> list[Proven]:
+    """The disagreements that two reads of the history bear out."""
+    suspects: dict[str, list[Disagreement]] = defaultdict(list)
+    for found in evidence.disagreements:
+        session = evidence.sessions[found.session]
+        if len(suspects[session]) < SUSPICIONS_MAX:
+            suspects[session].append(found)
+    proven: dict[int, Proven] = {}
+    if suspects:
+        for read, session, view in _views(history, set(suspects)):
+            for found in suspects[session]:
+                if found.message not in proven and _precedes(view, found.message, found.other):
+                    proven[found.message] = Proven(found.message, found.other, found.read, read)
+    return sorted(proven.values())
+
+
+def _precedes(view: View, left: int, right: int) -> bool:
+    return left in view and right in view and view.index(left) < view.index(right)
+
+
+def _views(history: AnyHistory, sessions: set[str]) -> Iterator[tuple[int, str, View]]:
+    """Every read of these sessions in full: its number, its session and its elements."""
+    odds = OddTable()
+    chains: dict[tuple[str, int], View] = {}
+    asks: dict[int, Ask | None] = {}
+    read = -1
+    for event in history:
+        if event.operation != "read" and event.operation != "context":
+            continue
+        if event.kind == "invoke":
+            asks[event.process] = event.value if type(event.value) is Ask else None
+        elif event.kind == "ok":
+            read += 1
+            if event.session not in sessions:
+                continue
+            ask, seen = asks.get(event.process), Seen()
+            if type(event.value) is Context:
+                ask, seen = event.value.parts[0].ask, event.value.parts[0].seen
+            elif type(event.value) is Seen:
+                seen = event.value
+            key = (event.session, chain_of(ask, count_of(seen)))
+            view = chains[key] = odds.decode(chains.get(key, []), seen)
+            yield read, event.session, view

@@ -1,0 +1,1 @@
+"""Reports: they render results, they compute nothing."""

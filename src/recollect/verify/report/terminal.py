@@ -1,0 +1,227 @@
+"""The terminal: live progress while cells run, then one table, then each violation as one plain sentence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from recollect.verify.matrix import Event
+from recollect.verify.results import Result, Results, replay_command
+from recollect.verify.scenario import Scenario
+from recollect.verify.verdict import Status
+
+STYLES: dict[Status, tuple[str, str]] = {
+    "held": ("✓", "green"),
+    "documented-loss": ("◐", "yellow"),
+    "violated": ("✗", "bold red"),
+    "unknown": ("?", "magenta"),
+    "skipped": ("·", "dim"),
+}
+WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
+
+LEGEND = (
+    "✓ held: nothing acknowledged was lost   ◐ documented loss: inside the engine's own promise   ✗ violated   "
+    "? unknown   · skipped\nA figure is the acknowledged messages; lost/acknowledged where some are gone."
+)
+
+
+class Progress:
+    """Live progress on a terminal; one line a cell elsewhere."""
+
+    def __init__(self, console: Console, cells: int, budget_s: float | None) -> None:
+        self._console = console
+        self._cells = cells
+        self._budget_s = budget_s
+        self._started = time.monotonic()
+        self._ended = 0
+        self._current: dict[str, str] = {}
+        self._lost = {"documented-loss": 0, "violated": 0}
+        self._live = (
+            Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        name = _short(event.scenario)
+        if event.kind == "ended":
+            self._ended += 1
+            self._current.pop(name, None)
+            assert event.result is not None
+            verdict = event.result.verdict
+            if verdict.status in self._lost:
+                self._lost[verdict.status] += verdict.lost
+            if self._live is None:
+                self._console.print(
+                    _line(event.result, self._ended, self._cells), highlight=False, soft_wrap=True
+                )
+        else:
+            self._current[name] = event.step
+            if event.step in ("confirm", "shrink"):
+                self._current = {name: "running it again"}
+        if self._live is not None:
+            self._live.update(self._picture())
+
+    def _picture(self) -> Group:
+        elapsed_s = time.monotonic() - self._started
+        remaining_s = (self._cells - self._ended) * elapsed_s / self._ended if self._ended else None
+        left = "" if remaining_s is None else f", about {remaining_s:.0f} s left"
+        bar = ProgressBar(total=max(1, self._cells), completed=min(self._ended, self._cells), width=40)
+        lost = f"{self._lost['documented-loss']} lost as documented, {self._lost['violated']} lost against the promise"
+        head = Text(f"{self._ended}/{self._cells} cells, {elapsed_s:.0f} s{left} · {lost}")
+        current = [Text(f"  {name}: {step}", style="dim") for name, step in list(self._current.items())[-4:]]
+        return Group(bar, head, *current)
+
+
+def _short(scenario: Scenario) -> str:
+    parts = (scenario.target, scenario.policy, scenario.fault, scenario.variant, scenario.workload)
+    return " ".join(part for part in parts if part)
+
+
+def _line(result: Result, place: int, cells: int) -> Text:
+    symbol, style = STYLES[result.verdict.status]
+    line = Text(f"[{place}/{cells}] ")
+    line.append(f"{symbol} {result.verdict.status}", style=style)
+    line.append(f"  {_short(result.scenario)}  {_figure(result)}  {result.elapsed_s:.1f} s")
+    return line
+
+
+def show(console: Console, results: Results) -> None:
+    """The table, the violations, and what could not be concluded."""
+    console.print(_table(results.results))
+    console.print(Text(LEGEND, style="dim"))
+    _violations(console, results)
+    _losses(console, results)
+    _left_out(console, results)
+    ran = [result for result in results.results if result.verdict.status != "skipped"]
+    operations = sum(result.operations for result in ran)
+    counts = ", ".join(
+        f"{count} {status}"
+        for status in WORST_FIRST
+        if (count := sum(result.verdict.status == status for result in results.results))
+    )
+    console.print(
+        f"{len(ran)} cells, {operations} operations checked in {results.elapsed_s:.1f} s: {counts} (seed {results.seed})",
+        highlight=False,
+    )
+
+
+def _table(results: Iterable[Result]) -> Table:
+    rows: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    faults: dict[str, None] = {}
+    for result in results:
+        scenario = result.scenario
+        faults.setdefault(scenario.fault)
+        row = rows.setdefault((scenario.target, scenario.policy), {})
+        row.setdefault(scenario.fault, []).append(result)
+    shown = [fault for fault in faults if any(_ran(row.get(fault, [])) for row in rows.values())]
+    table = Table(show_lines=False, pad_edge=False, padding=(0, 1))
+    table.add_column("target", no_wrap=True)
+    table.add_column("policy", no_wrap=True)
+    for fault in shown:
+        table.add_column(fault.replace("-", "-\n"), justify="right", no_wrap=True)
+    for (target, policy), row in rows.items():
+        table.add_row(
+            target.rpartition(":")[2] or target, policy, *(_cell(row.get(fault, [])) for fault in shown)
+        )
+    return table
+
+
+def _ran(results: list[Result]) -> bool:
+    return any(result.verdict.status != "skipped" for result in results)
+
+
+def _cell(results: list[Result]) -> Text:
+    if not results:
+        return Text("")
+    worst = min(results, key=lambda result: WORST_FIRST.index(result.verdict.status))
+    symbol, style = STYLES[worst.verdict.status]
+    same = [result for result in results if result.verdict.status == worst.verdict.status]
+    if worst.verdict.status in ("skipped", "unknown"):
+        return Text(symbol, style=style)
+    acked = sum(result.verdict.acked for result in same)
+    lost = sum(result.verdict.lost for result in same)
+    return Text(f"{symbol} {lost}/{acked}" if lost else f"{symbol} {acked}", style=style)
+
+
+def _figure(result: Result) -> str:
+    verdict = result.verdict
+    if verdict.status in ("skipped", "unknown"):
+        return verdict.reason or ""
+    return f"{verdict.lost} of {verdict.acked} lost" if verdict.lost else f"{verdict.acked} kept"
+
+
+def _violations(console: Console, results: Results) -> None:
+    for result in results.results:
+        if result.verdict.status != "violated":
+            continue
+        console.print(Text(f"\n✗ {_short(result.scenario)}", style="bold red"))
+        for anomaly in result.verdict.anomalies:
+            voice = "silent" if anomaly.silent else "loud"
+            console.print(
+                f"  {anomaly.name} × {anomaly.count} ({voice}): {anomaly.sentence}",
+                highlight=False,
+                markup=False,
+            )
+        if result.reproduced is not None:
+            seen, times = result.reproduced
+            console.print(f"  seen again in {seen} of {times} further runs", highlight=False)
+        if result.smallest is not None:
+            size = result.smallest
+            console.print(
+                f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each on one session",
+                highlight=False,
+            )
+        console.print(
+            f"  {replay_command(f'{results.folder}/{result.folder}')}",
+            style="cyan",
+            highlight=False,
+            markup=False,
+        )
+
+
+def _losses(console: Console, results: Results) -> None:
+    lost = [result for result in results.results if result.verdict.status == "documented-loss"]
+    if not lost:
+        return
+    console.print(Text("\nLost as documented:", style="yellow"))
+    for result in lost:
+        verdict = result.verdict
+        window = (
+            ""
+            if verdict.loss_window_s is None
+            else f", back to {verdict.loss_window_s:.2f} s before the fault"
+        )
+        console.print(
+            f"  {_short(result.scenario)}: {verdict.lost} of {verdict.acked}{window}. Promise: {verdict.promise}",
+            highlight=False,
+            markup=False,
+        )
+
+
+def _left_out(console: Console, results: Results) -> None:
+    reasons: dict[tuple[Status, str], list[Result]] = {}
+    for result in results.results:
+        if result.verdict.status in ("skipped", "unknown"):
+            reasons.setdefault(
+                (result.verdict.status, result.verdict.reason or "no reason given"), []
+            ).append(result)
+    for (status, reason), group in reasons.items():
+        names = sorted({f"{result.scenario.target} {result.scenario.fault}" for result in group})
+        listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        console.print(
+            f"{status} ({len(group)}): {reason} [{listed}]", style="dim", highlight=False, markup=False
+        )

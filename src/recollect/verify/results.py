@@ -1,0 +1,116 @@
+"""The result of a cell, and of a whole run: what reports render, and what is saved."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from recollect import __version__
+from recollect.verify.scenario import Scenario
+from recollect.verify.verdict import Verdict
+
+SUMMARY = "results.json"
+
+Require = str
+"""``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed."""
+
+# What takes memory that was only handed to the kernel, and what takes memory that only the engine's process had.
+TAKEN_FROM = {
+    "power-loss": "fsynced",
+    "kill-engine": "written",
+    "slow-fsync": "written",
+    "kill-engine-at-line": "written",
+}
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell: its scenario, its verdict, and what running it again showed."""
+
+    scenario: Scenario
+    verdict: Verdict
+    engine_version: str = ""
+    provider: str = ""
+    elapsed_s: float = 0.0
+    operations: int = 0
+    folder: str = ""
+    """Relative to the run's folder."""
+    reproduced: tuple[int, int] | None = None
+    """How often of how many further runs the same anomaly was seen."""
+    smallest: Scenario | None = None
+    """The smallest schedule that still shows it."""
+    notes: tuple[str, ...] = ()
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run."""
+
+    recollect: str = __version__
+    seed: int = 0
+    elapsed_s: float = 0.0
+    folder: str = ""
+    results: tuple[Result, ...] = ()
+
+    def save(self, folder: Path) -> None:
+        (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+
+
+def load(folder: Path) -> Results:
+    return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results)
+
+
+def document(results: Results) -> dict[str, Any]:
+    """The `--json` document: the stable interface."""
+    return {
+        "recollect": results.recollect,
+        "seed": results.seed,
+        "elapsed_s": round(results.elapsed_s, 1),
+        "cells": [cell(result, results.folder) for result in results.results],
+    }
+
+
+def cell(result: Result, folder: str) -> dict[str, Any]:
+    scenario, verdict = result.scenario, result.verdict
+    place = f"{folder}/{result.folder}" if folder and result.folder else result.folder
+    figures: dict[str, Any] = msgspec.to_builtins(verdict)
+    return {
+        "target": scenario.target,
+        "engine": scenario.engine_name,
+        "engine_version": result.engine_version,
+        "provider": result.provider,
+        "policy": scenario.policy,
+        "fault": scenario.fault,
+        "variant": scenario.variant,
+        "workload": scenario.workload,
+        **figures,
+        "elapsed_s": round(result.elapsed_s, 2),
+        "operations": result.operations,
+        "reproduced": result.reproduced,
+        "smallest": None if result.smallest is None else _size(result.smallest),
+        "notes": list(result.notes),
+        "history": f"{place}/history.jsonl" if place else None,
+        "replay": replay_command(place) if place else None,
+    }
+
+
+def replay_command(folder: str) -> str:
+    return f"recollect replay {folder}"
+
+
+def _size(scenario: Scenario) -> dict[str, Any]:
+    return {"writers": scenario.writers, "sessions": scenario.sessions, "operations": scenario.ops_max}
+
+
+def exit_code(results: Results, require: Require | None = None) -> int:
+    """0 held or documented loss, 1 violated or a loss worse than required, 3 nothing could be concluded."""
+    statuses = {result.verdict.status for result in results.results}
+    if "violated" in statuses or (require and any(worse_than(result, require) for result in results.results)):
+        return 1
+    return 0 if statuses & {"held", "documented-loss"} else 3
+
+
+def worse_than(result: Result, require: Require) -> bool:
+    """Whether a documented loss took messages that had to survive."""
+    if result.verdict.status != "documented-loss":
+        return False
+    survives = TAKEN_FROM.get(result.scenario.fault)
+    return survives is not None and (require == "fsynced" or survives == "written")

@@ -1,0 +1,485 @@
+"""One run: clients in their own processes, a fault in the middle, and a history of what was asked and what came back.
+
+The runner is the only one who writes the history, and it has one thread: what it has not received was not acknowledged.
+A run goes: start the engine, open the clients, let them work, let the fault strike and heal, let them work on, wait
+until nothing is under way, then read every session again from a fresh process.
+
+Before a fault is recorded, everything that already arrived is read (`_drain`): an acknowledgement that lay in a pipe
+came before the fault, and the history must say so.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from recollect import __version__
+from recollect.verify import engines, pipe
+from recollect.verify.analyze import analyze
+from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
+from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
+from recollect.verify.faults import FAULTS, Fault
+from recollect.verify.history import History, HistoryWriter
+from recollect.verify.op import Disturbance, Header, Trait
+from recollect.verify.scenario import Scenario, save
+from recollect.verify.transcript import Transcript
+from recollect.verify.verdict import Verdict
+from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Workload
+from recollect.verify.workloads import Client as Planner
+
+OPERATION_TIMEOUT_S = 15.0
+"""An operation that takes longer hangs: its client is killed, and the outcome is unknown."""
+
+SETTLE_TIMEOUT_S = 20.0
+QUIET_S = 0.05
+DEATHS_MAX = 5
+"""Processes that the target itself may end before the run is given up."""
+
+
+class RunStopped(Exception):
+    """The run cannot go on; the message is the reason of its `unknown` verdict."""
+
+
+@dataclass
+class Seat:
+    """A client at work: its plan, and what it is waiting for."""
+
+    client: Client
+    plan: Plan
+    writer: bool
+    intent: Intent | None = None
+    since: float = 0.0
+    last_outcome: Outcome | None = None
+    last_reply: pipe.Reply | None = None
+    steps: int = 0
+    ended: bool = False
+    doomed: bool = False
+    """A fault has told it to die: its death is no news."""
+
+
+@dataclass
+class Notes:
+    """What else is worth knowing about a run."""
+
+    hangs: list[str] = field(default_factory=list)
+    deaths: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    """Targets that would not open again; whether that was right is for the final reads to show."""
+
+
+class Run:
+    """The run as faults see it: the engine, the clients, and time passing (`go_on`)."""
+
+    def __init__(
+        self, scenario: Scenario, folder: Path, *, progress: Callable[[str], None] = lambda step: None
+    ) -> None:
+        self.scenario = scenario
+        self.folder = folder
+        self.rng = scenario.rng("fault")
+        self.notes = Notes()
+        self.fault: Fault = FAULTS[scenario.fault]
+        self.workload: Workload = WORKLOADS[scenario.workload]
+        self.abilities: frozenset[str] = frozenset()
+        self.engine: Engine
+        self.endpoint: Endpoint
+        self.transcript: Transcript
+        self.history: HistoryWriter
+        self.engine_spec = scenario.engine
+        self.engine_env: dict[str, str] = {}
+        self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
+        """How clients see the endpoint; a proxy changes it."""
+        self.replica: Replica | None = None
+        self.on_line: Callable[[Seat, str], None] | None = None
+        self._progress = progress
+        self._clients = Clients(folder / "target.log", _modules(scenario))
+        self._listener = Listener()
+        self.seats: dict[int, Seat] = {}
+        self._heal: list[Callable[[], None]] = []
+        self.operations = 0
+
+    # ---- the whole run
+
+    def execute(self) -> Verdict:
+        """Runs the scenario and judges its history."""
+        save(self.scenario, self.folder)
+        path = self.folder / "history.jsonl"
+        reason: str | None = None
+        try:
+            self._start()
+            self._work()
+        except (RunStopped, TargetBroken, EngineError) as stopped:
+            reason = str(stopped)
+        finally:
+            self._end()
+        if not path.exists():
+            return Verdict(status="unknown", reason=reason)
+        verdict = analyze(History(path))
+        if reason is not None and verdict.status == "held":
+            return Verdict(status="unknown", reason=reason)
+        return verdict
+
+    def _start(self) -> None:
+        self._progress("starting")
+        self.fault.arrange(self)
+        self.engine = engines.create(
+            self.engine_spec,
+            self.scenario.policy,
+            provider=self.scenario.provider,
+            config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
+        )
+        self.endpoint = self.engine.start(self.engine_env or None)
+        self.fault.attach(self)
+        first = self._clients.launch(self.scenario.target, self.shown(self.endpoint), prepare=True)
+        ready = self._clients.wait_ready(first)
+        self.abilities = frozenset(ready.abilities)
+        self._check_abilities()
+        self._open_history(ready)
+        self._seat(first, self.workload.plan, writer=True)
+        self.start_writers()
+        self._start_readers()
+
+    def _check_abilities(self) -> None:
+        missing = self.workload.needs - self.abilities
+        if missing:
+            raise RunStopped(
+                f"workload {self.workload.name!r} needs {', '.join(sorted(missing))} of the target"
+            )
+        if unwanted := self.workload.refuses & self.abilities:
+            raise RunStopped(
+                f"workload {self.workload.name!r} is not for a store with {', '.join(sorted(unwanted))}"
+            )
+
+    def _open_history(self, ready: pipe.Ready) -> None:
+        traits: tuple[Trait, ...] = tuple(ready.traits)  # type: ignore[arg-type]
+        header = Header(
+            recollect=__version__,
+            seed=self.scenario.seed,
+            target=self.scenario.target,
+            engine=self.scenario.engine_name,
+            engine_version=self.engine.version,
+            provider=self.engine.provider,
+            policy=self.scenario.policy,
+            fault=self.scenario.fault,
+            workload=self.scenario.workload,
+            traits=traits,
+            retain_s=self.scenario.retain_s,
+        )
+        file = (self.folder / "history.jsonl").open("wb")
+        self.history = HistoryWriter(file, header)
+        self.transcript = Transcript(
+            self.history, retries="turn" in self.abilities or self.scenario.fault == "lost-ack"
+        )
+        single = "single_writer" in traits or not self.workload.many_writers
+        self._writers_wanted = 1 if single else self.scenario.writers
+
+    def _work(self) -> None:
+        self._progress("working")
+        self.go_on(self.scenario.before_s * self.rng.uniform(0.7, 1.3))
+        self._progress(self.scenario.fault)
+        self.fault.strike(self)
+        self._progress("working")
+        self.go_on(self.scenario.after_s)
+        self._progress("reading")
+        self.settle()
+        self.read_everything()
+
+    def _end(self) -> None:
+        for heal in reversed(self._heal):
+            heal()
+        self._clients.close_all()
+        self._listener.close()
+        if hasattr(self, "history"):
+            self.history.close()
+        if hasattr(self, "engine"):
+            (self.folder / "engine.log").write_text(self.engine.logs(200))
+            self.engine.close()
+
+    # ---- time passing
+
+    def go_on(self, duration_s: float) -> None:
+        """Lets the clients work for a while."""
+        end = time.monotonic() + duration_s
+        while (left_s := end - time.monotonic()) > 0:
+            for seat in list(self.seats.values()):
+                if seat.intent is None and not seat.ended:
+                    self._ask(seat)
+            if not self._hear(left_s):
+                self._check_hangs()
+
+    def settle(self) -> None:
+        """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
+        end = time.monotonic() + SETTLE_TIMEOUT_S
+        while any(seat.intent is not None for seat in self.seats.values()):
+            if not self._hear(0.1):
+                self._check_hangs()
+            if time.monotonic() > end:
+                for seat in [seat for seat in self.seats.values() if seat.intent is not None]:
+                    self._hung(seat)
+        time.sleep(QUIET_S)
+
+    def read_everything(self) -> None:
+        """Reads every session that was written to, from a process that has never seen them."""
+        client = self._clients.launch(self.scenario.target, self.shown(self.endpoint))
+        try:
+            self._clients.wait_ready(client)
+        except TargetBroken as broken:
+            # A store that refuses to open is loud about its loss: every session is unreadable.
+            for session in self.transcript.sessions:
+                self.transcript.refused_read(client.number, session, str(broken))
+            return
+        ends: tuple[int | None, ...] = (
+            (None, 20) if "last" in self.abilities and not self.workload.unmarked else (None,)
+        )
+        seat = self._seat(client, lambda planner: _final_reads(self.transcript.sessions, ends), writer=False)
+        while not seat.ended:
+            if seat.intent is None:
+                self._ask(seat)
+            elif not self._hear(0.5):
+                self._check_hangs()
+
+    # ---- what faults do
+
+    @property
+    def writers(self) -> list[Client]:
+        return [seat.client for seat in self.seats.values() if seat.writer]
+
+    @contextmanager
+    def striking(self, name: str, detail: str = "", offset_s: float = 0.0) -> Iterator[None]:
+        """Records that the fault is injected, and, when the block ends, that it is healed."""
+        self._drain()
+        self.history.fault_injected(name, Disturbance(detail=detail, offset_s=offset_s))
+        yield
+        self._drain()
+        self.history.fault_healed(name, Disturbance(detail=detail))
+
+    def kill_engine(self) -> None:
+        if self.engine.embedded:
+            for seat in list(self.seats.values()):
+                self.kill_client(seat.client)
+        else:
+            self.engine.kill()
+        self._drain()
+        self.history.engine_stopped()
+
+    def stop_engine(self) -> None:
+        if self.engine.embedded:
+            self._close_seats()
+        else:
+            self.engine.stop()
+        self._drain()
+        self.history.engine_stopped()
+
+    def start_engine(self, start: Callable[[], Endpoint] | None = None) -> None:
+        """Starts it again on its own data; an engine that refuses ends the run, as a finding."""
+        try:
+            if start is not None or not self.engine.embedded:
+                found = (start or self.restart)()
+                self.endpoint = replace(
+                    found, settings=self.endpoint.settings, replicas=self.endpoint.replicas
+                )
+        except EngineError as refusal:
+            self.history.engine_refused(str(refusal))
+            raise RunStopped(f"the engine did not start again: {refusal}") from refusal
+        self.history.engine_started()
+        if self.engine.embedded:
+            self.start_writers()
+            self._start_readers()
+
+    def restart(self) -> Endpoint:
+        return self.engine.restart(self.engine_env or None)
+
+    def pause_engine(self) -> None:
+        assert isinstance(self.engine, Pausable)
+        self.engine.pause()
+
+    def resume_engine(self) -> None:
+        assert isinstance(self.engine, Pausable)
+        self.engine.resume()
+
+    def kill_client(self, client: Client) -> None:
+        """SIGKILL, in the middle of whatever it does; what it was asked has no outcome."""
+        seat = self.seats[client.number]
+        self._listener.remove(client)
+        self._clients.kill(client)
+        del self.seats[client.number]
+        if seat.intent is not None:
+            self.transcript.unknown(client.number, "the client was killed")
+
+    def start_writers(self) -> None:
+        """Brings the number of writers back to what the scenario wants."""
+        self._start_seats(self._writers_wanted - len(self.writers), self.workload.plan, writer=True)
+
+    def start_other_writers(self, spec: str, count: int) -> None:
+        """Writers of another release, beside those that are there."""
+        self._start_seats(count, self.workload.plan, writer=True, spec=spec)
+
+    def restart_clients(self) -> None:
+        """Closes all clients and opens new ones, which see the endpoint as it is now."""
+        self._close_seats()
+        self.start_writers()
+        self._start_readers()
+
+    def drop_clients(self) -> None:
+        """Kills all clients and opens new ones: after a failover nobody waits for the old primary."""
+        for seat in list(self.seats.values()):
+            self.kill_client(seat.client)
+        self.start_writers()
+        self._start_readers()
+
+    def guest(self) -> Seat:
+        """A client without a plan of its own, for a fault to use with `do`."""
+        client = self._clients.launch(self.scenario.target, self.shown(self.endpoint))
+        self._clients.wait_ready(client)
+        seat = self._seat(client, lambda planner: _final_reads([], ()), writer=False)
+        seat.ended = True
+        return seat
+
+    def watch(self, seat: Seat, watch: pipe.Watch) -> None:
+        """Tells a client to follow the lines of the store's code during its next write."""
+        seat.client.send(watch)
+        seat.client.receive()
+
+    def do(self, seat: Seat, intent: Intent) -> pipe.Reply | None:
+        """One operation by a guest, while the others go on; None if it did not survive it."""
+        request = self.transcript.begin(seat.client.number, intent)
+        seat.intent, seat.since = intent, time.monotonic()
+        seat.last_reply = None
+        seat.client.send(request)
+        while seat.intent is not None and seat.client.number in self.seats:
+            if not self._hear(0.1):
+                self._check_hangs()
+        return seat.last_reply
+
+    def at_end(self, heal: Callable[[], None]) -> None:
+        """Something to undo when the run ends, however it ends."""
+        self._heal.append(heal)
+
+    # ---- clients
+
+    def _start_readers(self) -> None:
+        present = len(self.seats) - len(self.writers)
+        self._start_seats(self.scenario.readers - present, WORKLOADS["watch"].plan, writer=False)
+
+    def _start_seats(
+        self, count: int, plan: Callable[[Planner], Plan], *, writer: bool, spec: str | None = None
+    ) -> None:
+        target, endpoint = spec or self.scenario.target, self.shown(self.endpoint)
+        launched = [self._clients.launch(target, endpoint) for _ in range(max(0, count))]
+        for client in launched:
+            try:
+                self._clients.wait_ready(client)
+            except TargetBroken as refusal:
+                self.notes.refusals.append(str(refusal))
+            else:
+                self._seat(client, plan, writer=writer)
+
+    def _seat(self, client: Client, plan: Callable[[Planner], Plan], *, writer: bool) -> Seat:
+        sessions = self.workload.sessions or tuple(
+            f"session-{number}" for number in range(self.scenario.sessions)
+        )
+        planner = Planner(
+            client.number,
+            random.Random(f"{self.scenario.seed}/{self.scenario.name}/{client.number}"),
+            sessions,
+            self.abilities,
+            whole_reads=self.workload.unmarked,
+        )
+        seat = Seat(client, plan(planner), writer)
+        self.seats[client.number] = seat
+        self._listener.add(client)
+        return seat
+
+    def _close_seats(self) -> None:
+        self.settle()
+        for seat in list(self.seats.values()):
+            self._listener.remove(seat.client)
+            self._clients.close(seat.client)
+        self.seats.clear()
+
+    # ---- asking and hearing
+
+    def _ask(self, seat: Seat) -> None:
+        if self.scenario.ops_max is not None and seat.writer and seat.steps >= self.scenario.ops_max:
+            seat.ended = True
+            return
+        retry = self.transcript.retry_of(seat.client.number)
+        try:
+            if retry is None:
+                intent = next(seat.plan) if seat.last_outcome is None else seat.plan.send(seat.last_outcome)
+                request = self.transcript.begin(seat.client.number, intent)
+            else:
+                intent, request = retry
+        except StopIteration:
+            seat.ended = True
+            return
+        seat.intent, seat.since, seat.steps = intent, time.monotonic(), seat.steps + 1
+        self.operations += 1
+        try:
+            seat.client.send(request)
+        except ClientDied as death:
+            self._died(seat, str(death))
+
+    def _hear(self, timeout_s: float) -> bool:
+        heard = False
+        for client in self._listener.wait(timeout_s):
+            seat = self.seats.get(client.number)
+            if seat is not None:
+                self._take(seat)
+                heard = True
+        return heard
+
+    def _take(self, seat: Seat) -> None:
+        try:
+            reply = seat.client.receive()
+        except ClientDied as death:
+            self._died(seat, str(death))
+            return
+        if isinstance(reply, pipe.AtLine):
+            if self.on_line is not None:
+                self.on_line(seat, reply.line)
+            return
+        assert seat.intent is not None
+        seat.last_reply = reply
+        seat.last_outcome = self.transcript.end(seat.client.number, seat.intent, reply)
+        seat.intent = None
+
+    def _drain(self) -> None:
+        while self._hear(0.0):
+            pass
+
+    def _died(self, seat: Seat, how: str) -> None:
+        self.kill_client(seat.client)
+        if seat.doomed:
+            return
+        self.notes.deaths.append(how)
+        if len(self.notes.deaths) > DEATHS_MAX:
+            raise RunStopped(f"{how}, {len(self.notes.deaths)} times")
+        if seat.writer:
+            self.start_writers()
+
+    def _check_hangs(self) -> None:
+        for seat in list(self.seats.values()):
+            if seat.intent is not None and time.monotonic() - seat.since > OPERATION_TIMEOUT_S:
+                self._hung(seat)
+
+    def _hung(self, seat: Seat) -> None:
+        what = f"{type(seat.intent).__name__} took longer than {OPERATION_TIMEOUT_S:g} s"
+        self.notes.hangs.append(what)
+        self.kill_client(seat.client)
+        if seat.writer and len(self.notes.hangs) <= DEATHS_MAX:
+            self.start_writers()
+
+
+def _final_reads(sessions: list[str], ends: tuple[int | None, ...]) -> Plan:
+    for session in sessions:
+        for last in ends:
+            yield ReadBack(session, last=last)
+
+
+def _modules(scenario: Scenario) -> tuple[str, ...]:
+    """The target's own module is imported once, in the fork server; if that fails, the worker says how."""
+    return tuple(spec.partition(":")[0] for spec in (scenario.target, scenario.previous or "") if ":" in spec)

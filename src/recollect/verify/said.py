@@ -1,0 +1,50 @@
+"""The text of a test message: it carries its own number and checksum, so that a read can be judged where it happens.
+
+``#17.9f3a21c0 the rest``: message 17, and the CRC of its role and the rest. A worker recognises it in whatever a store
+returns. Two kinds of text carry nothing, because that is what they test: the empty one, and one said twice; the runner
+matches those by their order in the session.
+"""
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_MARK = re.compile(r"#(\d{1,12})\.([0-9a-f]{8}) ")
+_ROLES = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"}
+
+EXCERPT_CHARACTERS = 120
+
+
+class Recognised(NamedTuple):
+    """What a worker makes of one element: the message's number, or an excerpt where there is none."""
+
+    number: int | None
+    intact: bool
+    excerpt: str = ""
+
+
+def role_of(number: int) -> str:
+    return "assistant" if number % 2 else "user"
+
+
+def mark(number: int, body: str) -> str:
+    return f"#{number}.{_crc(role_of(number), body):08x} {body}"
+
+
+def recognise(text: str, role: str | None = None, metadata: Mapping[str, Any] | None = None) -> Recognised:
+    found = _MARK.match(text) or _MARK.search(text)
+    if found is None:
+        return Recognised(None, intact=True, excerpt=text[:EXCERPT_CHARACTERS])
+    number = int(found[1])
+    expected = role_of(number)
+    same = found.start() == 0 and int(found[2], 16) == _crc(expected, text[found.end() :])
+    if role is not None:
+        same = same and _ROLES.get(role, role) == expected
+    if metadata and "n" in metadata:
+        same = same and metadata["n"] == number
+    return Recognised(number, same, "" if same else text[:EXCERPT_CHARACTERS])
+
+
+def _crc(role: str, body: str) -> int:
+    return zlib.crc32(body.encode("utf-8", "surrogatepass"), zlib.crc32(role.encode()))

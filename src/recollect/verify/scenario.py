@@ -1,0 +1,59 @@
+"""A scenario: the frozen description of one run, enough to run it again.
+
+The seed fixes the schedule: which session, which sizes and texts, in which order each client asks, and when the fault
+strikes. On real engines it does not fix how the clients interleave, so a replay reports how often it saw the same.
+"""
+
+import random
+from pathlib import Path
+
+import msgspec
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    target: str
+    engine: str
+    """With its version, where one was asked for: ``redis@7``."""
+    policy: str
+    fault: str
+    workload: str = "append"
+    variant: str = ""
+    """Which of a fault's ways, such as the moment of a kill or the line; empty is its default."""
+    provider: str | None = None
+    url: str | None = None
+    """An engine that the user prepared, instead of one of ours."""
+    engine_config: str | None = None
+    previous: str | None = None
+    """The target of the other release, for rolling deploys."""
+    previous_python: str | None = None
+    retain_s: float | None = None
+    seed: int = 0
+    writers: int = 3
+    readers: int = 1
+    sessions: int = 3
+    ops_max: int | None = None
+    """Operations of each client at most; None is bounded by the time alone."""
+    before_s: float = 0.45
+    """Time before the fault strikes, and after it has healed."""
+    after_s: float = 0.2
+
+    @property
+    def name(self) -> str:
+        parts = (self.target, self.engine, self.policy, self.fault, self.variant, self.workload)
+        return ".".join(part.replace("/", "_").replace(":", "_") for part in parts if part)
+
+    @property
+    def engine_name(self) -> str:
+        return self.engine.partition("@")[0]
+
+    def rng(self, purpose: str) -> random.Random:
+        """A generator for one purpose, so that changing one does not move the others."""
+        return random.Random(f"{self.seed}/{self.name}/{purpose}")
+
+
+def save(scenario: Scenario, folder: Path) -> None:
+    (folder / "scenario.json").write_bytes(msgspec.json.format(msgspec.json.encode(scenario)))
+
+
+def load(folder: Path) -> Scenario:
+    return msgspec.json.decode((folder / "scenario.json").read_bytes(), type=Scenario)

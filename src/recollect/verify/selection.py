@@ -1,0 +1,218 @@
+"""Which cells a run has: targets × policies × faults × workloads, as data, and the reasons of those left out.
+
+The core tier is what tells most in a minute; `--full` takes every policy, fault, variant and workload. A cell that
+cannot run stays in the list with its reason: it is `skipped`, and never counted as held.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+import msgspec
+
+from recollect.verify import engines
+from recollect.verify.faults import FAULTS
+from recollect.verify.scenario import Scenario
+from recollect.verify.targets import BUILT_IN
+from recollect.verify.workloads import WORKLOADS
+
+
+class BadRequest(Exception):
+    """What was asked for does not exist; the message says what does."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for; empty means "choose for me"."""
+
+    targets: tuple[str, ...] = ()
+    engine: str | None = None
+    provider: str | None = None
+    url: str | None = None
+    engine_config: str | None = None
+    policies: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    previous: str | None = None
+    previous_python: str | None = None
+    retain_s: float | None = None
+    full: bool = False
+    seed: int = 0
+    shard: tuple[int, int] = (1, 1)
+    writers: int | None = None
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One scenario to run, or the reason why it is not."""
+
+    scenario: Scenario
+    skipped: str | None = None
+
+
+CORE_POLICIES: dict[str, tuple[str, ...]] = {
+    "sqlite": ("wal-full", "wal-normal", "delete-extra"),
+    "redis": ("aof-everysec", "aof-always", "rdb"),
+    "postgres": ("default", "async-commit"),
+    "chroma": ("embedded", "server"),
+}
+
+# The first policy of an engine gets all of these; the others only the durability faults, where policies differ.
+CORE_FAULTS: tuple[str, ...] = (
+    "kill-engine",
+    "concurrent-writers",
+    "power-loss",
+    "restart",
+    "kill-app",
+    "lost-ack",
+    "kill-app-at-line",
+    "clock-back",
+    "clock-forward",
+    "wipe-volume",
+    "replica-lag",
+    "cut",
+    "half-open",
+    "pause",
+    "policy-change",
+    "evict",
+    "disk-full",
+    "slow-fsync",
+    "fsync-error",
+    "failover",
+    "pool-exhausted",
+    "latency",
+    "newer-writer",
+    "older-writer",
+)
+DURABILITY_FAULTS: tuple[str, ...] = ("kill-engine", "restart", "power-loss", "slow-fsync")
+
+# Faults that only mean something with one particular use of memory; the others take the default.
+WORKLOADS_OF: dict[str, tuple[str, ...]] = {
+    "concurrent-writers": (
+        "turns",
+        "mixed",
+        "trimmed",
+        "rewrite",
+        "compact",
+        "summarise",
+        "forget",
+        "context",
+        "search",
+    ),
+}
+DEFAULT_WORKLOADS: tuple[str, ...] = ("turns", "rewrite", "search")
+
+
+def select(request: Request, abilities: dict[str, frozenset[str]]) -> list[Cell]:
+    """Every cell of the request, in the order in which they tell most. `abilities` are those of each target."""
+    check(request)
+    cells = [
+        cell
+        for target in request.targets or tuple(BUILT_IN)
+        for cell in _of_target(request, target, abilities.get(target))
+    ]
+    cells.sort(key=lambda cell: _rank(cell.scenario))
+    index, count = request.shard
+    return cells[index - 1 :: count]
+
+
+def check(request: Request) -> None:
+    """Refuses names that do not exist, and suggests the nearest."""
+    for names, known, what in (
+        (request.faults, FAULTS, "fault"),
+        (request.workloads, WORKLOADS, "workload"),
+    ):
+        for name in names:
+            if name not in known:
+                raise BadRequest(f"unknown {what} {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
+    for target in request.targets:
+        engine = engine_of(request, target)
+        known_policies = engines.policies(engine)
+        for policy in request.policies:
+            if policy not in known_policies and policy != "custom":
+                raise BadRequest(
+                    f"unknown policy {policy!r} of {engine}{_nearest(policy, known_policies)}; "
+                    f"known: {', '.join(known_policies)}"
+                )
+
+
+def engine_of(request: Request, target: str) -> str:
+    """The engine a target runs on: the one asked for, or the one a built-in is named after."""
+    if request.engine is not None:
+        asked = request.engine.partition("@")[0]
+        if target in BUILT_IN and asked not in (target, "valkey"):
+            raise BadRequest(f"the built-in target {target!r} runs on {target}, not on {asked!r}")
+        return request.engine
+    if target in BUILT_IN:
+        return target
+    raise BadRequest(
+        f"target {target!r} needs --engine: one of {', '.join(engines.ENGINES)}, such as --engine redis@7"
+    )
+
+
+def _of_target(request: Request, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
+    engine = engine_of(request, target)
+    name = "redis" if engine.partition("@")[0] == "valkey" else engine.partition("@")[0]
+    for place, policy in enumerate(_policies(request, name)):
+        for fault_name in _faults(request, first_policy=place == 0):
+            fault = FAULTS[fault_name]
+            for variant in request.variants or (fault.variants if request.full else fault.variants[:1]):
+                for workload in _workloads(request, fault_name, abilities, first_policy=place == 0):
+                    scenario = Scenario(
+                        target=target,
+                        engine=engine,
+                        policy=policy,
+                        fault=fault_name,
+                        variant=variant,
+                        workload=workload,
+                        provider=request.provider,
+                        url=request.url,
+                        engine_config=request.engine_config,
+                        previous=request.previous,
+                        previous_python=request.previous_python,
+                        retain_s=request.retain_s,
+                        seed=request.seed,
+                        **({} if request.writers is None else {"writers": request.writers}),
+                    )
+                    yield Cell(scenario, fault.obstacle(scenario))
+
+
+def _policies(request: Request, engine: str) -> Sequence[str]:
+    if request.engine_config is not None:
+        return ("custom",)
+    if request.policies:
+        return request.policies
+    return tuple(engines.policies(engine)) if request.full else CORE_POLICIES[engine]
+
+
+def _faults(request: Request, *, first_policy: bool) -> Sequence[str]:
+    if request.faults:
+        return request.faults
+    if request.full:
+        return tuple(FAULTS)
+    wanted = CORE_FAULTS if first_policy else DURABILITY_FAULTS
+    return tuple(name for name in wanted if name in FAULTS)
+
+
+def _workloads(
+    request: Request, fault: str, abilities: frozenset[str] | None, *, first_policy: bool
+) -> Sequence[str]:
+    wanted = request.workloads or WORKLOADS_OF.get(fault, DEFAULT_WORKLOADS)
+    if abilities is None:
+        return wanted[:1]  # the target does not open: one cell says so
+    possible = [
+        name
+        for name in wanted
+        if WORKLOADS[name].needs <= abilities and not WORKLOADS[name].refuses & abilities
+    ]
+    return possible if fault in WORKLOADS_OF or request.workloads else possible[:1]
+
+
+def _rank(scenario: Scenario) -> tuple[int, int]:
+    order = {name: place for place, name in enumerate(CORE_FAULTS)}
+    policies = CORE_POLICIES.get(scenario.engine_name, ())
+    place = policies.index(scenario.policy) if scenario.policy in policies else len(policies)
+    return order.get(scenario.fault, len(order)) + 2 * place, place
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,94 @@
+"""What the collector remembers of one session while it goes through a history.
+
+The state is that of the latest view of each chain (see views.py) plus what is still open: acknowledged
+messages that no read had the chance to show yet, messages that went missing, forgets in flight.
+"""
+
+from __future__ import annotations
+
+from recollect.verify.evidence import IN_WHOLE, NEVER
+from recollect.verify.retention import Life
+from recollect.verify.views import View
+
+FOREVER = 1 << 62
+
+
+class Purge:
+    """From `done` on nothing written before `invoked` may be visible: messages numbered under `below`."""
+
+    __slots__ = ("below", "done", "invoked")
+
+    def __init__(self, invoked: int, done: int, below: int) -> None:
+        self.invoked, self.done, self.below = invoked, done, below
+
+
+class Chain:
+    """The latest view of one chain of reads.
+
+    In `view` a message is its number and anything strange is negative. `peaks[i]` is the greatest number in
+    `view[: i + 1]`; numbers grow with the invocation, so it is the message that was invoked last. `pending`
+    are acknowledged messages that are not in the view and not counted as missing.
+    """
+
+    __slots__ = ("bit", "doubled", "last_read", "peaks", "pending", "scanned", "view")
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+        self.view: View = []
+        self.peaks: list[int] = []
+        self.pending: list[int] = []
+        self.doubled: set[int] = set()
+        self.last_read = NEVER
+        self.scanned = True  # whether everything in the view was held against the latest purge
+
+
+class Session:
+    __slots__ = (
+        "entered",
+        "expects",
+        "forget_done",
+        "forget_unknown",
+        "forgets_open",
+        "last_mutation",
+        "last_ok_read",
+        "last_read_by",
+        "life",
+        "live",
+        "missing",
+        "mutations_open",
+        "number",
+        "purge",
+        "struck",
+        "top_rank",
+        "unknown_messages",
+        "vanished",
+        "whole",
+        "window",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.whole = Chain(IN_WHOLE)
+        self.window: Chain | None = None
+        self.missing: dict[int, int] = {}  # message → its open absence
+        self.vanished: dict[int, tuple[int, int]] = {}  # message → first and last read that had it
+        self.entered: dict[int, int] = {}  # message → read, where not the first sighting
+        self.last_read_by: dict[int, int] = {}
+        self.top_rank = 0.0
+        self.live = 0  # acknowledged messages that no forget took
+        self.forgets_open = 0
+        self.forget_unknown = False
+        self.forget_done = NEVER
+        self.purge: Purge | None = None
+        self.struck = NEVER  # the latest disturbance after which the session was read
+        self.mutations_open = 0
+        self.last_mutation = NEVER
+        self.last_ok_read = NEVER  # index at which the latest successful read was invoked
+        self.unknown_messages = 0
+        self.life: Life | None = None
+        self.expects: dict[int, int] = {}  # expected sequence → turn acknowledged with it
+
+    @property
+    def forget_floor(self) -> int:
+        """A message invoked before this index may have been taken by a forget."""
+        return FOREVER if self.forgets_open or self.forget_unknown else self.forget_done

@@ -1,0 +1,76 @@
+"""What a disturbance left of a session: the line between a lost tail and a hole.
+
+A kept message counts only if it was acknowledged before the disturbance: what was written afterwards says
+nothing about what survived. Later means that its write began after the missing message was acknowledged, or
+that reads before the disturbance showed it behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import NamedTuple
+
+from recollect.verify.evidence import IN_WHOLE, NEVER, Disturbance, Evidence
+from recollect.verify.finding import Finding
+from recollect.verify.losses import losses
+
+
+class _Survivor(NamedTuple):
+    """The kept message that was invoked last, and the one that reads showed furthest behind."""
+
+    newest: int
+    furthest: int
+
+
+def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Finding, bool]]:
+    """Every unclaimed loss that a disturbance may explain, and whether it is a hole."""
+    survivors: dict[tuple[int, int], _Survivor] = {}
+    found = []
+    for loss in losses(evidence):
+        disturbance, message = loss.disturbance, loss.message
+        if disturbance is None or loss.expired or message in claimed:
+            continue
+        session, read = evidence.session_of(message), loss.absence.read
+        key = (session, disturbance.injected)
+        if key not in survivors:
+            survivors[key] = _survivor(evidence, session, disturbance)
+        later = _later(evidence, message, disturbance, survivors[key])
+        events = (evidence.acknowledged(message), evidence.read_done[read])
+        moment_s = evidence.moment_s(disturbance, loss.absence.since, read)
+        finding = Finding(message, session, events, True, disturbance, moment_s, later)
+        found.append((finding, later != NEVER))
+    return found
+
+
+def _survivor(evidence: Evidence, session: int, disturbance: Disturbance) -> _Survivor:
+    newest = furthest = NEVER
+    for turn in evidence.turns_of(session):
+        if not NEVER < evidence.turn_done[turn] < disturbance.injected:
+            continue
+        for message in evidence.turn_messages(turn):
+            if not evidence.state[message] & IN_WHOLE:
+                continue
+            newest = max(newest, message)
+            if _seen_before(evidence, message, disturbance) and (
+                furthest == NEVER or evidence.rank[message] > evidence.rank[furthest]
+            ):
+                furthest = message
+    return _Survivor(newest, furthest)
+
+
+def _later(evidence: Evidence, message: int, disturbance: Disturbance, survivor: _Survivor) -> int:
+    """A kept message later than this one, or NEVER."""
+    newest, furthest = survivor
+    if newest != NEVER:
+        invoked = evidence.turn_invoked[evidence.message_turn[newest]]
+        if evidence.acknowledged(message) < invoked:
+            return newest
+    if furthest != NEVER and _seen_before(evidence, message, disturbance):
+        if evidence.rank[message] < evidence.rank[furthest]:
+            return furthest
+    return NEVER
+
+
+def _seen_before(evidence: Evidence, message: int, disturbance: Disturbance) -> bool:
+    read = evidence.seen_at[message]
+    return read != NEVER and evidence.read_done[read] < disturbance.injected

@@ -1,0 +1,413 @@
+"""The store under test, as the kit drives it.
+
+A target is named: a built-in (`sqlite`, `redis`, `postgres`), or ``package.module:factory``. `SHAPES` is the table of
+stores that are recognised without any adapter; to support another shape, add a row. A store may be synchronous or
+asynchronous, one for all sessions or one per session; a factory may return it, or something to await.
+
+Everything here runs inside a worker process, which is one sequential client.
+"""
+
+import importlib
+import inspect
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from recollect.message import Damaged, Message
+from recollect.store import Receipt, Stored
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.pipe import Acked, Odd, Said
+from recollect.verify.said import Recognised, recognise, role_of
+
+BUILT_IN: dict[str, str] = {
+    "sqlite": "recollect.verify.builtin:sqlite",
+    "redis": "recollect.verify.builtin:redis",
+    "postgres": "recollect.verify.builtin:postgres",
+}
+"""Our own stores, by the name of their engine."""
+
+TRAITS = ("single_writer", "no_batches", "at_least_once", "ordered_by_clock")
+
+
+class BadTarget(Exception):
+    """The target cannot be used; the message is one sentence for the person who named it."""
+
+
+class Shape(NamedTuple):
+    """How a store is written to and read."""
+
+    name: str
+    write: str
+    reads: tuple[str, ...]
+    per_session: bool
+    whole_list: bool
+    batches: bool
+    origin: str
+
+
+SHAPES: tuple[Shape, ...] = (
+    Shape("append/history", "append", ("history",), False, False, True, "recollect's own"),
+    Shape("append_message/get_history", "append_message", ("get_history", "get_messages"), False, False, False,
+          "append_message(session, message) with get_history(session, limit=…) or get_messages(session)"),
+    Shape("save/load", "save", ("load",), False, True, True,
+          "save(session, messages) of the whole list with load(session)"),
+    Shape("add_messages/messages", "add_messages", ("messages", "get_messages"), True, False, True,
+          "LangChain chat history, one per session"),
+    Shape("add_items/get_items", "add_items", ("get_items",), True, False, True,
+          "OpenAI Agents SDK session, one per session"),
+)  # fmt: skip
+
+
+# ---- finding the factory
+
+
+def resolve(spec: str) -> Callable[..., Any]:
+    """The factory behind a name, or `BadTarget` that says what is wrong with it."""
+    path = BUILT_IN.get(spec, spec)
+    module_name, colon, attribute = path.partition(":")
+    if not colon or not module_name or not attribute:
+        known = ", ".join(BUILT_IN)
+        raise BadTarget(f"target {spec!r}: name a built-in ({known}) or package.module:factory")
+    module = _import(module_name, spec)
+    factory = module
+    for part in attribute.split("."):
+        if not hasattr(factory, part):
+            raise BadTarget(f"target {spec!r}: {module_name} has no {attribute!r}; {_names(module)}")
+        factory = getattr(factory, part)
+    if not callable(factory):
+        raise BadTarget(f"target {spec!r}: {attribute} is {type(factory).__name__}, not something to call")
+    return cast(Callable[..., Any], factory)
+
+
+def prepare_of(spec: str) -> Callable[..., Any] | None:
+    """The target module's optional ``prepare(endpoint)``, run once before anything else (migrations)."""
+    module = sys.modules.get(BUILT_IN.get(spec, spec).partition(":")[0])
+    prepare = getattr(module, "prepare", None)
+    return prepare if callable(prepare) else None
+
+
+def _import(module_name: str, spec: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does: a project's own modules are in its folder
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
+            raise BadTarget(
+                f"target {spec!r}: no module {error.name!r}; run recollect in the project's folder, or install it"
+            ) from error
+        raise BadTarget(
+            f"target {spec!r}: {module_name} imports {error.name!r}, which is not installed"
+        ) from error
+    except Exception as error:
+        raise BadTarget(
+            f"target {spec!r}: importing {module_name} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _names(module: Any) -> str:
+    names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+    return f"it has {', '.join(sorted(names)[:8])}" if names else "it has nothing to call"
+
+
+# ---- one store, or one per session
+
+
+class Target:
+    """A target inside its worker: stores made by the factory, driven through their shape."""
+
+    def __init__(self, spec: str, endpoint: Endpoint) -> None:
+        self.spec = spec
+        self._endpoint = endpoint
+        self._factory = resolve(spec)
+        self._per_session = _takes_session(self._factory)
+        self._stores: dict[str, Any] = {}
+        self._read_raw: dict[str, list[Any]] = {}
+        self.shape: Shape
+
+    async def open(self) -> None:
+        """Makes the first store, so that a factory that raises is known before anything is written."""
+        probe = await self._make("recollect-probe" if self._per_session else "")
+        self.shape = _shape_of(probe, self.spec, self._per_session)
+        self._methods = _Methods(probe, self.shape)
+        if not self._per_session:
+            self._stores[""] = probe
+
+    @property
+    def abilities(self) -> list[str]:
+        """What the workloads may ask for."""
+        found = [name for name in ("forget", "context", "search") if self._methods.has(name)]
+        found += ["batches"] if self.shape.batches else []
+        found += ["whole-list"] if self.shape.whole_list else []
+        found += [name for name in ("turn", "expect") if self._methods.write_takes(name)]
+        found += ["last"] if self._methods.limit else []
+        found += ["after"] if self._methods.read_takes("after") else []
+        return found
+
+    @property
+    def stores(self) -> list[Any]:
+        """The stores made so far, or, before the first per-session one, the kind they will be of."""
+        return list(self._stores.values()) or [self._methods.kind]
+
+    @property
+    def traits(self) -> list[str]:
+        declared = getattr(self._factory, "traits", None) or getattr(self._methods.kind, "traits", None) or ()
+        unknown = set(declared) - set(TRAITS)
+        if unknown:
+            raise BadTarget(
+                f"target {self.spec!r}: unknown traits {sorted(unknown)}; known: {', '.join(TRAITS)}"
+            )
+        return list(declared)
+
+    async def append(self, session: str, said: Sequence[Said], turn: str | None, expect: int | None) -> Acked:
+        options: dict[str, Any] = {}
+        if turn is not None and self._methods.write_takes("turn"):
+            options["turn"] = turn
+        if expect is not None:
+            options["expect"] = expect
+        store = await self._store(session)
+        answer: Any = None
+        if self.shape.batches:
+            messages = [self._methods.message(one) for one in said]
+            answer = await self._call(store, self.shape.write, session, messages, **options)
+        else:
+            for one in said:
+                answer = await self._call(
+                    store, self.shape.write, session, self._methods.message(one), **options
+                )
+        return _acknowledged(answer)
+
+    async def save(self, session: str, said: Sequence[Said], drop: int) -> Acked:
+        known = self._read_raw.get(session, [])
+        messages = [*known[drop:], *(self._methods.message(one) for one in said)]
+        store = await self._store(session)
+        return _acknowledged(await self._call(store, self.shape.write, session, messages))
+
+    async def read(self, session: str, last: int | None, after: int | None) -> tuple[list[Any], int | None]:
+        """The raw elements, and the sequence of the last one where the store has sequences."""
+        store = await self._store(session)
+        options: dict[str, Any] = {}
+        if last is not None and self._methods.limit:
+            options[self._methods.limit] = last
+        elif last is None and self._methods.limit_has_default:
+            options[self._methods.limit] = UNLIMITED
+        if after is not None:
+            options["after"] = after
+        raw = list(await self._call(store, self._methods.read, session, **options) or [])
+        if last is None and after is None:
+            self._read_raw[session] = raw
+        sequence = raw[-1].sequence if raw and isinstance(raw[-1], Stored) else None
+        return raw, sequence
+
+    async def forget(self, session: str) -> None:
+        await self._call(await self._store(session), "forget", session)
+
+    async def context(self, session: str) -> list[list[Any]]:
+        parts = await self._call(await self._store(session), "context", session)
+        return [list(part) for part in (parts.values() if isinstance(parts, Mapping) else parts)]
+
+    async def search(self, session: str) -> tuple[list[Any], list[Any]]:
+        listed, found = await self._call(await self._store(session), "search", session)
+        return list(listed), list(found)
+
+    async def close(self) -> None:
+        for store in self._stores.values():
+            close = getattr(store, "close", None) or getattr(store, "aclose", None)
+            if callable(close):
+                await _resolved(close())
+
+    async def _store(self, session: str) -> Any:
+        key = session if self._per_session else ""
+        if key not in self._stores:
+            self._stores[key] = await self._make(session)
+        return self._stores[key]
+
+    async def _make(self, session: str) -> Any:
+        arguments = (self._endpoint, session) if self._per_session else (self._endpoint,)
+        try:
+            return await _resolved(self._factory(*arguments))
+        except BadTarget:
+            raise
+        except Exception as error:
+            raise FactoryRaised(
+                f"target {self.spec!r}: the factory raised {type(error).__name__}: {error}"
+            ) from error
+
+    async def _call(self, store: Any, name: str, session: str, *arguments: Any, **options: Any) -> Any:
+        method = getattr(store, name)
+        if not callable(method):  # LangChain's `messages` is a property
+            return method
+        leading = () if self.shape.per_session else (session,)
+        return await _resolved(method(*leading, *arguments, **options))
+
+
+class FactoryRaised(Exception):
+    """The factory raised: a bad target at first, an outcome of the fault later on."""
+
+
+UNLIMITED = 10_000_000
+"""Asked for where a store's read has a limit by default, and all is wanted."""
+
+
+async def _resolved(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _takes_session(factory: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    return len(required) >= 2 or any(p.name.startswith("session") for p in positional[1:2])
+
+
+def _shape_of(store: Any, spec: str, per_session: bool) -> Shape:
+    for shape in SHAPES:
+        fits = shape.per_session == per_session and hasattr(store, shape.write)
+        if fits and any(hasattr(type(store), read) or hasattr(store, read) for read in shape.reads):
+            return shape
+    found = [name for name in dir(store) if not name.startswith("_") and callable(getattr(store, name, None))]
+    shapes = "; ".join(f"{shape.write} with {' or '.join(shape.reads)} ({shape.origin})" for shape in SHAPES)
+    kind = "factory(endpoint, session)" if per_session else "factory(endpoint)"
+    raise BadTarget(
+        f"target {spec!r}: {type(store).__name__} has no known shape. Found: {', '.join(found[:12]) or 'no methods'}. "
+        f"Known shapes: {shapes}. It was made by {kind}; the last two need a session argument."
+    )
+
+
+# ---- what the store's methods take
+
+
+class _Methods:
+    """What the first store showed of its methods; the others are of the same kind."""
+
+    def __init__(self, store: Any, shape: Shape) -> None:
+        self.kind = type(store)
+        self._shape = shape
+        self._store = store
+        self._write = _parameters(getattr(store, shape.write))
+        self.read = next(name for name in shape.reads if hasattr(self.kind, name) or hasattr(store, name))
+        reader = inspect.getattr_static(self.kind, self.read, None)
+        self._read = {} if isinstance(reader, property) else _parameters(getattr(store, self.read))
+        self.limit = next((name for name in ("last", "limit", "n", "k") if name in self._read), "")
+        default = self._read[self.limit].default if self.limit else None
+        self.limit_has_default = isinstance(default, int) and not isinstance(default, bool)
+        self.message = self._message_maker()
+
+    def has(self, name: str) -> bool:
+        return callable(getattr(self._store, name, None))
+
+    def write_takes(self, name: str) -> bool:
+        return name in self._write
+
+    def read_takes(self, name: str) -> bool:
+        return name in self._read
+
+    def _message_maker(self) -> Callable[[Said], Any]:
+        if self._shape.name == "append/history":
+            return lambda one: Message(role_of(one.number), one.text, metadata={"n": one.number})
+        if self._shape.name == "add_messages/messages":
+            return _langchain_message
+        annotation = next(
+            (p.annotation for name, p in self._write.items() if name.startswith(("message", "msg", "item"))),
+            None,
+        )
+        if annotation is str:
+            return lambda one: one.text
+        if (
+            inspect.isclass(annotation)
+            and annotation not in (dict, list)
+            and annotation is not inspect.Parameter.empty
+        ):
+            return lambda one: _construct(annotation, one)
+        return _mapping
+
+
+def _parameters(method: Any) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(method, eval_str=True).parameters)
+    except (TypeError, ValueError, NameError):
+        return {}
+
+
+class _Mapping(dict[str, Any]):
+    """A plain mapping whose fields can also be read as attributes: both ways are in use."""
+
+    __getattr__ = dict.__getitem__
+
+
+def _mapping(one: Said) -> _Mapping:
+    return _Mapping(role=role_of(one.number), content=one.text)
+
+
+def _construct(kind: type, one: Said) -> Any:
+    """A message of the store's own class, by the fields its constructor names."""
+    values = {"role": role_of(one.number), "content": one.text, "text": one.text, "timestamp": time.time()}
+    wanted = _parameters(kind)
+    return kind(**{name: value for name, value in values.items() if name in wanted})
+
+
+def _langchain_message(one: Said) -> Any:
+    from langchain_core import messages  # type: ignore[import-not-found]  # the target's own dependency
+
+    kind = messages.AIMessage if role_of(one.number) == "assistant" else messages.HumanMessage
+    return kind(content=one.text)
+
+
+def _acknowledged(answer: Any) -> Acked:
+    if isinstance(answer, Receipt):
+        return Acked(answer.last, answer.durability.value, answer.replicas)
+    return Acked()
+
+
+# ---- what came back
+
+
+def recognised(raw: Any) -> tuple[Recognised, bool]:
+    """What one element of a read is, and whether the store itself marked it as damaged."""
+    if isinstance(raw, Stored):
+        raw = raw.message
+    if isinstance(raw, Damaged):
+        return Recognised(None, intact=False, excerpt=raw.reason[:120]), True
+    text, role, metadata = _fields(raw)
+    return recognise(text, role, metadata), False
+
+
+def is_loss_marker(raw: Any) -> bool:
+    """Our stores say in its place that a message is gone. That is no element: what is missing is missing."""
+    return isinstance(raw, Stored) and isinstance(raw.message, Damaged) and not raw.message.raw
+
+
+def odd_of(what: Recognised, damaged: bool) -> Odd:
+    return Odd(what.number, what.intact, damaged, what.excerpt)
+
+
+def _fields(raw: Any) -> tuple[str, str | None, Mapping[str, Any] | None]:
+    if isinstance(raw, str):
+        return raw, None, None
+    if isinstance(raw, bytes):
+        return raw.decode("utf-8", "replace"), None, None
+    if isinstance(raw, Mapping):
+        content, role, metadata = raw.get("content"), raw.get("role", raw.get("type")), raw.get("metadata")
+    else:
+        content = getattr(raw, "content", raw)
+        role, metadata = getattr(raw, "role", getattr(raw, "type", None)), getattr(raw, "metadata", None)
+    return (
+        _text(content),
+        role if isinstance(role, str) else None,
+        metadata if isinstance(metadata, Mapping) else None,
+    )
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        blocks = (block.get("text", "") if isinstance(block, Mapping) else str(block) for block in content)
+        return "\n".join(blocks)
+    return str(content)

@@ -1,0 +1,252 @@
+"""From intents and replies to the history: numbers for messages, requests for workers, elements for reads."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+
+from recollect.verify import op, pipe
+from recollect.verify.history import HistoryWriter
+from recollect.verify.said import mark
+from recollect.verify.views import to_runs
+from recollect.verify.workloads import (
+    Body,
+    Intent,
+    Outcome,
+    ReadBack,
+    ReadParts,
+    Remove,
+    SaveBack,
+    Seek,
+    Write,
+)
+
+RETRIES_MAX = 3
+
+
+@dataclass
+class _Sight:
+    """What a client last saw of a session: enough for a cursor, a compare-and-set, or a rewrite."""
+
+    event: int
+    numbers: list[int]
+    sequence: int | None
+
+
+@dataclass
+class _Attempt:
+    """A write under way, kept so that it can be sent again as it was."""
+
+    intent: Write
+    write: op.Write
+    request: pipe.Append
+    tries: int = 1
+
+
+@dataclass
+class _Unmarked:
+    """Texts that carry no number, in the order they were said: number and whether it certainly failed."""
+
+    numbers: list[int] = field(default_factory=list)
+    failed: set[int] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
+
+
+class Transcript:
+    def __init__(self, history: HistoryWriter, *, retries: bool) -> None:
+        self._history = history
+        self._retries = retries
+        self._checksums: list[int] = []
+        self._seen: dict[tuple[int, str], _Sight] = {}
+        self._attempts: dict[int, _Attempt] = {}
+        self._to_retry: dict[int, _Attempt] = {}
+        self._unmarked: dict[tuple[str, str], _Unmarked] = {}
+        self._asked: dict[int, op.Ask] = {}
+        self._sessions: dict[str, None] = {}
+
+    @property
+    def sessions(self) -> list[str]:
+        """Every session that was written to, in the order of their first write."""
+        return list(self._sessions)
+
+    def begin(self, process: int, intent: Intent) -> pipe.Request:
+        """Records the invocation and gives what to send."""
+        match intent:
+            case Write():
+                return self._begin_write(process, intent)
+            case SaveBack(session, bodies, drop):
+                sight = self._seen[process, session]
+                write, said = self._number(session, bodies)
+                dropped = to_runs(sight.numbers[:drop])
+                write = op.Write(write.first, write.checksums, base=sight.event, dropped=dropped)
+                self._history.invoke_write(process, session, "save", write)
+                return pipe.Save(session, said, drop)
+            case ReadBack(session, last, after_seen):
+                return self._begin_read(process, session, last, after_seen)
+            case ReadParts(session):
+                self._history.invoke(process, session, "context")
+                return pipe.ReadContext(session)
+            case Remove(session):
+                self._history.invoke(process, session, "forget")
+                return pipe.Forget(session)
+            case Seek(session):
+                self._history.invoke(process, session, "search")
+                return pipe.Search(session)
+
+    def retry_of(self, process: int) -> tuple[Intent, pipe.Request] | None:
+        """A write of this client whose outcome is unknown, once more, under the same turn id."""
+        attempt = self._to_retry.pop(process, None)
+        if attempt is None:
+            return None
+        attempt.tries += 1
+        self._attempts[process] = attempt
+        self._history.invoke_write(process, attempt.intent.session, "append", attempt.write)
+        return attempt.intent, attempt.request
+
+    def end(self, process: int, intent: Intent, reply: pipe.Reply) -> Outcome:
+        """Records what came back."""
+        if isinstance(reply, pipe.Failed):
+            return self._end_badly(process, reply)
+        attempt = self._attempts.pop(process, None)
+        if attempt is not None:
+            self._settle_unmarked(attempt, "ok")
+        match reply:
+            case pipe.Acked(sequence, durability, replicas):
+                self._history.ok(process, op.Acknowledged(sequence, durability, replicas))
+            case pipe.Lines():
+                self._history.ok(process, op.Acknowledged())
+            case pipe.Elements():
+                self._end_read(process, intent.session, reply)
+            case pipe.Parts(parts):
+                read = [(op.Ask(), self._elements(intent.session, part)) for part in parts]
+                self._history.ok_context(process, read)
+            case pipe.FoundBy(listed, found):
+                self._history.ok_search(process, listed, found)
+        return "ok"
+
+    def unknown(self, process: int, error: str) -> None:
+        """The client is gone; whatever it was doing has no outcome."""
+        attempt = self._attempts.pop(process, None)
+        self._to_retry.pop(process, None)
+        if attempt is not None:
+            self._settle_unmarked(attempt, "unknown")
+        self._history.unknown(process, error)
+
+    def refused_read(self, process: int, session: str, error: str) -> None:
+        """A read that could not even begin, because the store would not open."""
+        self._history.invoke_read(process, session)
+        self._history.fail(process, error)
+
+    # ---- writes
+
+    def _begin_write(self, process: int, intent: Write) -> pipe.Request:
+        write, said = self._number(intent.session, intent.bodies)
+        expect = None
+        if intent.compare:
+            sight = self._seen.get((process, intent.session))
+            expect = 0 if sight is None or sight.sequence is None else sight.sequence
+        turn = f"turn-{write.first}"
+        write = op.Write(write.first, write.checksums, turn=turn, expect=expect)
+        request = pipe.Append(intent.session, said, turn, expect)
+        self._history.invoke_write(process, intent.session, "append", write)
+        self._attempts[process] = _Attempt(intent, write, request)
+        return request
+
+    def _number(self, session: str, bodies: tuple[Body, ...]) -> tuple[op.Write, list[pipe.Said]]:
+        self._sessions.setdefault(session)
+        first = self._history.messages
+        said: list[pipe.Said] = []
+        for number, body in enumerate(bodies, first):
+            if not body.marked:
+                self._unmarked.setdefault((session, body.text), _Unmarked()).numbers.append(number)
+            said.append(pipe.Said(number, mark(number, body.text) if body.marked else body.text))
+            self._checksums.append(zlib.crc32(body.text.encode("utf-8", "surrogatepass")))
+        return op.Write(first, tuple(self._checksums[first:])), said
+
+    def _end_badly(self, process: int, reply: pipe.Failed) -> Outcome:
+        attempt = self._attempts.pop(process, None)
+        if attempt is not None:
+            self._settle_unmarked(attempt, reply.outcome)
+        if reply.outcome == "fail":
+            self._history.fail(process, reply.error)
+            return "fail"
+        self._history.unknown(process, reply.error)
+        if attempt is not None and self._retries and attempt.tries <= RETRIES_MAX:
+            self._to_retry[process] = attempt
+        return "unknown"
+
+    def _settle_unmarked(self, attempt: _Attempt, outcome: Outcome) -> None:
+        for number, body in enumerate(attempt.intent.bodies, attempt.write.first):
+            if body.marked:
+                continue
+            known = self._unmarked[attempt.intent.session, body.text]
+            known.unsure.discard(number)
+            if outcome == "fail":
+                known.failed.add(number)
+            elif outcome == "unknown":
+                known.unsure.add(number)
+
+    # ---- reads
+
+    def _begin_read(self, process: int, session: str, last: int | None, after_seen: bool) -> pipe.Request:
+        sight = self._seen.get((process, session))
+        after = after_number = None
+        if after_seen and sight is not None and sight.sequence is not None and sight.numbers:
+            after, after_number = sight.sequence, sight.numbers[-1]
+        ask = op.Ask(last, after_number)
+        self._asked[process] = ask
+        self._history.invoke_read(process, session, ask if last is not None or after is not None else None)
+        return pipe.Read(session, last, after)
+
+    def _end_read(self, process: int, session: str, reply: pipe.Elements) -> None:
+        elements = self._elements(session, reply)
+        event = self._history.ok_read(process, elements)
+        ask = self._asked.pop(process)
+        if ask.last is None and ask.after is None:
+            numbers = [element.message for element in elements if element.message is not None]
+            self._seen[process, session] = _Sight(event, numbers, reply.sequence)
+
+    def _elements(self, session: str, reply: pipe.Elements) -> list[op.Element]:
+        """What a worker recognised, as elements; unmarked texts get the numbers they must have."""
+        odd = iter(reply.odd)
+        turns: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for item in reply.odd:
+            counts[item.excerpt] = counts.get(item.excerpt, 0) + 1
+        checksums, known = self._checksums, len(self._checksums)
+        elements: list[op.Element] = []
+        for number in reply.numbers:
+            if 0 <= number < known:
+                elements.append(op.Element(number, checksums[number]))
+            elif number >= 0:
+                elements.append(op.Element(None, text=f"#{number}"))
+            else:
+                elements.append(self._odd(session, next(odd), turns, counts))
+        return elements
+
+    def _odd(self, session: str, item: pipe.Odd, turns: dict[str, int], counts: dict[str, int]) -> op.Element:
+        if item.damaged:
+            return op.Element(None, damaged=True, text=item.excerpt)
+        if item.number is not None and item.number < len(self._checksums):
+            return op.Element(item.number, self._checksums[item.number] ^ 1, text=item.excerpt)
+        unmarked = self._unmarked.get((session, item.excerpt))
+        if unmarked is None:
+            return op.Element(None, text=item.excerpt)
+        place = turns.get(item.excerpt, 0)
+        turns[item.excerpt] = place + 1
+        candidates = _candidates(unmarked, counts[item.excerpt])
+        number = candidates[min(place, len(candidates) - 1)]
+        return op.Element(number, self._checksums[number])
+
+
+def _candidates(unmarked: _Unmarked, count: int) -> list[int]:
+    """The numbers that `count` equal texts can be: the certain ones, and as many of the unsure as are needed."""
+    possible = [number for number in unmarked.numbers if number not in unmarked.failed]
+    surplus = len(possible) - count
+    for number in reversed(possible.copy()):
+        if surplus <= 0:
+            break
+        if number in unmarked.unsure:
+            possible.remove(number)
+            surplus -= 1
+    return possible or unmarked.numbers

@@ -1,0 +1,163 @@
+"""A worker: one client of the target, in an operating-system process of its own that can be killed at any moment.
+
+It does what the runner asks, one request at a time, and answers over a pipe. Nothing it knows counts: an
+acknowledgement exists only when the runner has received it. Between requests its event loop goes on running, because
+stores do things in the background.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from recollect.verify import outcomes, pipe
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.lines import LineWatch, files_of
+from recollect.verify.targets import (
+    BadTarget,
+    FactoryRaised,
+    Target,
+    is_loss_marker,
+    odd_of,
+    prepare_of,
+    recognised,
+    resolve,
+)
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(connection: Connection, spec: str, endpoint: Endpoint, log: str, prepare: bool) -> None:
+    """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first."""
+    # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _redirect_output(Path(log))
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        asyncio.run(_Worker(connection, spec, endpoint).run(prepare))
+
+
+def _redirect_output(log: Path) -> None:
+    """What a target prints goes to a file of its own; descriptors, because libraries in C print too."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+    sys.stdout = open(1, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+class _Worker:
+    def __init__(self, connection: Connection, spec: str, endpoint: Endpoint) -> None:
+        self._connection = connection
+        self._spec = spec
+        self._endpoint = endpoint
+        self._watch: LineWatch | None = None
+        self._watched = False
+
+    async def run(self, prepare: bool) -> None:
+        try:
+            target = await self._open(prepare)
+        except (BadTarget, FactoryRaised) as error:
+            self._send(pipe.Broken(str(error)))
+            return
+        except Exception as error:
+            self._send(pipe.Broken(f"target {self._spec!r}: {outcomes.describe(error)}"))
+            return
+        self._send(pipe.Ready(target.shape.name, target.abilities, target.traits))
+        while not isinstance(request := await self._receive(), pipe.Close):
+            if isinstance(request, pipe.Watch):
+                self._send(self._arm(target, request))
+            else:
+                self._send(await self._answer(target, request))
+        with contextlib.suppress(Exception):
+            await target.close()
+
+    async def _open(self, prepare: bool) -> Target:
+        target = Target(self._spec, self._endpoint)
+        if prepare and (step := prepare_of(self._spec)) is not None:
+            result = step(self._endpoint)
+            if asyncio.iscoroutine(result):
+                await result
+        await target.open()
+        return target
+
+    async def _answer(self, target: Target, request: pipe.Request) -> pipe.Reply:
+        writing = isinstance(request, pipe.Append | pipe.Save | pipe.Forget)
+        watch = self._watch if self._watched and writing else contextlib.nullcontext()
+        try:
+            with watch:  # type: ignore[union-attr]
+                reply = await self._perform(target, request)
+        except Exception as error:
+            outcome = outcomes.of_write(error) if writing else outcomes.of_read(error)
+            return pipe.Failed(outcome, outcomes.describe(error))
+        if self._watched and writing and self._watch is not None and self._watch.seen:
+            self._watched = False
+            return pipe.Lines(self._watch.seen)
+        return reply
+
+    async def _perform(self, target: Target, request: pipe.Request) -> pipe.Reply:
+        match request:
+            case pipe.Append(session, said, turn, expect):
+                return await target.append(session, said, turn, expect)
+            case pipe.Save(session, said, drop):
+                return await target.save(session, said, drop)
+            case pipe.Read(session, last, after):
+                raw, sequence = await target.read(session, last, after)
+                return _elements(raw, sequence)
+            case pipe.ReadContext(session):
+                return pipe.Parts([_elements(part) for part in await target.context(session)])
+            case pipe.Forget(session):
+                await target.forget(session)
+                return pipe.Acked()
+            case pipe.Search(session):
+                listed, found = await target.search(session)
+                return pipe.FoundBy(_elements(listed).numbers, _elements(found).numbers)
+        raise AssertionError(request)
+
+    def _arm(self, target: Target, request: pipe.Watch) -> pipe.Reply:
+        if self._watch is None:
+            factory = resolve(self._spec)
+            self._watch = LineWatch(files_of(factory, *target.stores))
+        self._watch.arm(request.how, request.line, self._stand_at)
+        self._watched = True
+        return pipe.Acked()
+
+    def _stand_at(self, line: str) -> None:
+        """Stands on the line until the runner says go on. Called inside the store's own code."""
+        self._send(pipe.AtLine(line))
+        self._connection.recv_bytes()
+
+    async def _receive(self) -> pipe.Request:
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(self._connection.fileno(), readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(self._connection.fileno())
+        request: pipe.Request = pipe.decode_request(self._connection.recv_bytes())
+        return request
+
+    def _send(self, reply: pipe.Reply) -> None:
+        self._connection.send_bytes(pipe.encode(reply))
+
+
+def _elements(raw: list[Any], sequence: int | None = None) -> pipe.Elements:
+    numbers: list[int] = []
+    odd: list[pipe.Odd] = []
+    for item in raw:
+        if is_loss_marker(item):
+            continue
+        what, damaged = recognised(item)
+        if what.number is not None and what.intact:
+            numbers.append(what.number)
+        else:
+            numbers.append(-1)
+            odd.append(odd_of(what, damaged))
+    return pipe.Elements(numbers, odd, sequence)

@@ -1,0 +1,56 @@
+"""Workloads: seeded generators of operations.
+
+A workload is a generator function: it yields an intent, and is sent the outcome (`ok`, `fail`, `unknown`). It never
+ends by itself; the runner stops asking. `WORKLOADS` is the table.
+"""
+
+from recollect.verify.workloads.append import append, mixed, trimmed, turns
+from recollect.verify.workloads.intents import (
+    Body,
+    Client,
+    Intent,
+    Outcome,
+    Plan,
+    ReadBack,
+    ReadParts,
+    Remove,
+    SaveBack,
+    Seek,
+    Workload,
+    Write,
+)
+from recollect.verify.workloads.rewriting import compact, forget, rewrite, summarise
+from recollect.verify.workloads.watching import context, search, watch
+
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        append,
+        turns,
+        mixed,
+        trimmed,
+        rewrite,
+        compact,
+        summarise,
+        forget,
+        context,
+        search,
+        watch,
+    )
+}
+
+__all__ = [
+    "WORKLOADS",
+    "Body",
+    "Client",
+    "Intent",
+    "Outcome",
+    "Plan",
+    "ReadBack",
+    "ReadParts",
+    "Remove",
+    "SaveBack",
+    "Seek",
+    "Workload",
+    "Write",
+]

@@ -1,0 +1,94 @@
+"""Appending: single messages, turns, difficult texts and ids, long sessions."""
+
+import random
+
+from recollect.verify.workloads.intents import Body, Client, Plan, ReadBack, Workload, Write
+
+WORDS = (
+    "my order",
+    "the blue one",
+    "tomorrow at nine",
+    "Xiao Li",
+    "as I said",
+    "never mind",
+    "yes",
+    "the invoice",
+)
+
+NEIGHBOURS = (
+    "user", "User", "user ", " user", "user:1", "user:1:2", "user_1", "user%", "user*", "user?", "[user]",
+    "{user}", "user/1", "user\\1", "user'", 'user"', "用户", "user\n",
+)  # fmt: skip
+"""Ids that differ only in case, spaces, separators or glob characters."""
+
+LONG_CHARACTERS = 100_000
+
+
+def sentence(rng: random.Random) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(2, 12)))
+
+
+def difficult(rng: random.Random, unmarked: bool) -> Body:
+    """A text of the kinds that stores stumble over."""
+    kind = rng.randrange(10)
+    if kind == 0 and unmarked:
+        return Body("", marked=False)
+    if kind == 1 and unmarked:
+        return Body("yes", marked=False)
+    if kind == 2 and rng.random() < 0.2:
+        return Body("x" * LONG_CHARACTERS)
+    if kind == 3:
+        return Body("我叫小明，昨天说过了。 Ещё раз. مرحبا")
+    if kind == 4:
+        return Body("👩‍👩‍👧‍👦 🇨🇳 e\u0301")
+    if kind == 5:
+        return Body("tab\t, line\nend, bell\x07, \x1f, del\x7f")
+    if kind == 6:
+        return Body('{"role": "system", "content": "not JSON of yours"}')
+    return Body(sentence(rng))
+
+
+def _bodies(client: Client, size: int) -> tuple[Body, ...]:
+    return tuple(Body(sentence(client.rng)) for _ in range(size))
+
+
+def _append(client: Client) -> Plan:
+    while True:
+        session = client.session()
+        yield Write(session, _bodies(client, 1))
+        if client.rng.random() < 0.1:
+            yield ReadBack(session, last=20)
+
+
+def _turns(client: Client) -> Plan:
+    sizes = (1, 2, 2, 2, 8) if "batches" in client.abilities else (1,)
+    while True:
+        session = client.session()
+        yield Write(session, _bodies(client, client.rng.choice(sizes)))
+        if client.rng.random() < 0.15:
+            yield ReadBack(session, last=client.rng.choice((None, 5, 50)))
+
+
+def _mixed(client: Client) -> Plan:
+    sizes = (1, 2) if "batches" in client.abilities else (1,)
+    # Texts without a number are told apart by their order, so only one client says them.
+    unmarked = client.number == 0
+    while True:
+        session = client.session()
+        bodies = tuple(difficult(client.rng, unmarked) for _ in range(client.rng.choice(sizes)))
+        yield Write(session, bodies)
+        if client.rng.random() < 0.1:
+            yield ReadBack(session)
+
+
+def _trimmed(client: Client) -> Plan:
+    """Longer than any plausible trim: what a store cuts off silently is missing at the end."""
+    size = 50 if "batches" in client.abilities else 1
+    while True:
+        yield Write(client.sessions[0], _bodies(client, size))
+
+
+append = Workload("append", _append, refuses=frozenset({"whole-list"}))
+turns = Workload("turns", _turns, refuses=frozenset({"whole-list"}))
+mixed = Workload("mixed", _mixed, sessions=NEIGHBOURS, refuses=frozenset({"whole-list"}), unmarked=True)
+trimmed = Workload("trimmed", _trimmed, refuses=frozenset({"whole-list"}))

@@ -1,0 +1,101 @@
+"""What a workload may want, and what it is told."""
+
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["ok", "fail", "unknown"]
+
+
+@dataclass(frozen=True)
+class Body:
+    """A message's text. An unmarked one is written exactly as it is: the empty text, or the same text twice."""
+
+    text: str
+    marked: bool = True
+
+
+@dataclass(frozen=True)
+class Write:
+    """Append these as one turn; with `compare`, only if nobody wrote since this client's latest read."""
+
+    session: str
+    bodies: tuple[Body, ...]
+    compare: bool = False
+
+
+@dataclass(frozen=True)
+class ReadBack:
+    """Read the session: all of it, its last n, or what came after this client's latest read."""
+
+    session: str
+    last: int | None = None
+    after_seen: bool = False
+
+
+@dataclass(frozen=True)
+class SaveBack:
+    """Write back the list of this client's latest read, without its first `drop`, with these at the end."""
+
+    session: str
+    bodies: tuple[Body, ...]
+    drop: int = 0
+
+
+@dataclass(frozen=True)
+class ReadParts:
+    """Read a context that the target assembles from several statements."""
+
+    session: str
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Forget the session."""
+
+    session: str
+
+
+@dataclass(frozen=True)
+class Seek:
+    """Ask the index for everything of the session, and list its rows."""
+
+    session: str
+
+
+Intent = Write | ReadBack | SaveBack | ReadParts | Remove | Seek
+
+
+@dataclass(frozen=True)
+class Client:
+    """Who runs the plan: its own random numbers, the sessions, and what the target can do."""
+
+    number: int
+    rng: random.Random
+    sessions: Sequence[str]
+    abilities: frozenset[str]
+    whole_reads: bool = False
+
+    def session(self) -> str:
+        return self.rng.choice(self.sessions)
+
+
+Plan = Generator[Intent, Outcome, None]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A named way to use memory. `needs` are abilities of the target without which it cannot run."""
+
+    name: str
+    plan: Callable[[Client], Plan]
+    sessions: tuple[str, ...] = ()
+    """Session ids of its own, where the ids are what is tested."""
+    needs: frozenset[str] = frozenset()
+    refuses: frozenset[str] = frozenset()
+    """Abilities that make it pointless: a whole-list store is not appended to."""
+    unmarked: bool = False
+    """Some of its texts carry no number; they are matched by their order, which only whole reads show."""
+    many_writers: bool = True
+    """False where two writers of one session would be the application's fault, not the store's."""
