@@ -42,3 +42,7 @@ def main() -> None:
     except (EngineError, RecollectError) as error:
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(EXIT_USAGE)
+
+
+if __name__ == "__main__":
+    main()

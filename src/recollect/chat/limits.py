@@ -6,6 +6,7 @@
   not reach the memory.
 """
 
+import contextlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -61,6 +62,7 @@ class Limits:
         return None
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most = self._settings.request_bytes_max
         taken = 0
         answered = False
 
@@ -68,20 +70,21 @@ class Limits:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self._settings.request_bytes_max:
+            if taken > most:
                 raise _TooLarge
             return message
 
-        async def noted(message: MutableMapping[str, Any]) -> None:
+        async def passed(message: MutableMapping[str, Any]) -> None:
             nonlocal answered
-            answered = True
-            await send(message)
+            # The framework turns our exception into an answer of its own, which is not the right one.
+            if answered or taken <= most:
+                answered = True
+                await send(message)
 
-        try:
-            await self._app(scope, counted, noted)
-        except _TooLarge:
-            if not answered:
-                await _answer(send, 413, f"at most {self._settings.request_bytes_max} bytes in a request")
+        with contextlib.suppress(_TooLarge):
+            await self._app(scope, counted, passed)
+        if not answered and taken > most:
+            await _answer(send, 413, f"at most {most} bytes in a request")
 
 
 async def _answer(send: Send, status: int, detail: str) -> None:
