@@ -39,7 +39,7 @@ bench: setup engines
 
 # Pins every version with its hash; no address is recorded.
 lock:
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

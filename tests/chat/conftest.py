@@ -3,12 +3,13 @@
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright
 
 from recollect.service import Service
 from recollect.service_fixture import service_under_test as service_under_test
@@ -52,23 +53,44 @@ def chromium() -> str:
 OpenBrowser = Callable[..., Awaitable[BrowserContext]]
 
 
-@pytest.fixture
-async def open_browser(tmp_path: Path) -> AsyncIterator[OpenBrowser]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def playwright() -> AsyncIterator[Playwright]:
+    async with async_playwright() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def open_browser(playwright: Playwright, tmp_path: Path) -> AsyncIterator[OpenBrowser]:
     """Opens a browser on a profile that outlives it: closing the context is closing the browser."""
     executable = chromium()
     opened: list[BrowserContext] = []
-    async with async_playwright() as playwright:
 
-        async def open_one(profile: str = "profile", **options: Any) -> BrowserContext:
-            context = await playwright.chromium.launch_persistent_context(
-                str(tmp_path / profile), executable_path=executable, args=ARGUMENTS, **options
-            )
-            opened.append(context)
-            return context
+    async def open_one(**options: Any) -> BrowserContext:
+        context = await playwright.chromium.launch_persistent_context(
+            str(tmp_path / "profile"), executable_path=executable, args=ARGUMENTS, **options
+        )
+        opened.append(context)
+        return context
 
-        yield open_one
-        for context in opened:
-            await context.close()
+    yield open_one
+    for context in opened:
+        await context.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser(playwright: Playwright) -> AsyncIterator[Browser]:
+    """One browser for the tests that do not care about its life; each opens contexts of its own."""
+    started = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+    yield started
+    await started.close()
+
+
+@pytest.fixture(scope="session")
+def lasting_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for the tests that do not break it; a new browser context is a new user."""
+    service = Service(CHAT, tmp_path_factory.mktemp("lasting"), data_env="RECOLLECT_DATA")
+    yield service.start()
+    service.close()
 
 
 @pytest.fixture

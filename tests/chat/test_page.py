@@ -10,12 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from recollect.service import Service, ServiceFailed
 from tests.chat.conftest import OpenBrowser, memories, open_page, say
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="session")]
 
 Start = Callable[..., Service]
 NAME = "The user's name is Xiao Li."
@@ -44,10 +44,10 @@ async def test_the_name_is_there_after_the_browser_is_closed_and_the_service_kil
 
 
 async def test_killed_at_the_moment_of_the_answer_it_is_still_there(
-    chat_service: Start, open_browser: OpenBrowser
+    chat_service: Start, browser: Browser
 ) -> None:
     service = chat_service()
-    page = await open_page(await open_browser(), service)
+    page = await open_page(await browser.new_context(), service)
     with service.kill_after_response("POST", "/chat"):
         await say(page, "My name is Xiao Li.")
     assert await page.locator(".said .note").inner_text() == "✓ remembered · fsynced"
@@ -70,10 +70,10 @@ async def test_a_wiped_volume_is_said_on_the_page(chat_service: Start, open_brow
 
 
 async def test_a_volume_wiped_under_the_running_service_is_said_on_the_page(
-    chat_service: Start, open_browser: OpenBrowser
+    chat_service: Start, browser: Browser
 ) -> None:
     service = chat_service()
-    page = await open_page(await open_browser(), service)
+    page = await open_page(await browser.new_context(), service)
     await say(page, "My name is Xiao Li.")
     for file in service.data.iterdir():
         file.unlink()
@@ -83,7 +83,7 @@ async def test_a_volume_wiped_under_the_running_service_is_said_on_the_page(
     assert "✗ not remembered" in await page.locator(".said .note").last.inner_text()
 
 
-def test_with_a_witness_the_service_refuses_a_wiped_volume(chat_service: Start, tmp_path: Path) -> None:
+async def test_with_a_witness_the_service_refuses_a_wiped_volume(chat_service: Start, tmp_path: Path) -> None:
     service = chat_service("--witness", str(tmp_path / "witness.json"))
     httpx.post(f"{service.base_url}/chat", json={"user": "u", "message": "my name is Xiao Li"})
     service.stop()
@@ -93,11 +93,9 @@ def test_with_a_witness_the_service_refuses_a_wiped_volume(chat_service: Start, 
     assert "Traceback" not in service.log
 
 
-async def test_a_lost_answer_and_a_retry_do_not_duplicate(
-    chat_service: Start, open_browser: OpenBrowser
-) -> None:
+async def test_a_lost_answer_and_a_retry_do_not_duplicate(chat_service: Start, browser: Browser) -> None:
     service = chat_service()
-    page = await open_page(await open_browser(), service, "?user=xiao")
+    page = await open_page(await browser.new_context(), service, "?user=xiao")
     with service.drop_response("POST", "/chat"):
         await page.fill("#text", "My name is Xiao Li.")
         await page.keyboard.press("Enter")
@@ -111,14 +109,12 @@ async def test_a_lost_answer_and_a_retry_do_not_duplicate(
     assert [item["role"] for item in history] == ["user", "assistant"]
 
 
-async def test_two_tabs_and_two_services_on_one_memory(
-    service_under_test: Start, chat_service: Start, open_browser: OpenBrowser
-) -> None:
+async def test_two_tabs_and_two_services_on_one_memory(chat_service: Start, browser: Browser) -> None:
     one = chat_service()
     two = chat_service(data=one.data)
-    browser = await open_browser()
-    left = await open_page(browser, one, "?user=xiao&session=left")
-    right = await open_page(browser, two, "?user=xiao&session=right")
+    context = await browser.new_context()
+    left = await open_page(context, one, "?user=xiao&session=left")
+    right = await open_page(context, two, "?user=xiao&session=right")
     for number in range(3):
         await asyncio.gather(
             say(left, f"My left number{number} is ready."), say(right, f"My right number{number} is ready.")
@@ -126,23 +122,23 @@ async def test_two_tabs_and_two_services_on_one_memory(
     await say(left, "My name is Xiao Li.")
     assert await say(right, "what is my name?") == f"From memory: {NAME}"
     one.kill()
-    assert await say(right, "what is my left number1?") == "From memory: The user's left number1 is ready."
+    answer = await say(right, "what is my left number1?")
+    assert answer.startswith("From memory: The user's left number1 is ready.")
     expected = {f"The user's {side} number{n} is ready." for side in ("left", "right") for n in range(3)}
     assert set(await memories(right)) == expected | {NAME}
     assert len(await memories(right)) == 7
 
 
-async def test_two_workers_of_one_service(chat_service: Start, open_browser: OpenBrowser) -> None:
+async def test_two_workers_of_one_service(chat_service: Start, browser: Browser) -> None:
     service = chat_service("--workers", "2")
-    page = await open_page(await open_browser(), service)
+    page = await open_page(await browser.new_context(), service)
     await say(page, "My name is Xiao Li.")
     for _ in range(4):
         assert await say(page, "what is my name?") == f"From memory: {NAME}"
 
 
-async def test_messages_are_text(chat_service: Start, open_browser: OpenBrowser) -> None:
-    service = chat_service()
-    page = await open_page(await open_browser(), service)
+async def test_messages_are_text(lasting_service: Service, browser: Browser) -> None:
+    page = await open_page(await browser.new_context(), lasting_service)
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))
     hostile = "<img src=x onerror=alert(1)><script>alert(2)</script> my name is <b>Eve</b>"
@@ -153,11 +149,8 @@ async def test_messages_are_text(chat_service: Start, open_browser: OpenBrowser)
     assert dialogs == []
 
 
-async def test_forgetting_and_everything_else_by_keyboard(
-    chat_service: Start, open_browser: OpenBrowser
-) -> None:
-    service = chat_service()
-    page = await open_page(await open_browser(), service)
+async def test_forgetting_and_everything_else_by_keyboard(lasting_service: Service, browser: Browser) -> None:
+    page = await open_page(await browser.new_context(), lasting_service)
     await say(page, "My name is Xiao Li. I have a cat.")
     assert await memories(page) == ["The user has a cat.", NAME]
     assert await page.evaluate("document.activeElement.id") == "text"
@@ -173,12 +166,11 @@ async def test_forgetting_and_everything_else_by_keyboard(
     assert await say(page, "what is my name?") == "I have no memory of that."
 
 
-async def test_on_a_phone_and_in_the_dark(chat_service: Start, open_browser: OpenBrowser) -> None:
-    service = chat_service()
-    phone = await open_browser(
+async def test_on_a_phone_and_in_the_dark(lasting_service: Service, browser: Browser) -> None:
+    phone = await browser.new_context(
         viewport={"width": 360, "height": 700}, is_mobile=True, has_touch=True, color_scheme="dark"
     )
-    page = await open_page(phone, service)
+    page = await open_page(phone, lasting_service)
     await say(page, "My name is Xiao Li, and a-very-long-word-" + "x" * 300)
     assert await page.evaluate("document.documentElement.scrollWidth") == 360
     dark = await page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -190,11 +182,9 @@ async def test_on_a_phone_and_in_the_dark(chat_service: Start, open_browser: Ope
     await expect(page.locator("#memories")).not_to_be_visible()
 
 
-async def test_a_service_that_is_gone_is_said_and_found_again(
-    chat_service: Start, open_browser: OpenBrowser
-) -> None:
+async def test_a_service_that_is_gone_is_said_and_found_again(chat_service: Start, browser: Browser) -> None:
     service = chat_service()
-    page = await open_page(await open_browser(), service)
+    page = await open_page(await browser.new_context(), service)
     service.kill()
     await page.fill("#text", "My name is Xiao Li.")
     await page.keyboard.press("Enter")
@@ -250,10 +240,10 @@ def repower(point: Path) -> None:
 
 
 async def test_the_name_is_there_after_a_power_loss(
-    chat_service: Start, open_browser: OpenBrowser, disk: Path
+    chat_service: Start, browser: Browser, disk: Path
 ) -> None:
     service = chat_service(data=disk / "data")
-    page = await open_page(await open_browser(), service)
+    page = await open_page(await browser.new_context(), service)
     await say(page, "My name is Xiao Li.")
     lose_power(disk)
     service.kill()
@@ -263,7 +253,7 @@ async def test_the_name_is_there_after_a_power_loss(
     assert await memories(page) == [NAME]
 
 
-def test_the_power_loss_is_one(disk: Path) -> None:
+async def test_the_power_loss_is_one(disk: Path) -> None:
     """What was written and not synced is lost: else the test above proves nothing."""
     synced, unsynced = disk / "synced", disk / "unsynced"
     for path, sync in ((synced, True), (unsynced, False)):

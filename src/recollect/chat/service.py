@@ -5,6 +5,7 @@ the same turn. A retry of the turn finds all of that and gives the first answer 
 """
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -106,8 +107,9 @@ class ChatService:
 
     async def hear(self, user: str, session: str, text: str, turn: str) -> Said:
         """Returns once the message and its facts are as durable as asked."""
-        message = Message("user", text, metadata={"turn": turn})
         conversation = conversation_id(user, session)
+        # The same turn is the same message: what is known to come from it is not used to answer it.
+        message = Message("user", text, metadata={"turn": turn}, id=_message_id(conversation, turn))
         try:
             remembered = await self.recall.remember(user, [message], session=session, turn=turn)
         except RecollectError as error:
@@ -118,11 +120,10 @@ class ChatService:
         self._written(remembered.durability)
         answered = await self._answer_of(conversation, receipt, turn)
         found = await self.recall.search(user, text, self.settings.memories_per_reply)
-        new = {memory.sequence for memory in remembered.memories}  # what was just said is no memory yet
         hits = [
             hit
             for hit in found.hits
-            if hit.score >= self.settings.score_min and hit.memory.sequence not in new
+            if hit.score >= self.settings.score_min and hit.memory.message != message.id
         ]
         recent = await self.store.history(conversation, last=self.settings.history_messages)
         context = context_of(
@@ -228,6 +229,11 @@ def _prepare_folder(folder: Path, allow_ephemeral: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotOpen(f"{folder}: cannot be created ({error.strerror})") from error
+
+
+def _message_id(conversation: str, turn: str) -> str:
+    text = f"{conversation}\0{turn}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def _until(recent: list[Stored], last: int) -> list[Message]:

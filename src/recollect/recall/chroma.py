@@ -16,7 +16,9 @@ from recollect.recall.chroma_folder import Generation, Slot
 from recollect.recall.index import IndexBroken, Marker, Near
 from recollect.recall.rows import Change
 
-SYNC_THRESHOLD = 1_000
+SYNC_THRESHOLD = 10_000
+"""Chroma's own default is 1,000. Each flush rewrites the whole index, and we sync it: rarer is cheaper. The price is
+that a start replays up to this many changes, in the background."""
 _MARKER = "marker"
 _THREADS = 4
 
@@ -32,8 +34,9 @@ class ChromaFolderIndex:
 
     name = "chroma (folder)"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sync_threshold: int = SYNC_THRESHOLD) -> None:
         self._folder = folder
+        self._sync_threshold = sync_threshold
         self._threads = ThreadPoolExecutor(_THREADS, "recollect-chroma")  # Chroma's calls block
         self._collection: Any = None
         self._slot: Slot | None = None
@@ -48,6 +51,9 @@ class ChromaFolderIndex:
 
     async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
         await self._call(self._apply, changes, marker)
+
+    async def complete(self) -> None:
+        return
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         if self._generation is None or not self._generation.present():
@@ -99,7 +105,7 @@ class ChromaFolderIndex:
         generation = self._slot.fresh()
         self._slot.discard_others(generation)
         self._enter(generation)
-        self._collection = _create(self._client, "recall-index")
+        self._collection = _create(self._client, "recall-index", self._sync_threshold)
         _apply(self._collection, [], marker)
         generation.begin()
 
@@ -108,7 +114,7 @@ class ChromaFolderIndex:
         if generation is None or not generation.present():
             raise IndexBroken(f"{self._folder}: the folder of the index was taken away")
         try:
-            with generation.changing(len(changes) + 1, SYNC_THRESHOLD):
+            with generation.changing(len(changes) + 1, self._sync_threshold):
                 _apply(self._collection, changes, marker)
         except BaseException:
             # In doubt from here on; and if the disk is full, the rows need the space more.
@@ -138,8 +144,8 @@ class ChromaFolderIndex:
 # ---- calls on a collection
 
 
-def _create(client: Any, name: str) -> Any:
-    configuration = {"hnsw": {"space": "cosine", "sync_threshold": SYNC_THRESHOLD}}
+def _create(client: Any, name: str, sync_threshold: int) -> Any:
+    configuration = {"hnsw": {"space": "cosine", "sync_threshold": sync_threshold}}
     return client.create_collection(name, embedding_function=None, configuration=configuration)
 
 

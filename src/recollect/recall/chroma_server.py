@@ -23,7 +23,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("a Chroma server needs httpx: pip install 'recollect[chroma]'") from missing
 
-SYNC_THRESHOLD = 1_000
+SYNC_THRESHOLD = 10_000
 _COLLECTIONS = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 _MARKER = "marker"
 _PAGE = 100
@@ -96,6 +96,9 @@ class ChromaServerIndex:
                 "metadatas": [state, *({"user": user.hex()} for _, user in came)],
             },
         )
+
+    async def complete(self) -> None:
+        return
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         answer = await self._ask(

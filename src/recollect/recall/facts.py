@@ -9,6 +9,8 @@ import re
 FACT_LENGTH_MAX = 500
 
 _SENTENCES = re.compile(r"[^.!?\n]+(?:\.(?=\w)[^.!?\n]*)*[.!?]*")
+_ABBREVIATIONS = re.compile(r"\b(St|Mt|Dr|Mr|Mrs|Ms|Prof|Jr|Sr)\.(?=\s)")
+_DOT = "\u2024"
 _END = r"(?=$|[,;.!]|\s+(?:and|but|so)\s+(?:i|my|we)\b)"
 
 
@@ -41,12 +43,14 @@ _MY = re.compile(
 def facts_in(text: str) -> list[str]:
     """The facts that a user's message states about the user, in order, each once."""
     found: dict[str, None] = {}
-    for sentence in _SENTENCES.findall(text):
+    # The dot of an abbreviation ends no sentence; meanwhile another character stands for it.
+    masked = _ABBREVIATIONS.sub(lambda match: f"{match[1]}{_DOT}", text)
+    for sentence in _SENTENCES.findall(masked):
         stripped = sentence.strip()
         if not stripped or stripped.endswith("?"):
             continue
         for fact in _facts_of(stripped):
-            found[fact[:FACT_LENGTH_MAX]] = None
+            found[fact.replace(_DOT, ".")[:FACT_LENGTH_MAX]] = None
     return list(found)
 
 

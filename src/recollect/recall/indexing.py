@@ -200,6 +200,7 @@ class Indexer:
         self._through = 0
         await self._index.reset(self._marker(0))
         await self._catch_up(reason=reason, total=last)
+        await self._index.complete()
         wrong = await self._what_is_wrong()
         if wrong is not None:
             raise IndexBroken(f"rebuilt, and still wrong: {wrong}")

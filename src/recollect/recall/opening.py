@@ -4,7 +4,7 @@
 
 | index | |
 |---|---|
-| ``chroma:///folder`` | embedded Chroma; each process has a part of the folder of its own |
+| ``chroma:///folder`` | embedded Chroma; each process has a part of the folder of its own; ``?sync_threshold=`` |
 | ``chroma+http://host:8000``, ``http://host:8000`` | a Chroma server |
 | ``pgvector://host/db``, ``postgresql://host/db`` | pgvector |
 | None | none: searches compare all of a user's rows, one by one |
@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from recollect.errors import CannotOpen, MissingExtra, RecollectError
 from recollect.opening import checked_options
@@ -150,12 +150,15 @@ async def _open_rows(url: str, options: Options) -> Rows:
 def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
     parts = urlsplit(url)
     if parts.scheme == "chroma":
-        from recollect.recall.chroma import ChromaFolderIndex
+        from recollect.recall.chroma import SYNC_THRESHOLD, ChromaFolderIndex
 
         folder = unquote(parts.path[1:])
         if parts.netloc or not folder:
             raise CannotOpen(f"{url}: write chroma:///relative/folder or chroma:////absolute/folder")
-        return ChromaFolderIndex(Path(folder).absolute())
+        threshold = parse_qs(parts.query).get("sync_threshold", [str(SYNC_THRESHOLD)])[0]
+        if not threshold.isdigit() or int(threshold) < 10:
+            raise CannotOpen(f"{url}: sync_threshold is a number of at least 10")
+        return ChromaFolderIndex(Path(folder).absolute(), int(threshold))
     if parts.scheme in ("http", "https", "chroma+http", "chroma+https"):
         from recollect.recall.chroma_server import ChromaServerIndex
 

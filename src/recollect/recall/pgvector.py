@@ -22,6 +22,9 @@ from recollect.stores.postgres_pool import Connection, Pool
 HNSW_DIMENSIONS_MAX = 2_000
 """Of pgvector's HNSW index. Longer vectors are compared one by one, which is exact and slower."""
 
+BUILD_MEMORY = "256MB"
+BUILD_TIMEOUT_S = 3600.0
+
 EXTENSION_MISSING = (
     "PostgreSQL has no extension 'vector': install pgvector on its host (Debian: postgresql-NN-pgvector), then "
     "CREATE EXTENSION vector"
@@ -72,11 +75,6 @@ class PgVectorIndex:
                     "SELECT pg_advisory_xact_lock(hashtextextended('recollect index ' || current_schema(), 0))"
                 )
                 await connection.execute(_CREATE.format(dimension=marker.dimension))
-                if marker.dimension <= HNSW_DIMENSIONS_MAX:
-                    await connection.execute(
-                        "CREATE INDEX recall_index_hnsw ON recall_index_vectors "
-                        "USING hnsw (embedding vector_cosine_ops)"
-                    )
                 await connection.execute(
                     "INSERT INTO recall_index_marker (rows, space, dimension, through) VALUES ($1, $2, $3, $4)",
                     marker.rows,
@@ -103,6 +101,22 @@ class PgVectorIndex:
 
         await self._with(work)
 
+    async def complete(self) -> None:
+        """Building the graph at once is many times faster than growing it row by row."""
+
+        async def work(connection: Connection) -> None:
+            dimension = await connection.fetchval("SELECT dimension FROM recall_index_marker")
+            if dimension is None or dimension > HNSW_DIMENSIONS_MAX:
+                return
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL maintenance_work_mem = '{BUILD_MEMORY}'")
+                await connection.execute(
+                    "CREATE INDEX IF NOT EXISTS recall_index_hnsw ON recall_index_vectors "
+                    "USING hnsw (embedding vector_cosine_ops)"
+                )
+
+        await self._with(work, BUILD_TIMEOUT_S)
+
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         async def work(connection: Connection) -> list[Near]:
             return [Near(*row) for row in await connection.fetch(_QUERY, user, vector, k)]
@@ -118,7 +132,9 @@ class PgVectorIndex:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _with(self, work: Callable[[Connection], Awaitable[Value]]) -> Value:
+    async def _with(
+        self, work: Callable[[Connection], Awaitable[Value]], timeout_s: float | None = None
+    ) -> Value:
         try:
             connection = await self._pool.acquire()
         except RecollectError as error:
@@ -126,7 +142,7 @@ class PgVectorIndex:
                 raise
             raise IndexBroken(f"pgvector: {error}") from error
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s or self._timeout_s):
                 answer = await work(connection)
         except BaseException as error:
             self._pool.discard(connection)

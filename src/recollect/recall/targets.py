@@ -119,7 +119,9 @@ def recall(endpoint: Endpoint) -> RecallTarget:
     assert endpoint.path is not None
     rows = f"sqlite:///{endpoint.path}/recollect-rows.db"
     served = endpoint.url.startswith("http")
-    return RecallTarget(rows, endpoint.url if served else f"chroma:///{endpoint.path}/recollect-index")
+    # Flushed as often as Chroma itself would, so that faults meet flushes.
+    folder = f"chroma:///{endpoint.path}/recollect-index?sync_threshold=1000"
+    return RecallTarget(rows, endpoint.url if served else folder)
 
 
 def recall_pgvector(endpoint: Endpoint) -> RecallTarget:
