@@ -1,45 +1,81 @@
-"""The command line. Each command is a module of `recollect.commands`; here they are only given their
-names."""
+"""The command line. Each command is a module of `recollect.commands`, named here and imported when it is asked for.
+
+Importing only the one that runs keeps `recollect migrate` independent of the kit's dependencies, and quick.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from typing import NamedTuple
 
 import typer
 
-from recollect.commands.chat import chat
-from recollect.commands.engines import engines
-from recollect.commands.recall_eval import recall_eval
-from recollect.commands.replay import replay
-from recollect.commands.report import report
-from recollect.commands.verify import verify
 from recollect.errors import RecollectError
-from recollect.verify.host.errors import EngineError
 
 EXIT_USAGE = 2
 
-app = typer.Typer(
-    name="recollect",
-    help="LLM memory that is provably not forgotten.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+
+class _Command(NamedTuple):
+    module: str
+    function: str
+    extra: str | None
+    """The extra whose packages it needs."""
 
 
-@app.callback()
+COMMANDS: dict[str, _Command] = {
+    "verify": _Command("recollect.commands.verify", "verify", "verify"),
+    "replay": _Command("recollect.commands.replay", "replay", "verify"),
+    "report": _Command("recollect.commands.report", "report", "verify"),
+    "engines": _Command("recollect.commands.engines", "engines", "verify"),
+    "chat": _Command("recollect.commands.chat", "chat", "chat"),
+    "recall-eval": _Command("recollect.commands.recall_eval", "recall_eval", "chat"),
+    "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),
+}
+
+
+def build(arguments: list[str]) -> typer.Typer:
+    """The application with the command that was asked for, or with all of them for the help."""
+    app = typer.Typer(
+        name="recollect",
+        help="LLM memory that is provably not forgotten.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_group)
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    wanted = {asked: COMMANDS[asked]} if asked in COMMANDS else COMMANDS
+    for name, command in wanted.items():
+        _add(app, name, command)
+    return app
+
+
 def _group() -> None:
     """Keeps `recollect COMMAND` a group, also while there is only one command."""
 
 
-for command in (verify, replay, report, engines, chat, recall_eval):
-    app.command()(command)
+def _add(app: typer.Typer, name: str, command: _Command) -> None:
+    try:
+        function = getattr(importlib.import_module(command.module), command.function)
+    except ImportError as error:
+        if (error.name or "").startswith("recollect"):
+            raise
+        missing = f"recollect {name} needs {error.name}: pip install 'recollect[{command.extra}]'"
+
+        def explain() -> None:
+            typer.echo(missing, err=True)
+            raise typer.Exit(2)
+
+        explain.__doc__ = missing
+        function = explain
+    app.command(name)(function)
 
 
 def main() -> None:
     try:
-        app()
-    except (EngineError, RecollectError) as error:
+        build(sys.argv[1:])()
+    except RecollectError as error:  # says the value, the expectation and the next step; a traceback would hide that
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(EXIT_USAGE)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import rows
-from conftest import Create
 
 from recollect.verify import engines
 from recollect.verify.host import folder
+from recollect.verify.host.waiting import wait_until
 from recollect.verify.wire import resp
+from tests.engines import rows
+from tests.engines.conftest import Create
 
 SERVERS = ["redis", "postgres", "sqlite", "chroma"]
 
@@ -191,3 +194,16 @@ def test_redis_from_rdb_to_aof_loses_everything_in_silence(create: Create) -> No
     engine.kill()
     engine.reconfigure("aof-everysec")
     assert rows.read(engine) == []
+
+
+def test_a_server_that_died_by_itself_is_started_again(create: Create) -> None:
+    """Only the postmaster is killed, as a fault inside it would; its children still hold the shared memory."""
+    engine = create("postgres")
+    engine.start()
+    rows.write(engine, "kept")
+    os.kill(engine.pid, signal.SIGKILL)
+    wait_until(lambda: not engine.alive(), 10, "the postmaster did not die")
+    with pytest.raises(engines.EngineError, match="has ended by itself"):
+        engine.pause()
+    engine.start()
+    assert rows.read(engine) == ["kept"]

@@ -8,11 +8,11 @@ import stat
 from pathlib import Path
 
 import pytest
-import rows
-from conftest import Create
 
 from recollect.verify import engines
 from recollect.verify.wire import pgwire, resp
+from tests.engines import rows
+from tests.engines.conftest import Create
 
 CELLS = [
     (spec, policy)

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect import Refused
-from recollect.cli import app
+from recollect.cli import build
 from recollect.recall import evaluation
 
 CASES = """
@@ -22,7 +22,7 @@ cases:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["recall-eval", *arguments])
+    result = CliRunner().invoke(build(["recall-eval"]), ["recall-eval", *arguments])
     return result.exit_code, result.output
 
 

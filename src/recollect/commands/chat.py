@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from recollect.chat.serving import serve
 from recollect.chat.settings import TOKEN_VARIABLE, Settings
-from recollect.errors import MissingExtra
 
 _DEFAULTS = Settings()
 
@@ -54,9 +54,5 @@ def chat(
         base_url=base_url,
         token=os.environ.get(TOKEN_VARIABLE) or None,
     )
-    try:
-        from recollect.chat.serving import serve
-    except ImportError as error:
-        raise MissingExtra(f"{error.name} is not installed: pip install 'recollect[chat]'") from error
     typer.echo(f"recollect chat: http://{host}:{port}/", err=True)
     serve(settings)

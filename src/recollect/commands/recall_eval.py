@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from recollect.errors import MissingExtra
+from recollect.recall import evaluation
 
 EXIT_REGRESSION = 1
 
@@ -33,10 +33,6 @@ def recall_eval(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
 ) -> None:
     """Measure recall@k and precision@k of a memory on a file of cases; exit 1 on a regression."""
-    try:
-        from recollect.recall import evaluation
-    except ImportError as error:
-        raise MissingExtra(f"{error.name} is not installed: pip install 'recollect[chat]'") from error
     suite = evaluation.load_cases(cases or evaluation.SAMPLE)
     suite = evaluation.changed(suite, k=k, score_min=score_min, embedder=embedder)
     measured = asyncio.run(evaluation.measure(suite, index=index))

@@ -58,7 +58,10 @@ def verify(
         list[str] | None, typer.Option(help="One of a fault's ways, such as a moment or a line; repeatable.")
     ] = None,
     provider: Annotated[
-        str | None, typer.Option(help="Where engines come from: system, wheel, docker, compose, url.")
+        str | None,
+        typer.Option(
+            help="system, wheel, docker, compose:FILE#SERVICE, or the address of an engine that you run."
+        ),
     ] = None,
     previous: Annotated[
         str | None, typer.Option(help="The same target's last release, for older-writer and newer-writer.")
@@ -103,7 +106,8 @@ def verify(
     request = Request(
         targets=tuple(targets or BUILT_IN),
         engine=engine,
-        provider=provider,
+        provider=None if _is_url(provider) else provider,
+        url=provider if _is_url(provider) else None,
         engine_config=None if engine_config is None else str(engine_config.absolute()),
         policies=tuple(policy or ()),
         faults=tuple(fault or ()),
@@ -122,6 +126,10 @@ def verify(
     terminal.show(console, results)
     write_json(results, json_file)
     raise typer.Exit(exit_code(results, require))
+
+
+def _is_url(provider: str | None) -> bool:
+    return "://" in (provider or "")
 
 
 def run(

@@ -90,7 +90,7 @@ class SqliteRows:
         self._closed = False
         self._write_thread = ThreadPoolExecutor(1, "recollect-rows-write")
         self._read_thread = ThreadPoolExecutor(1, "recollect-rows-read")
-        self._batcher = Batcher[Job, Any](self._run, attempt=self._attempt, timeout_s=options.timeout_s)
+        self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
         self.identity: str = self._writer.execute(
             "SELECT value FROM recollect_meta WHERE name = 'identity'"
         ).fetchone()[0]
@@ -287,14 +287,25 @@ class SqliteRows:
     async def _submit(self, job: Job) -> Any:
         if self._closed:
             raise NotWritten("the memory is closed")
+        if self._batcher.alone() and self._inline():
+            results = self._commit([job], 0.0)
+            if results is not None:
+                if self._batcher.yield_due():
+                    await asyncio.sleep(0)
+                if isinstance(results[0], Exception):
+                    raise results[0]
+                return results[0]
         return await self._batcher.submit(job)
 
-    def _attempt(self, jobs: list[Job]) -> list[Any] | None:
-        if self._commit_s > INLINE_MAX_S or self._policy.journal != "wal":
-            return None
-        return self._commit(jobs, 0.0)
+    def _inline(self) -> bool:
+        """Whether commits are short enough for the event loop."""
+        return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
 
     async def _run(self, jobs: list[Job]) -> list[Any]:
+        if self._inline():
+            results = self._commit(jobs, 0.0)
+            if results is not None:
+                return results
         wait_s = self._timeout_s * 0.9
         loop = asyncio.get_running_loop()
         results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)

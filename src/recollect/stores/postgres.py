@@ -30,16 +30,18 @@ from recollect.errors import (
     DurabilityUnavailable,
     EngineUnavailable,
     NotWritten,
+    OutcomeUnknown,
     RecollectError,
     StoreReplaced,
 )
-from recollect.message import Damaged, Message, decode
+from recollect.message import Message
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores import postgres_schema as schema
 from recollect.stores.postgres_durability import Reach, reach, read_settings
 from recollect.stores.postgres_errors import read_error, write_error
 from recollect.stores.postgres_opening import check_server, open_schema
-from recollect.stores.postgres_pool import Connection, Pool
+from recollect.stores.postgres_pool import Connection, Pool, remaining_s
+from recollect.stores.postgres_rows import placed
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
@@ -70,17 +72,23 @@ class PostgresStore:
         self._reach = reached
         self._witness: Witness | None = None
         self._identity = identity
-        self._pool = Pool(url, options.pool_size, options.timeout_s, self._prepare)
+        self._pool = Pool(url, options.pool_size, self._prepare)
         self._replica = (
             None
             if options.read_url is None
-            else Pool(options.read_url, options.pool_size, options.timeout_s / 2)
+            else Pool(options.read_url, options.pool_size, self._prepare_replica)
         )
+        lanes = min(IN_FLIGHT_MAX, options.pool_size)
         self._batcher = Batcher[Append, Receipt](
-            self._run, timeout_s=options.timeout_s, in_flight_max=min(IN_FLIGHT_MAX, options.pool_size)
+            self._run,
+            timeout_s=options.timeout_s,
+            in_flight_max=lanes,
+            queue=f"for one of the {lanes} connections of the pool that write (pool_size={options.pool_size})",
         )
+        self._unreplicated: set[Connection] = set()
         self._under_way = 0
-        self._known: set[bytes] = set()
+        self._last_appender = 0
+        self._known: set[int] = set()  # hashes, because an id may be long; a wrong guess costs a round trip
         self._closed = False
 
     @classmethod
@@ -117,13 +125,17 @@ class PostgresStore:
         append = checked_append(session, messages, turn, expect)
         if self._closed:
             raise NotWritten("the store is closed")
-        if self._under_way:
+        appender = id(asyncio.current_task())
+        alone = appender == self._last_appender and not self._under_way
+        self._last_appender = appender
+        if not alone:
             receipt = await self._batcher.submit(append)
         else:
-            (result,) = await self._run([append])
-            if isinstance(result, Exception):
-                raise result
-            receipt = result
+            self._under_way += 1
+            try:
+                receipt = await self._append_one(append)
+            finally:
+                self._under_way -= 1
         if self._witness is not None:
             self._witness.note(session, receipt.last)
         return receipt
@@ -139,18 +151,21 @@ class PostgresStore:
             await self._touch(key)
         if last == 0:
             return []
-        rows = None if self._replica is None else await self._replica_rows(self._replica, key, after, last)
+        deadline = time.monotonic() + self._timeout_s
+        rows = None
+        if self._replica is not None:
+            rows = await self._replica_rows(self._replica, deadline, key, after, last)
         if rows is None:
-            rows = await self._fetch(self._pool, schema.HISTORY, key, after, last)
-        return _placed(rows, after, last)
+            rows = await self._fetch(self._pool, deadline, schema.HISTORY, key, after, last)
+        return placed(rows, after, last)
 
     async def forget(self, session: str) -> None:
-        deadline = time.monotonic() + self._timeout_s
+        started = time.monotonic()
         unfreed = await self._write_value(
             schema.FORGET, session_key(session), schema.ROWS_FREED_MAX, self._reach.commit_mode
         )
         while unfreed is not None and await self._write_value(schema.FREE, unfreed, schema.ROWS_FREED_MAX):
-            if time.monotonic() > deadline:
+            if time.monotonic() - started > self._timeout_s / 2:
                 log.warning("a forgotten session was too large to free at once; sweep() frees the rest")
                 break
 
@@ -166,7 +181,7 @@ class PostgresStore:
             await self._replica.close()
 
     async def state(self, session: str) -> SessionState:
-        rows = await self._fetch(self._pool, schema.SESSION, session_key(session))
+        rows = await self._read(schema.SESSION, session_key(session))
         if not rows:
             return SessionState.ABSENT
         last, floor, expires, expired = rows[0]
@@ -176,11 +191,11 @@ class PostgresStore:
 
     async def sweep(self) -> int:
         expired, above = 0, 0
-        while rows := await self._write(schema.EXPIRE, above):
+        while rows := await self._write(schema.EXPIRE, (above,)):
             expired += len(rows)
             above = max(row[0] for row in rows)
         above = 0
-        while rows := await self._fetch(self._pool, schema.FREEABLE, above):
+        while rows := await self._read(schema.FREEABLE, above):
             for (session_id,) in rows:
                 while await self._write_value(schema.FREE, session_id, schema.ROWS_FREED_MAX):
                     pass
@@ -189,7 +204,7 @@ class PostgresStore:
 
     async def sessions(self) -> AsyncIterator[str]:
         above = 0
-        while rows := await self._fetch(self._pool, schema.LIVE_SESSIONS, above):
+        while rows := await self._read(schema.LIVE_SESSIONS, above):
             for _, name in rows:
                 yield session_of(name)
             above = rows[-1][0]
@@ -199,40 +214,52 @@ class PostgresStore:
     async def _run(self, appends: list[Append]) -> list[Receipt | Exception]:
         self._under_way += 1
         try:
-            if len(appends) == 1:
-                return [await self._append_one(appends[0])]
-            return await self._append_many(appends)
+            return (
+                [await self._append_one(appends[0])]
+                if len(appends) == 1
+                else await self._append_many(appends, time.monotonic() + self._timeout_s)
+            )
         finally:
             self._under_way -= 1
 
-    async def _append_one(self, append: Append) -> Receipt | Exception:
-        if append.key not in self._known:
-            return (await self._append_many([append]))[0]
+    async def _append_one(self, append: Append) -> Receipt:
+        deadline = time.monotonic() + self._timeout_s
+        if hash(append.key) in self._known:
+            receipt = await self._append_plainly(append, deadline)
+            if receipt is not None:
+                return receipt
+        (result,) = await self._append_many([append], deadline)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def _append_plainly(self, append: Append, deadline: float) -> Receipt | None:
+        """The receipt, or None if nothing was written because the case is not the plain one."""
         records, turn, reached = append.records, append.turn, self._reach
-        many = len(records) > 1
-        arguments = [
+        size = len(records)
+        arguments: tuple[Any, ...] = (
             append.key,
-            records if many else records[0],
+            records if size > 1 else records[0],
             append.expect,
             self._options.ttl,
             self._ttl_kept,
             reached.commit_mode,
             reached.fingerprint,
-        ]
+        )
         if turn is not None:
-            arguments += [turn, self._turns_max]
+            arguments += (turn, self._turns_max)
         try:
-            rows = await self._write(schema.APPEND_ONE[many, turn is not None], *arguments)
+            rows = await self._write(schema.APPEND_ONE[size > 1, turn is not None], arguments, deadline)
         except NotWritten as error:
-            if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
-                raise
-            rows = []  # another append with this turn id was faster
+            if isinstance(error.__cause__, asyncpg.UniqueViolationError):
+                return None  # another append with this turn id was faster
+            raise
         if not rows:
-            return (await self._append_many([append]))[0]
+            return None
         last = rows[0][0]
-        return Receipt(append.session, last - len(records) + 1, last, reached.durability, reached.replicas)
+        return Receipt(append.session, last - size + 1, last, reached.durability, reached.replicas)
 
-    async def _append_many(self, appends: list[Append]) -> list[Receipt | Exception]:
+    async def _append_many(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
         """Each append's receipt or error, in the order given."""
         results: list[Receipt | Exception] = [NotWritten("not sent")] * len(appends)
         # Sessions are locked in this order by every writer, so that no two wait for each other.
@@ -240,52 +267,59 @@ class PostgresStore:
         for places in _portions(appends, order):
             portion = [appends[place] for place in places]
             try:
-                outcomes: Sequence[Receipt | Exception] = await self._send(portion)
+                outcomes: Sequence[Receipt | Exception] = await self._send(portion, deadline)
             except RecollectError as error:
-                outcomes = [error] * len(portion)
+                if len(portion) > 1 and isinstance(error, NotWritten) and error.__cause__ is not None:
+                    # Rolled back because of one of them, perhaps: on their own, only that one fails.
+                    outcomes = [(await self._append_many([append], deadline))[0] for append in portion]
+                else:
+                    outcomes = [error] * len(portion)
             for place, outcome in zip(places, outcomes, strict=True):
                 results[place] = outcome
         return results
 
-    async def _send(self, appends: list[Append]) -> list[Receipt | Exception]:
+    async def _send(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
         for _ in range(2):
             reached = self._reach
             try:
-                outcomes = await self._write_value(
-                    schema.APPEND,
-                    [append.key for append in appends],
-                    [len(append.records) for append in appends],
-                    [record for append in appends for record in append.records],
-                    [append.turn for append in appends],
-                    [append.expect for append in appends],
-                    self._options.ttl,
-                    self._ttl_kept,
-                    self._options.turns_kept,
-                    reached.commit_mode,
-                    reached.fingerprint,
-                )
+                rows = await self._write(schema.APPEND, self._arguments(appends, reached), deadline)
             except RecollectError as error:
                 if getattr(error.__cause__, "sqlstate", None) != SETTINGS_CHANGED:
                     raise
-                await self._reach_again()
+                await self._reach_again(deadline)
                 continue
+            outcomes = rows[0][0]
             if len(self._known) > KNOWN_MAX:
                 self._known.clear()
-            self._known.update(append.key for append in appends)
+            self._known.update(hash(append.key) for append in appends)
             return [
                 _outcome(append, reached, *outcomes[3 * place : 3 * place + 3])
                 for place, append in enumerate(appends)
             ]
         raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
 
-    async def _reach_again(self) -> None:
+    def _arguments(self, appends: list[Append], reached: Reach) -> tuple[Any, ...]:
+        return (
+            [append.key for append in appends],
+            [len(append.records) for append in appends],
+            [record for append in appends for record in append.records],
+            [append.turn for append in appends],
+            [append.expect for append in appends],
+            self._options.ttl,
+            self._ttl_kept,
+            self._options.turns_kept,
+            reached.commit_mode,
+            reached.fingerprint,
+        )
+
+    async def _reach_again(self, deadline: float) -> None:
         """The server's settings changed under the open store: receipts must claim what they give now."""
         try:
-            connection = await self._pool.acquire()
+            connection = await self._pool.acquire(deadline)
         except EngineUnavailable as error:
             raise write_error(error) from error
         try:
-            self._reach = reach(await read_settings(connection, self._timeout_s), self._options)
+            self._reach = reach(await read_settings(connection, remaining_s(deadline)), self._options)
         except DurabilityUnavailable as error:
             raise NotWritten(f"{error}; nothing was written") from error
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
@@ -297,17 +331,18 @@ class PostgresStore:
     # ---- reading
 
     async def _replica_rows(
-        self, replica: Pool, key: bytes, after: int, last: int
+        self, replica: Pool, deadline: float, key: bytes, after: int, last: int
     ) -> Sequence[asyncpg.Record] | None:
         """The rows from the replica; none if the primary says so; None if the replica must not be trusted."""
-        known = await self._fetch(self._pool, schema.SESSION, key)
+        known = await self._fetch(self._pool, deadline, schema.SESSION, key)
         if not known:
             return ()
         newest, floor, _, expired = known[0]
         if expired or floor == newest:
             return ()
         try:
-            rows = await self._fetch(replica, schema.HISTORY_REPLICA, key, after, last, newest, floor)
+            midway = time.monotonic() + remaining_s(deadline) / 2  # leaves the primary time to serve
+            rows = await self._fetch(replica, midway, schema.HISTORY_REPLICA, key, after, last, newest)
         except RecollectError as error:
             log.info("the read replica does not serve (%s); reading from the primary", error)
             return None
@@ -316,12 +351,12 @@ class PostgresStore:
     async def _touch(self, key: bytes) -> None:
         """Restarts the time to live. A statement of its own: an update sees newer rows than its query's snapshot."""
         try:
-            await self._write(schema.TOUCH, key, self._options.ttl)
+            await self._write(schema.TOUCH, (key, self._options.ttl))
         except NotWritten as error:
             raise EngineUnavailable(f"the time to live was not restarted: {error}") from error
 
     async def _last_sequence(self, session: str) -> int:
-        rows = await self._fetch(self._pool, schema.SESSION, session_key(session))
+        rows = await self._read(schema.SESSION, session_key(session))
         return rows[0][0] if rows else 0
 
     # ---- statements
@@ -336,13 +371,26 @@ class PostgresStore:
                 "address. It was wiped, swapped or restored from nothing"
             )
         await check_server(connection, self._reach.commit_mode, self._timeout_s)
+        connection.add_log_listener(self._heard)
 
-    async def _fetch(self, pool: Pool, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+    async def _prepare_replica(self, connection: Connection) -> None:
+        version = await schema.read_version(connection, self._timeout_s)
+        if version is None or version.identity != self._identity:
+            raise EngineUnavailable(
+                "read_url leads to another store, or to a replica that has not got this one yet"
+            )
+
+    async def _read(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        return await self._fetch(self._pool, time.monotonic() + self._timeout_s, statement, *arguments)
+
+    async def _fetch(
+        self, pool: Pool, deadline: float, statement: str, *arguments: Any
+    ) -> list[asyncpg.Record]:
         """Rows of a read; once more on a fresh connection if the one from the pool had ended."""
         for attempt in (1, 2):
-            connection = await pool.acquire()
+            connection = pool.take() or await pool.acquire(deadline)
             try:
-                rows = await connection.fetch(statement, *arguments, timeout=self._timeout_s)
+                rows = await connection.fetch(statement, *arguments, timeout=remaining_s(deadline))
             except (Exception, asyncio.CancelledError) as error:
                 ended = connection.is_closed()
                 pool.discard(connection)
@@ -356,28 +404,43 @@ class PostgresStore:
         raise AssertionError("unreachable")
 
     async def _write_value(self, statement: str, *arguments: Any) -> Any:
-        rows = await self._write(statement, *arguments)
+        rows = await self._write(statement, arguments)
         return rows[0][0]
 
-    async def _write(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+    async def _write(
+        self, statement: str, arguments: tuple[Any, ...], deadline: float | None = None
+    ) -> list[asyncpg.Record]:
         """Rows of a write, sent once."""
+        pool = self._pool
+        if deadline is None:
+            deadline = time.monotonic() + self._timeout_s
         try:
-            connection = await self._pool.acquire()
+            connection = pool.take() or await pool.acquire(deadline)
         except EngineUnavailable as error:
             raise write_error(error) from error
         try:
-            rows = await connection.fetch(statement, *arguments, timeout=self._timeout_s)
+            rows = await connection.fetch(statement, *arguments, timeout=remaining_s(deadline))
         except asyncpg.PostgresError as error:
-            self._pool.release(connection)  # which drops it if it has ended
+            pool.release(connection)  # which drops it if it has ended
             raise write_error(error) from error
-        except Exception as error:
-            self._pool.discard(connection)
-            raise write_error(error) from error
-        except asyncio.CancelledError:
-            self._pool.discard(connection)
+        except BaseException as error:
+            pool.discard(connection)
+            if isinstance(error, Exception):
+                raise write_error(error) from error
             raise
-        self._pool.release(connection)
+        pool.release(connection)
+        if self._unreplicated and connection in self._unreplicated:
+            self._unreplicated.discard(connection)
+            raise OutcomeUnknown(
+                "PostgreSQL was told to stop waiting for its standbys: written here, perhaps not there; retry with "
+                "the same turn id"
+            )
         return rows
+
+    def _heard(self, connection: Any, message: asyncpg.PostgresLogMessage) -> None:
+        """A commit that stops waiting for its standbys succeeds, with a warning. Nothing else here warns."""
+        if message.sqlstate == asyncpg.PostgresWarning.sqlstate:
+            self._unreplicated.add(connection)
 
 
 def _portions(appends: list[Append], order: list[int]) -> list[list[int]]:
@@ -399,29 +462,3 @@ def _outcome(append: Append, reached: Reach, outcome: int, first: int, last: int
         assert append.expect is not None
         return Conflict(append.session, append.expect, last)
     return Receipt(append.session, first, last, reached.durability, reached.replicas)
-
-
-def _placed(rows: Sequence[asyncpg.Record], after: int, last: int) -> list[Stored]:
-    """The messages in their places; where rows are missing below the counter, a `Damaged` item says so."""
-    if not rows:
-        return []
-    newest, floor, first_sequence, _ = rows[0]
-    expected = max(floor, after, newest - last) + 1
-    if first_sequence is not None and len(rows) == newest - expected + 1:
-        return [Stored(sequence, decode(record)) for _, _, sequence, record in rows]
-    placed: list[Stored] = []
-    for _, _, sequence, record in rows if first_sequence is not None else ():
-        if sequence > expected:
-            placed.append(_missing(expected, sequence - 1))
-        placed.append(Stored(sequence, decode(record)))
-        expected = sequence + 1
-    if expected <= newest:
-        placed.append(_missing(expected, newest))
-    return placed
-
-
-def _missing(first: int, last: int) -> Stored:
-    which = f"message {first} is" if first == last else f"messages {first} to {last} are"
-    return Stored(
-        first, Damaged(b"", f"{which} gone: deleted outside of recollect, or lost by the engine or a restore")
-    )

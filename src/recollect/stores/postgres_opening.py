@@ -1,14 +1,15 @@
 """Opening a PostgreSQL store: is this a server that can keep memory, and is its schema current?"""
 
+import asyncio
 import time
 
 import asyncpg
 
-from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.errors import CannotOpen
 from recollect.store import Options
 from recollect.stores.postgres_durability import Settings, read_settings
-from recollect.stores.postgres_errors import read_error, short_reason
-from recollect.stores.postgres_pool import Connection, connect
+from recollect.stores.postgres_errors import read_error
+from recollect.stores.postgres_pool import Connection, connect, remaining_s
 from recollect.stores.postgres_schema import RELEASE_SCHEMA, Version, read_version, usable
 
 SERVER_VERSION_MIN = 150_000
@@ -22,10 +23,7 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_
 async def open_schema(url: str, options: Options) -> tuple[str, Settings]:
     """The store's identity and the engine's settings, with the schema brought up to date if need be."""
     deadline = time.monotonic() + options.timeout_s
-    try:
-        connection = await connect(url, options.timeout_s)
-    except asyncpg.CannotConnectNowError as error:
-        raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+    connection = await connect(url, deadline)
     try:
         await _check_place(connection, options.timeout_s)
         found = await read_version(connection, options.timeout_s)
@@ -46,15 +44,20 @@ async def _migrated(
             f"the memory {state}, this release needs schema {RELEASE_SCHEMA}, and migrate=False forbids to change it: "
             "run `recollect migrate URL` first"
         )
-    from recollect.stores.migrations import upgrade  # Alembic is slow to import and rarely needed
-
-    await upgrade(url, max(deadline - time.monotonic(), 1.0))
+    timeout_s = max(remaining_s(deadline), 1.0)
+    await asyncio.to_thread(_migrate, url, timeout_s)
     version = usable(await read_version(connection, options.timeout_s))
     if version is None:
         raise CannotOpen(
             "the schema was migrated but cannot be found: does search_path name the same schema twice?"
         )
     return version
+
+
+def _migrate(url: str, timeout_s: float) -> None:
+    from recollect.stores.migrations import migrate  # Alembic is slow to import and rarely needed
+
+    migrate(url, timeout_s)
 
 
 async def _check_place(connection: Connection, timeout_s: float) -> None:

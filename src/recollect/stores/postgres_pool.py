@@ -10,12 +10,13 @@ what waits on its socket: the end of the connection, if it has ended.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
 
-from recollect.errors import EngineUnavailable, RecollectError
+from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.stores.postgres_errors import UNREACHABLE, short_reason
 
 if TYPE_CHECKING:
@@ -43,51 +44,52 @@ class Pool:
         self,
         url: str,
         size: int,
-        timeout_s: float,
         prepare: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
         self._url = url
         self._size = size
-        self._timeout_s = timeout_s
         self._prepare = prepare
-        self._slots = asyncio.Semaphore(size)
+        self._taken = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._idle: list[tuple[Connection, float]] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def acquire(self) -> Connection:
-        """A connection that was alive a moment ago, within the time limit; else `EngineUnavailable`."""
+    def take(self) -> Connection | None:
+        """A connection that was in use a moment ago, if there is one: the quick way, without waiting."""
+        if self._idle and self._taken < self._size:
+            connection, released_at = self._idle[-1]
+            if time.monotonic() - released_at < IDLE_TRUSTED_S and not connection.is_closed():
+                self._idle.pop()
+                self._taken += 1
+                return connection
+        return None
+
+    async def acquire(self, deadline: float) -> Connection:
+        """A connection that was alive a moment ago, until the deadline; else `EngineUnavailable`."""
         if self._closed:
             raise EngineUnavailable("the store is closed")
-        deadline = time.monotonic() + self._timeout_s
-        if self._slots.locked():
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._slots.acquire()
-            except TimeoutError:
-                raise PoolExhausted(
-                    f"all {self._size} connections of the pool (pool_size={self._size}) were busy for "
-                    f"{self._timeout_s:g} s; raise pool_size, or look for what holds them"
-                ) from None
+        if self._taken < self._size:
+            self._taken += 1
         else:
-            await self._slots.acquire()
+            await self._wait(remaining_s(deadline))
         try:
             return await self._living() or await self._connect(deadline)
         except BaseException:
-            self._slots.release()
+            self._give_back()
             raise
 
     def release(self, connection: Connection) -> None:
         if connection.is_closed() or self._closed:
-            self.discard(connection)
-            return
-        self._idle.append((connection, time.monotonic()))
-        self._slots.release()
+            self._end(connection)
+        else:
+            self._idle.append((connection, time.monotonic()))
+        self._give_back()
 
     def discard(self, connection: Connection) -> None:
         """Ends a connection whose state is not known; a statement that still runs on it is asked to stop."""
         self._end(connection)
-        self._slots.release()
+        self._give_back()
 
     async def close(self) -> None:
         self._closed = True
@@ -96,6 +98,31 @@ class Pool:
         self._idle.clear()
         while self._closing:
             await asyncio.wait(set(self._closing))
+
+    async def _wait(self, timeout_s: float) -> None:
+        """Until another caller hands its place over."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await turn
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if turn.done() and not turn.cancelled():  # handed over at the last moment
+                self._give_back()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise PoolExhausted(
+                f"all {self._size} connections of the pool (pool_size={self._size}) were busy for "
+                f"{timeout_s:.3g} s; raise pool_size, or look for what holds them"
+            ) from None
+
+    def _give_back(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # else its caller gave up
+                turn.set_result(None)
+                return
+        self._taken -= 1
 
     async def _living(self) -> Connection | None:
         while self._idle:
@@ -109,17 +136,11 @@ class Pool:
         return None
 
     async def _connect(self, deadline: float) -> Connection:
-        while True:
-            try:
-                connection = await connect(self._url, deadline - time.monotonic())
-                break
-            except asyncpg.CannotConnectNowError as error:
-                if time.monotonic() + STARTING_RETRY_S > deadline:
-                    raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
-                await asyncio.sleep(STARTING_RETRY_S)
+        connection = await connect(self._url, deadline)
         try:
             if self._prepare is not None:
-                await self._prepare(connection)
+                async with asyncio.timeout(remaining_s(deadline)):
+                    await self._prepare(connection)
         except BaseException as error:
             self._end(connection)
             if isinstance(error, UNREACHABLE):
@@ -135,19 +156,24 @@ class Pool:
         task.add_done_callback(self._closing.discard)
 
 
-async def connect(url: str, timeout_s: float) -> Connection:
-    """A connection, or `EngineUnavailable` in the engine's words; `CannotConnectNowError` from one that is starting."""
-    options: dict[str, Any] = {"timeout": max(timeout_s, 0.001)}
-    try:
-        return await asyncpg.connect(url, **options)
-    except asyncpg.CannotConnectNowError:
-        raise
-    except UNREACHABLE as error:
-        raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
-    except ValueError as error:  # asyncpg's words for a malformed address quote parts of it
-        raise RecollectError(
-            f"PostgreSQL: not an address asyncpg can read ({type(error).__name__})"
-        ) from None
+async def connect(url: str, deadline: float) -> Connection:
+    """A connection, or `EngineUnavailable` in the engine's words. One that is starting up is waited for."""
+    while True:
+        try:
+            return await asyncpg.connect(url, timeout=remaining_s(deadline))
+        except asyncpg.CannotConnectNowError as error:
+            if remaining_s(deadline) < STARTING_RETRY_S:
+                raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+            await asyncio.sleep(STARTING_RETRY_S)
+        except UNREACHABLE as error:
+            raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+        except ValueError as error:  # asyncpg's words for a malformed address quote parts of it
+            raise CannotOpen(f"not an address that asyncpg can read ({type(error).__name__})") from None
+
+
+def remaining_s(deadline: float) -> float:
+    """Until a deadline of `time.monotonic`; never 0, which drivers take for "no limit"."""
+    return max(deadline - time.monotonic(), 0.001)
 
 
 async def _close(connection: Connection) -> None:

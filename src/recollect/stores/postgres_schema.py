@@ -123,9 +123,9 @@ SELECT s.last, s.floor, m.sequence, m.record
 
 HISTORY = _HISTORY + "(s.expires_at IS NULL OR s.expires_at > clock_timestamp())"
 
-HISTORY_REPLICA = _HISTORY + "s.last >= $4 AND s.floor >= $5 AND pg_is_in_recovery()"
-"""Finds no row unless this is a standby that shows the session at least as new as the primary had it ($4, $5). The
-primary has also looked whether it expired: by its clock, not by the standby's."""
+HISTORY_REPLICA = _HISTORY + "s.last >= $4 AND pg_is_in_recovery()"
+"""Finds no row unless this is a standby that shows the session at least as new as the primary had it ($4). That the
+session was neither forgotten nor expired since is for the primary to say, by its own clock."""
 
 SESSION = """
 SELECT last, floor, expires_at IS NOT NULL, coalesce(expires_at <= clock_timestamp(), false)

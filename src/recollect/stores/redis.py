@@ -2,7 +2,8 @@
 
 A session is a list of records, a small hash that counts, and a sorted set of turn ids, in one cluster slot. An append
 is one server-side script, so it is atomic, exactly-once and ordered in one round trip; appends that arrive together
-share the round trip (`redis_commit`). A read is one script, too: one snapshot, with its limit applied in the engine.
+share the round trip (`redis_commit`). A read is one transaction, or one
+script where there is something to decide: one snapshot, with its limit applied in the engine.
 
 Nothing is ever silently shorter. Each element of the list carries its sequence, and the counter has no expiry: messages
 that were evicted, deleted by hand or lost with the engine's last second leave a hole that reads as one `Damaged` item.
@@ -16,6 +17,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Self
 
 from recollect.appending import Append, check_window, checked_append, session_key, session_of
@@ -36,26 +38,46 @@ from recollect.stores.redis_address import Address, parse_address
 from recollect.stores.redis_commit import Commit, Write
 from recollect.stores.redis_errors import not_connected, read_refused, write_refused
 from recollect.stores.redis_pool import Pool, PoolExhausted
-from recollect.stores.redis_reading import placed
+from recollect.stores.redis_reading import newest, placed
 from recollect.stores.redis_script import APPEND, FORGET, READ, STATE, Script
-from recollect.stores.redis_settings import QUESTIONS, QUESTIONS_COUNT, Plan, plan, read_settings
+from recollect.stores.redis_settings import (
+    QUESTIONS,
+    QUESTIONS_COUNT,
+    Plan,
+    Settings,
+    answers_waitaof_early,
+    plan,
+    read_settings,
+    unreachable,
+)
 from recollect.stores.redis_wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
 from recollect.witness import Witness
 
 SESSIONS_REMEMBERED_MAX = 10_000
 SCAN_COUNT = 1000
+PROBE_TIMEOUT_S = 6.0
 
 _logger = logging.getLogger("recollect")
 
 
 class _Place:
-    """A session this store used: its packed keys, and the last sequence it was given here."""
+    """A session this store used: what requests for it have in common, and the last sequence it was given here."""
 
-    __slots__ = ("keys", "known")
+    __slots__ = ("keys", "known", "lost_told", "snapshot")
 
-    def __init__(self, keys: bytes) -> None:
-        self.keys = keys
+    def __init__(self, messages: str, counter: str, turns: str) -> None:
+        self.keys = pack_arguments((messages, counter, turns))
+        self.snapshot = (
+            pack("MULTI")
+            + pack("HMGET", counter, "last", "floor")
+            + pack("LLEN", messages)
+            + b"*4\r\n"
+            + pack_arguments(("LRANGE", messages))
+        )
+        """A transaction that reads the session, up to where its window begins."""
         self.known = 0
+        self.lost_told = 0
+        """The loss of messages up to here was logged."""
 
 
 class RedisStore:
@@ -68,6 +90,8 @@ class RedisStore:
         self._commit: Commit
         self._plan: Plan | None = None
         self._identity: str | None = None
+        self._honest_build: str | None = None
+        """The engine whose WAITAOF was seen to wait."""
         self._witness: Witness | None = None
         self._replaced: str | None = None
         self._closed = False
@@ -101,13 +125,21 @@ class RedisStore:
         write = self._append_write(append, place, b"ask")
         reply = await self._commit.submit(write)
         if isinstance(reply, list) and reply[0] == b"behind":
-            await self._check_not_replaced(session, place.known, reply[1])
+            try:
+                await self._check_not_replaced(session, place, reply[1])
+            except EngineUnavailable as error:
+                raise NotWritten(f"{error}; safe to retry") from error
             write = self._append_write(append, place, b"go on")
             reply = await self._commit.submit(write)
         if isinstance(reply, int):
             first, last = reply - len(append.records) + 1, reply
         else:
             first, last = _earlier_turn(append, reply)
+            if write.plan.count and isinstance(reply, list) and reply[2] != 1:
+                raise OutcomeUnknown(
+                    "stored before, but the engine takes no writes now, so what it survives cannot be told; "
+                    "retry with the same turn id"
+                )
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
         if last > place.known:
@@ -124,8 +156,10 @@ class RedisStore:
         self._check_open(EngineUnavailable)
         if last == 0:
             return []
-        end, first, elements = await self._read(session, key, last, after)
-        return placed(elements, first, end)
+        place = self._place(session, key)
+        if after is None and not self._read_ttl_ms and (found := await self._snapshot(place, last)):
+            return placed(*found)
+        return newest(placed(*await self._read(session, place, last, after)), last)
 
     async def forget(self, session: str) -> None:
         key = session_key(session)
@@ -152,7 +186,11 @@ class RedisStore:
     async def state(self, session: str) -> SessionState:
         key = session_key(session)
         self._check_open(EngineUnavailable)
-        reply = await self._run(STATE, self._place(session, key).keys + pack_arguments(("look",)), 1)
+        place = self._place(session, key)
+        reply = await self._run(STATE, place.keys + pack_arguments(("look",)), 1)
+        if reply == b"absent" and place.known:
+            await self._check_not_replaced(session, place, 0)
+            return SessionState.LIVE  # lost, and reading says so
         if not isinstance(reply, bytes):
             raise Unreadable(f"session {shorten(session)}: unexpected state {reply!r}")
         return SessionState(reply.decode())
@@ -165,10 +203,13 @@ class RedisStore:
             if not names:
                 continue
             keys = [self._address.session_keys(self._address.session_key(name)) for name in names]
-            bodies = [packed + pack_arguments(("sweep",)) for packed in keys]
+            bodies = [pack_arguments((*session, "sweep")) for session in keys]
             # The first call brings the source, so that the engine knows the others by their digest.
             requests = [STATE.by_source(bodies[0], 1), *(STATE.by_digest(body, 1) for body in bodies[1:])]
             replies = await self._ask(b"".join(requests), len(requests))
+            for reply in replies:
+                if isinstance(reply, ReplyError):
+                    raise write_refused(reply)
             swept += replies.count(b"swept")
         return swept
 
@@ -201,13 +242,8 @@ class RedisStore:
     async def _start(self) -> None:
         wire = await self._connect()
         assert self._plan is not None
-        batches_max = self._options.pool_size if self._plan.count else 1
         self._commit = Commit(
-            self._pool,
-            self._plan,
-            timeout_s=self._options.timeout_s,
-            pool_size=self._options.pool_size,
-            batches_max=batches_max,
+            self._pool, self._plan, timeout_s=self._options.timeout_s, pool_size=self._options.pool_size
         )
         self._pool.adopt(wire)
         name = self._address.identity_key
@@ -233,12 +269,21 @@ class RedisStore:
         try:
             wire = await connect(connection)
         except Exception as error:
+            await asyncio.sleep(0)  # a refusal needs no wait: a caller that tries again must let others run
             raise not_connected(error, self._address.shown) from error
         try:
             async with asyncio.timeout(timeout_s):
                 request = QUESTIONS + pack("GET", self._address.identity_key)
                 *answers, identity = await wire.replies(request, QUESTIONS_COUNT + 1)
-            planned = plan(read_settings(answers, self._address.shown), self._options, self._address.shown)
+            if isinstance(identity, ReplyError):  # still loading, or not allowed
+                raise read_refused(identity)
+            settings = read_settings(answers, self._address.shown)
+            if self._identity is not None:  # an AOF can begin only once, and a later rewrite looks the same
+                settings = replace(settings, aof_begins=False)
+            planned = plan(settings, self._options, self._address.shown)
+            if planned.waits_for_disk:
+                async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
+                    await self._check_waitaof(wire, settings)
             if self._identity is not None and identity != self._identity.encode():
                 raise self._replaced_by(identity)
         except (WireLost, TimeoutError) as error:
@@ -249,6 +294,18 @@ class RedisStore:
             raise
         self._adopt(planned)
         return wire
+
+    async def _check_waitaof(self, wire: Wire, settings: Settings) -> None:
+        if settings.build == self._honest_build:
+            return
+        if await answers_waitaof_early(wire, f"{self._address.prefix}:probe"):
+            assert self._options.durability is not None
+            why = (
+                f"appendfsync is everysec, and {settings.build} answers WAITAOF before it has fsynced (seen just now); "
+                "CONFIG SET appendfsync always"
+            )
+            raise unreachable(self._address.shown, self._options.durability, why)
+        self._honest_build = settings.build
 
     def _adopt(self, planned: Plan) -> None:
         if planned == self._plan:
@@ -267,19 +324,21 @@ class RedisStore:
         )
         return StoreReplaced(self._replaced)
 
-    async def _check_not_replaced(self, session: str, known: int, found: Reply) -> None:
+    async def _check_not_replaced(self, session: str, place: _Place, found: Reply) -> None:
         """The engine knows less of the session than this store was told. Raises if it is another engine."""
         [identity] = await self._ask(pack("GET", self._address.identity_key), 1)
         if isinstance(identity, ReplyError):
             raise read_refused(identity)
         if identity != self.identity.encode():
             raise self._replaced_by(identity)
-        _logger.error(
-            "session %s: the engine lost acknowledged messages: it is at sequence %s, it was at %d",
-            shorten(session),
-            found,
-            known,
-        )
+        if place.lost_told < place.known:
+            place.lost_told = place.known
+            _logger.error(
+                "session %s: the engine lost acknowledged messages: it is at sequence %s, it was at %d",
+                shorten(session),
+                found,
+                place.known,
+            )
 
     def _check_open(self, kind: type[RecollectError]) -> None:
         if self._replaced is not None:
@@ -294,7 +353,7 @@ class RedisStore:
         if place is None:
             if len(self._places) >= SESSIONS_REMEMBERED_MAX:
                 del self._places[next(iter(self._places))]
-            place = self._places[session] = _Place(self._address.session_keys(key))
+            place = self._places[session] = _Place(*self._address.session_keys(key))
         return place
 
     def _append_write(self, append: Append, place: _Place, behind: bytes) -> Write:
@@ -309,36 +368,39 @@ class RedisStore:
         )
         return Write(APPEND, place.keys + self._append_options + arguments, 7 + len(append.records))
 
+    async def _snapshot(self, place: _Place, last: int | None) -> tuple[list[bytes], int, int] | None:
+        """What `_read` gives, sooner: no script has to turn the elements over. None unless all is as it should be."""
+        request = place.snapshot + pack_arguments((0 if last is None else -last, -1)) + pack("EXEC")
+        *_, reply = await self._ask(request, 5)
+        match reply:
+            case [[None, None], 0, []] if not place.known:
+                return [], 1, 0
+            case [[bytes(end_text), floor_text], int(length), list(elements)] if end_text.isdigit():
+                end = int(end_text)
+                floor = int(floor_text) if isinstance(floor_text, bytes) and floor_text.isdigit() else 0
+                if end >= place.known and length == end - floor:
+                    first = floor + 1 if last is None else max(floor, end - last) + 1
+                    return [element for element in elements if isinstance(element, bytes)], first, end
+        return None
+
     async def _read(
-        self, session: str, key: bytes, last: int | None, after: int | None
-    ) -> tuple[int, int, list[bytes]]:
-        """The last sequence, the first of the window, and the elements in it."""
-        place = self._place(session, key)
+        self, session: str, place: _Place, last: int | None, after: int | None
+    ) -> tuple[list[bytes], int, int]:
+        """The elements of the window, and its first and last sequence."""
         window = (b"" if last is None else b"%d" % last, b"" if after is None else b"%d" % after)
-        behind, form = b"ask", b"joined"
-        for _ in range(4):  # the first answer may ask for another question, twice
-            arguments = (*window, self._read_ttl_ms, b"%d" % place.known, behind, form)
-            reply = await self._run(READ, place.keys + pack_arguments(arguments), 6)
-            if not isinstance(reply, list):
-                break
-            if reply[0] == b"behind":
-                await self._check_not_replaced(session, place.known, reply[1])
-                behind = b"go on"
-                continue
-            end, first, count, elements = reply
-            assert isinstance(end, int)
-            assert isinstance(first, int)
-            assert isinstance(elements, list)
-            strings = [string for string in elements if isinstance(string, bytes)]
-            if form == b"joined":
-                strings = [element for joined in strings for element in joined.split(b"\n")]
-            if len(strings) == count:
-                return end, first, strings
-            form = b"apart"
+        for behind in (b"ask", b"go on"):
+            arguments = (*window, self._read_ttl_ms, b"%d" % place.known, behind)
+            reply = await self._run(READ, place.keys + pack_arguments(arguments), 5)
+            match reply:
+                case [int(end), int(first), list(elements)]:
+                    return [element for element in elements if isinstance(element, bytes)], first, end
+                case [b"behind", found]:
+                    await self._check_not_replaced(session, place, found)
         raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
 
     async def _last_sequence(self, session: str) -> int:
-        return (await self._read(session, session_key(session), 0, None))[0]
+        place = self._place(session, session_key(session))
+        return (await self._read(session, place, 0, None))[2]
 
     async def _run(self, script: Script, body: bytes, count: int) -> Reply:
         """A script that may be run twice without harm."""

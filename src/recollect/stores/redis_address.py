@@ -14,7 +14,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from recollect.errors import Refused
-from recollect.stores.redis_wire import pack_arguments
 
 _DRIVER_ARGUMENTS = frozenset({"db", "client_name", "socket_keepalive", "username", "password"})
 """What an address may say besides `prefix` and ``ssl_…``; time limits and retries are the store's own."""
@@ -43,10 +42,10 @@ class Address:
     def identity_key(self) -> str:
         return f"{self.prefix}:identity"
 
-    def session_keys(self, key: bytes) -> bytes:
-        """The three keys, packed as arguments of a script."""
+    def session_keys(self, key: bytes) -> tuple[str, str, str]:
+        """Messages, counter and turn ids of a session."""
         stem = f"{self.prefix}:{{s{quote(key, safe='')}}}"
-        return pack_arguments((f"{stem}:m", f"{stem}:c", f"{stem}:t"))
+        return f"{stem}:m", f"{stem}:c", f"{stem}:t"
 
     def pattern(self, kind: str) -> str:
         return f"{self.prefix}:{{s*}}:{kind}"

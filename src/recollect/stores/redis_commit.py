@@ -38,14 +38,13 @@ class Write:
 
 
 class Commit:
-    """Sends writes in batches, at most `batches_max` at once."""
+    """Sends writes in batches: one after the other, or, where each waits for disks or replicas, several at once."""
 
-    def __init__(self, pool: Pool, plan: Plan, *, timeout_s: float, pool_size: int, batches_max: int) -> None:
+    def __init__(self, pool: Pool, plan: Plan, *, timeout_s: float, pool_size: int) -> None:
         self.plan = plan
         self._pool = pool
         self._timeout_s = timeout_s
         self._pool_size = pool_size
-        self._batches_max = batches_max
         self._waiting: deque[Write] = deque()
         self._sent: dict[Wire, list[Write]] = {}
         self._starting: set[asyncio.Task[None]] = set()
@@ -81,7 +80,8 @@ class Commit:
     def _start(self) -> None:
         if self._gathering or not self._waiting:
             return
-        if len(self._sent) + len(self._starting) >= self._batches_max:
+        batches_max = max(1, self._pool_size - 1) if self.plan.count else 1  # one is left for reads
+        if len(self._sent) + len(self._starting) >= batches_max:
             return
         if wire := self._pool.take():
             self._send(wire)

@@ -35,8 +35,8 @@ REJECTED = {
     "WRONGTYPE": "a key of this session holds something that recollect did not write",
 }
 
-# Redis 6 wraps what a script's command was refused with: "ERR Error running script …: @user_script: 9: -OOM …"
-_CODE = re.compile(r"(?:^|-)(" + "|".join(REJECTED) + r")\b")
+# Redis 6 wraps the refusal of a command in a script: "ERR Error running script …:9: -OOM …" or "…:9: WRONGTYPE …".
+_CODE = re.compile(r"(?:^|-|: )(" + "|".join(REJECTED) + r")\b")
 
 _UNAVAILABLE = frozenset(
     {"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH", "NOPERM", "MOVED", "ASK", "TRYAGAIN"}

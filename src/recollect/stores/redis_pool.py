@@ -21,7 +21,8 @@ class Pool:
         self._idle: list[Wire] = []
         self._lent: set[Wire] = set()
         self._opening = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+        self._waiting: deque[asyncio.Future[Wire | None]] = deque()
 
     def take(self) -> Wire | None:
         """An idle wire that the engine has not closed, if there is one. Never waits."""
@@ -34,40 +35,57 @@ class Pool:
         return None
 
     async def wait(self) -> Wire:
-        """A wire: an idle one, a new one, or the next that is given back; else `PoolExhausted`."""
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        """A wire: an idle one, a new one, or the next that is given back, in order of arrival; else `PoolExhausted`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
         while True:
             if wire := self.take():
                 return wire
             if len(self._lent) + self._opening < self._size:
                 return await self._open()
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
+            place: asyncio.Future[Wire | None] = loop.create_future()
+            self._waiting.append(place)
             try:
                 async with asyncio.timeout_at(deadline):
-                    await turn
-            except TimeoutError:
-                raise PoolExhausted(
-                    f"waited {self._timeout_s:g} s for one of the pool's connections (pool_size={self._size}), "
-                    "all of which are in use; the engine is slow, or pool_size is too small"
-                ) from None
-            finally:
-                if turn in self._waiting:
-                    self._waiting.remove(turn)
-                elif turn.cancelled():
-                    self._wake()
+                    wire = await place
+            except BaseException as error:
+                self._leave(place)
+                if isinstance(error, TimeoutError):
+                    raise PoolExhausted(
+                        f"waited {self._timeout_s:g} s for one of the pool's connections (pool_size={self._size}), "
+                        "all of which are in use; the engine is slow, or pool_size is too small"
+                    ) from None
+                raise
+            if wire is not None:
+                return wire
+
+    def _leave(self, place: "asyncio.Future[Wire | None]") -> None:
+        """Ends a wait; what was handed over in the same moment goes to the next."""
+        if place in self._waiting:
+            self._waiting.remove(place)
+        elif not place.cancelled():
+            wire = place.result()
+            if wire is None:
+                self._hand_over(None)
+            else:
+                self.give_back(wire)
 
     def adopt(self, wire: Wire) -> None:
         """Takes in a wire that was opened elsewhere, as idle."""
         self._idle.append(wire)
 
     def give_back(self, wire: Wire) -> None:
-        self._lent.discard(wire)
-        if not wire.closed:
+        if self._closed:
+            wire.abort()
+        if wire.closed:
+            self._lent.discard(wire)
+            self._hand_over(None)
+        elif not self._hand_over(wire):
+            self._lent.discard(wire)
             self._idle.append(wire)
-        self._wake()
 
     async def close(self) -> None:
+        self._closed = True
         wires = [*self._idle, *self._lent]
         self._idle.clear()
         for wire in wires:
@@ -80,16 +98,18 @@ class Pool:
         try:
             wire = await self._connect()
         except BaseException:
-            self._wake()
+            self._hand_over(None)
             raise
         finally:
             self._opening -= 1
         self._lent.add(wire)
         return wire
 
-    def _wake(self) -> None:
+    def _hand_over(self, wire: Wire | None) -> bool:
+        """Gives the wire, or the room for a new one, to who has waited longest: else the quick would starve them."""
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(wire)
+                return True
+        return False

@@ -10,25 +10,38 @@ def placed(elements: list[bytes], first: int, last: int) -> list[Stored]:
     expected = first
     for element in elements:
         head, separator, record = element.partition(b" ")
-        if not (
-            separator and head.isdigit()
-        ):  # put there by another tool, or damaged: its place is its sequence
+        if head == b"%d" % expected and separator:  # nearly always
+            stored.append(Stored(expected, decode(record)))
+            expected += 1
+        elif not (separator and head.isdigit()):
+            # Put there by another tool, or damaged: its place is its sequence.
             stored.append(Stored(expected, decode(element)))
             expected += 1
-            continue
-        sequence = int(head)
-        if sequence != expected:
-            if sequence < first:
-                continue  # before the window: the whole list came because it has holes
-            if sequence < expected:
-                stored.append(Stored(sequence, Damaged(element, "this sequence is in the list twice")))
-                continue
-            stored.append(_hole(expected, sequence - 1))
-        stored.append(Stored(sequence, decode(record)))
-        expected = sequence + 1
+        elif int(head) >= expected:
+            stored.append(_hole(expected, int(head) - 1))
+            stored.append(Stored(int(head), decode(record)))
+            expected = int(head) + 1
+        elif int(head) >= first:
+            stored.append(Stored(int(head), Damaged(element, "this sequence is in the list twice")))
+        # Else it is before the window: the whole list came because it has holes.
     if expected <= last:
         stored.append(_hole(expected, last))
     return stored
+
+
+def newest(stored: list[Stored], count: int | None) -> list[Stored]:
+    """The last `count` that are there, and the holes among them and right before them: holes are not counted."""
+    if count is None or len(stored) <= count:
+        return stored
+    start = len(stored)
+    while start > 0 and (count > 0 or _is_hole(stored[start - 1])):
+        start -= 1
+        count -= not _is_hole(stored[start])
+    return stored[start:]
+
+
+def _is_hole(item: Stored) -> bool:
+    return isinstance(item.message, Damaged) and not item.message.raw
 
 
 def _hole(first: int, last: int) -> Stored:

@@ -4,40 +4,32 @@ Read at open and again on every new connection, because an engine that was resta
 changed, ever: a setting that does not suffice is named, together with the way to change it that loses nothing.
 """
 
+import asyncio
 from dataclasses import dataclass
 
 from recollect.errors import CannotOpen, DurabilityUnavailable, EngineUnavailable
+from recollect.guarantees import what_can_be_lost
 from recollect.store import Durability, Options
-from recollect.stores.redis_wire import Reply, ReplyError, pack
+from recollect.stores.redis_wire import Reply, ReplyError, Wire, pack
 
 _CONFIG = (
     "appendonly",
     "appendfsync",
     "no-appendfsync-on-rewrite",
     "save",
-    "maxmemory",
-    "maxmemory-policy",
 )
 QUESTIONS = pack("INFO") + b"".join(pack("CONFIG", "GET", name) for name in _CONFIG)
 QUESTIONS_COUNT = 1 + len(_CONFIG)
+
+FSYNC_INTERVAL_S = 1.0
+"""Of appendfsync everysec."""
+WAITAOF_TIMEOUT_LEAST_S = 3.0
 
 AOF_ON_SAFELY = (
     "switch the AOF on in the running engine (CONFIG SET appendonly yes), wait until INFO persistence says "
     "aof_rewrite_in_progress:0 and aof_last_bgrewrite_status:ok, and only then write it into redis.conf; "
     "restarting with a bare `appendonly yes` starts empty"
 )
-
-# Redis 7.4.0 to 7.4.2 answer WAITAOF before the fsync under everysec (redis/redis pull request 13793).
-_WAITAOF_EARLY = ((7, 4, 0), (7, 4, 2))
-
-_LOSS = {
-    "none": "this engine keeps nothing on disk: everything is lost when it stops",
-    "rdb": "everything since the last snapshot is lost when the engine dies (minutes to an hour by default)",
-    "aof-no": "power loss can take about the last 30 seconds, back to the kernel's last write-back",
-    "aof-everysec": "about the last second can be lost on power loss, or when the engine dies while an fsync is slow",
-    "mixed": "about the last second can be lost on power loss, or when the engine dies while an fsync is slow",
-    "unknown": "the engine does not tell its persistence settings (CONFIG is refused): cannot tell what it keeps",
-}
 
 
 @dataclass(frozen=True)
@@ -48,6 +40,8 @@ class Settings:
     """`redis` or `valkey`."""
     version: tuple[int, ...]
     policy: str
+    aof_begins: bool
+    """The AOF was just switched on: until its first rewrite ends, a crash loses what the snapshot does not hold."""
     fsync_pauses: bool
     """`no-appendfsync-on-rewrite yes`: no fsync while a snapshot or a rewrite runs."""
     maxmemory: int
@@ -57,16 +51,21 @@ class Settings:
 
     @property
     def durability(self) -> Durability:
+        if self.aof_begins:
+            return Durability.BUFFERED
         if self.policy == "aof-always":
             return Durability.WRITTEN if self.fsync_pauses else Durability.FSYNCED
         return Durability.WRITTEN if self.policy == "aof-no" else Durability.BUFFERED
 
     @property
-    def has_waitaof(self) -> bool:
-        """Valkey has had it always, Redis since 7.2; builds that answer too early do not count."""
-        if self.name == "valkey":
-            return True
-        return self.version >= (7, 2) and not _WAITAOF_EARLY[0] <= self.version <= _WAITAOF_EARLY[1]
+    def waits_for_disk(self) -> bool:
+        """Whether WAITAOF can be asked: Redis since 7.2, Valkey always; and there must be an fsync to wait for."""
+        known = self.name == "valkey" or self.version >= (7, 2)
+        return known and self.policy in ("aof-everysec", "mixed") and not self.aof_begins
+
+    @property
+    def build(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.version))}"
 
 
 @dataclass(frozen=True)
@@ -114,6 +113,12 @@ def read_settings(replies: list[Reply], address: str) -> Settings:
         name="valkey" if valkey else "redis",
         version=tuple(int(part) for part in (version or "0").split(".") if part.isdigit()),
         policy=_policy(config),
+        aof_begins=info.get("aof_base_size") == "0"
+        and (
+            info.get("aof_rewrite_in_progress") == "1"
+            or info.get("aof_rewrite_scheduled") == "1"
+            or info.get("aof_last_bgrewrite_status") == "err"
+        ),
         fsync_pauses=config is not None and config.get("no-appendfsync-on-rewrite") == "yes",
         maxmemory=int(info.get("maxmemory", 0)),
         eviction=info.get("maxmemory_policy", "noeviction"),
@@ -155,14 +160,19 @@ def _policy(config: dict[str, str] | None) -> str:
 
 def plan(settings: Settings, options: Options, address: str) -> Plan:
     """How to reach what was asked for; `DurabilityUnavailable`, with the setting to change, if it cannot be."""
-    asked = options.durability
-    waits_for_disk = False
-    durability = settings.durability
-    if asked is not None and durability < asked:
-        refusal = _refusal(settings, asked)
-        if refusal is not None:
-            raise DurabilityUnavailable(f"{address}: durability {asked.value!r} cannot be reached: {refusal}")
-        waits_for_disk, durability = True, Durability.FSYNCED
+    asked, durability = options.durability, settings.durability
+    waits_for_disk = asked is not None and durability < asked
+    if asked is not None and waits_for_disk:
+        if not settings.waits_for_disk:
+            raise unreachable(address, asked, _why_not(settings))
+        if options.timeout_s < WAITAOF_TIMEOUT_LEAST_S:
+            raise unreachable(
+                address,
+                asked,
+                f"appendfsync is everysec, so an acknowledgement takes up to two seconds: give timeout_s at least "
+                f"{WAITAOF_TIMEOUT_LEAST_S:g}, not {options.timeout_s:g}, or CONFIG SET appendfsync always",
+            )
+        durability = Durability.FSYNCED
     if settings.replicas < options.replicas:
         raise DurabilityUnavailable(
             f"{address}: {options.replicas} replicas asked for, {settings.replicas} connected; "
@@ -182,43 +192,67 @@ def plan(settings: Settings, options: Options, address: str) -> Plan:
     )
 
 
-def _refusal(settings: Settings, asked: Durability) -> str | None:
-    """Why not, and what to change; None if WAITAOF reaches it."""
+def unreachable(address: str, asked: Durability, why: str) -> DurabilityUnavailable:
+    return DurabilityUnavailable(f"{address}: durability {asked.value!r} cannot be reached: {why}")
+
+
+def _why_not(settings: Settings) -> str:
+    """The setting in the way, and how to change it."""
     if settings.policy == "unknown":
         return "the engine refuses CONFIG, so what it keeps cannot be told; allow CONFIG GET for this user"
     if settings.policy in ("none", "rdb"):
         return f"appendonly is no; {AOF_ON_SAFELY}; then CONFIG SET appendfsync always"
+    if settings.aof_begins:
+        return (
+            "the AOF was switched on just now and its first rewrite has not ended; open the store when INFO "
+            "persistence says aof_rewrite_in_progress:0 and aof_last_bgrewrite_status:ok"
+        )
     if settings.policy == "aof-no":
-        return "appendfsync is no; CONFIG SET appendfsync always (or everysec, with Redis 7.2 or Valkey)"
-    if settings.has_waitaof:
-        return None
+        return "appendfsync is no; CONFIG SET appendfsync always"
     if settings.policy == "aof-always":
         return (
-            "no-appendfsync-on-rewrite is yes, so nothing is fsynced while a snapshot or rewrite runs; "
+            "no-appendfsync-on-rewrite is yes, so nothing is fsynced while a snapshot or a rewrite runs; "
             "CONFIG SET no-appendfsync-on-rewrite no"
         )
-    version = ".".join(map(str, settings.version))
-    why = "has no WAITAOF" if settings.version < (7, 2) else "answers WAITAOF too early (fixed in 7.4.3)"
-    return f"appendfsync is everysec, and {settings.name} {version} {why}; CONFIG SET appendfsync always" + (
-        "" if asked is Durability.FSYNCED else " (or no, which survives the engine's death)"
-    )
+    return f"appendfsync is everysec, and {settings.build} has no WAITAOF; CONFIG SET appendfsync always"
+
+
+async def answers_waitaof_early(wire: Wire, key: str) -> bool:
+    """Whether WAITAOF claims an fsync that cannot have been.
+
+    Under everysec, fsyncs are a second apart, so a write made right after one waits about a second for its own. Some
+    builds answer at once, with nothing on disk (Redis 7.4.0 to 7.4.2, redis/redis pull request 13793; Valkey 9.1.2).
+    Asked of the engine itself rather than of a table of versions. Takes two to three seconds on an honest one.
+    """
+    loop = asyncio.get_running_loop()
+    request = pack("SET", key, "1", "PX", 10_000) + pack("WAITAOF", 1, 0, 5000)
+    for attempt in range(3):
+        started = loop.time()
+        _, counts = await wire.replies(request, 2)
+        if attempt and counts == [1, 0] and loop.time() - started < FSYNC_INTERVAL_S / 2:
+            return True
+    return False
 
 
 def _notice(settings: Settings, durability: Durability) -> str | None:
-    """One sentence for each way to lose memory with these settings."""
-    losses = []
-    if settings.policy == "aof-always" and settings.fsync_pauses:
-        losses.append(
-            "no-appendfsync-on-rewrite yes: power loss during a snapshot or a rewrite can take all written meanwhile"
+    """The ways to lose memory with these settings, in one line."""
+    ways = []
+    if settings.policy == "unknown":
+        ways.append("cannot tell what can be lost: the engine refuses CONFIG; allow CONFIG GET for this user")
+    elif settings.aof_begins:
+        ways.append("can lose everything since the last snapshot until the AOF's first rewrite has ended")
+    elif settings.policy == "aof-always" and settings.fsync_pauses:
+        ways.append(
+            "can lose what was written during a snapshot or a rewrite, when the power fails then; stopped by "
+            "`no-appendfsync-on-rewrite no`"
         )
-    elif settings.policy in _LOSS and durability is not Durability.FSYNCED:
-        losses.append(f"policy {settings.policy}: {_LOSS[settings.policy]}")
+    elif durability is not Durability.FSYNCED:
+        losses = what_can_be_lost("redis", settings.policy)
+        ways += [f"can lose {loss.sentence}; stopped by {loss.remedy}" for loss in losses[:1]]
     if settings.eviction != "noeviction":
-        when = f"above {settings.maxmemory:,} bytes" if settings.maxmemory else "once a maxmemory is set"
-        losses.append(
-            f"maxmemory-policy {settings.eviction}: {when} the engine deletes memory by itself; "
-            "CONFIG SET maxmemory-policy noeviction"
+        limit = f"{settings.maxmemory:,} bytes" if settings.maxmemory else "a maxmemory, once there is one"
+        ways.append(
+            f"maxmemory-policy {settings.eviction} can lose whole sessions, evicted above {limit}; "
+            "stopped by `maxmemory-policy noeviction`"
         )
-    if not losses:
-        return None
-    return f"{settings.name} {'.'.join(map(str, settings.version))}: " + "; ".join(losses)
+    return " · ".join(ways) if ways else None

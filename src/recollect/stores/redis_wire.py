@@ -10,10 +10,12 @@ cannot, after it, it may.
 
 import asyncio
 import select
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Union
 
 from redis.asyncio.connection import AbstractConnection
+
+STRINGS_AT_ONCE_LEAST = 8
 
 Reply = Union[int, bytes, None, "ReplyError", list["Reply"]]
 
@@ -57,6 +59,9 @@ class Replies:
         complete: list[Reply] = []
         position = 0
         while (end := buffer.find(b"\r\n", position)) >= 0:
+            if self._open and (taken := self._take_strings(position, complete)):
+                position += taken
+                continue
             kind, head = buffer[position], bytes(buffer[position + 1 : end])
             value: Reply
             if kind == 0x3A:  # an integer
@@ -86,7 +91,24 @@ class Replies:
         del buffer[:position]
         return complete
 
-    def _place(self, value: Reply, complete: list[Reply]) -> None:
+    def _take_strings(self, position: int, complete: list[Reply]) -> int:
+        """Parses the whole strings of a long array at once, if none holds a line end; returns the bytes taken."""
+        elements, size = self._open[-1]
+        missing = size - len(elements)
+        if missing < STRINGS_AT_ONCE_LEAST or self._buffer[position] != 0x24:
+            return 0
+        parts = bytes(memoryview(self._buffer)[position:]).split(b"\r\n", 2 * missing)
+        count = (len(parts) - 1) // 2
+        heads, strings = parts[0 : 2 * count : 2], parts[1 : 2 * count : 2]
+        if not count or heads != [b"$%d" % len(string) for string in strings]:
+            return 0
+        self._place(strings.pop(), complete, strings)
+        return sum(map(len, parts[: 2 * count])) + 4 * count
+
+    def _place(self, value: Reply, complete: list[Reply], before: Sequence[Reply] = ()) -> None:
+        """Puts a value, and those `before` it, into the array under way; an array it completes goes on outwards."""
+        if self._open:
+            self._open[-1][0].extend(before)
         while self._open:
             elements, size = self._open[-1]
             elements.append(value)

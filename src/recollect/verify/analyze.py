@@ -25,7 +25,7 @@ EXIT_CODES = {"held": 0, "documented-loss": 0, "violated": 1, "unknown": 3, "ski
 
 def analyze(history: AnyHistory) -> Verdict:
     """Collect the evidence of a history and judge it."""
-    # The pass makes millions of short-lived objects and no cycles; looking for some costs a quarter of the time.
+    # The pass makes millions of short-lived objects and no cycles; looking for cycles costs time.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -26,12 +26,11 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         verdict = run.execute()
     except Exception as error:
         verdict = Verdict(status="unknown", reason=f"the kit itself failed: {type(error).__name__}: {error}")
-    engine = getattr(run, "engine", None)
     return Result(
         scenario=order.scenario,
         verdict=verdict,
-        engine_version=engine.version if engine is not None else "",
-        provider=engine.provider if engine is not None else "",
+        engine_version=run.engine_version,
+        provider=run.provider,
         elapsed_s=time.monotonic() - started,
         operations=run.operations,
         notes=tuple(run.notes.hangs[:1] + run.notes.deaths[:1] + run.notes.refusals[:1]),

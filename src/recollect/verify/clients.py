@@ -5,17 +5,20 @@ forks from there, in a few milliseconds and before any thread exists.
 """
 
 import multiprocessing
+import os
 import selectors
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
+from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 
-from recollect.verify import pipe, worker
+from recollect.verify import clock, pipe, worker
+from recollect.verify.clock import Clock
 from recollect.verify.engines.endpoint import Endpoint
 
 PRELOAD = (
@@ -95,6 +98,8 @@ class Clients:
         self._log = log
         self._started = 0
         self._live: set[Client] = set()
+        self.clock: Clock | None = None
+        """What wall clock the next workers have; None is the real one."""
 
     def start(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> tuple[Client, pipe.Ready]:
         """A worker with its target opened, or `TargetBroken`."""
@@ -104,14 +109,16 @@ class Clients:
     def launch(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> Client:
         """Starts a worker without waiting for it; several can start side by side."""
         ours, theirs = self._context.Pipe()
+        control = None if self.clock is None else str(self.clock.control)
         process = self._context.Process(
-            target=worker.main, args=(theirs, spec, endpoint, str(self._log), prepare), daemon=True
+            target=worker.main, args=(theirs, spec, endpoint, str(self._log), prepare, control), daemon=True
         )
         with _without_main():
+            with _movable_clock():
+                ensure_running()
             process.start()
         theirs.close()
-        client = Client(self._started, process, ours)
-        self._started += 1
+        client = Client(self.number(), process, ours)
         self._live.add(client)
         return client
 
@@ -130,6 +137,11 @@ class Clients:
         raise TargetBroken(
             reply.reason if isinstance(reply, pipe.Broken) else f"unexpected first word {reply}"
         )
+
+    def number(self) -> int:
+        """A process number for a client that is no worker."""
+        self._started += 1
+        return self._started - 1
 
     def kill(self, client: Client) -> None:
         self._live.discard(client)
@@ -166,6 +178,21 @@ class Listener:
 
     def close(self) -> None:
         self._selector.close()
+
+
+@contextmanager
+def _movable_clock() -> Iterator[None]:
+    """Preloads the clock into a fork server that starts now; nobody else inherits it, and it shows the real time."""
+    former = os.environ.get("LD_PRELOAD")
+    if clock.unavailable() is None:
+        os.environ |= clock.preloading(former or "")
+    try:
+        yield
+    finally:
+        if former is None:
+            os.environ.pop("LD_PRELOAD", None)
+        else:
+            os.environ["LD_PRELOAD"] = former
 
 
 @contextmanager

@@ -16,8 +16,6 @@ from recollect.verify.evidence import (
     IN_WINDOW,
     NEVER,
     NOT_A_DISTURBANCE,
-    SEEN,
-    Absence,
     Conflict,
     Disturbance,
     Divergence,
@@ -32,23 +30,22 @@ from recollect.verify.op import Ask, Context, Event, Found, Rows, Seen, Write
 from recollect.verify.op import Disturbance as DisturbanceValue
 from recollect.verify.reading import ReadFolder
 from recollect.verify.retention import EngineClock, Life
-from recollect.verify.sessions import Purge, Session
+from recollect.verify.sessions import FOREVER, Purge, Session
 from recollect.verify.views import WHOLE, chain_of, count_of, from_runs
 
-WHOLE_ASK = Ask()
+NOTHING = Seen()
+COLUMN_STEP = 4096
 
 
 class _Client:
     """One process and its open invocation; reused from one operation to the next, because it is hot."""
 
-    __slots__ = ("event", "is_open", "life", "live", "session", "struck", "turn")
+    __slots__ = ("event", "is_open", "life", "session", "turn")
 
     def __init__(self, event: Event, session: Session) -> None:
         self.event, self.session = event, session
         self.is_open = False
         self.turn = NEVER
-        self.struck = NEVER
-        self.live = 0  # messages that a read had to find when it began
         self.life: Life | None = None
 
 
@@ -69,14 +66,13 @@ class _Collector:
         self.reads = ReadFolder(evidence, self.clock)
         self.sessions: dict[str, Session] = {}
         self.clients: dict[int, _Client] = {}
-        self.struck = NEVER  # index of the latest disturbance that can have cost data
         self.active: dict[str, int] = {}  # fault → its place in evidence.disturbances
         self.engine_down = False
         self._complete: dict[str, Callable[[_Client, Event], None]] = {
             "append": self._complete_write,
             "save": self._complete_write,
             "read": self._complete_read,
-            "context": self._complete_read,
+            "context": self._complete_context,
             "forget": self._complete_forget,
             "search": self._complete_search,
             "count": self._complete_count,
@@ -115,7 +111,7 @@ class _Collector:
         for client in self.clients.values():
             if client.is_open:
                 evidence.unknown_outcomes += 1
-                if client.turn != NEVER:
+                if type(client.event.value) is Write:
                     evidence.unknown.add(client.turn)
         evidence.unknown = {turn for turn in evidence.unknown if evidence.turn_done[turn] == NEVER}
         evidence.failed = {turn for turn in evidence.failed if evidence.turn_done[turn] == NEVER}
@@ -125,14 +121,20 @@ class _Collector:
                 evidence.disturbances[place] = found._replace(healed=evidence.events)
         for session in self.sessions.values():
             self.reads.finish(session)
-        evidence.absences = [absence for absence in evidence.absences if not self._is_misplaced(absence)]
+        self._drop_misplaced()
 
-    def _is_misplaced(self, absence: Absence) -> bool:
-        """Reads showed the message in front of the window's first element: out of order, but not absent."""
-        evidence, floor = self.evidence, absence.floor
-        if floor == NEVER or not evidence.state[floor] & evidence.state[absence.message] & SEEN:
-            return False
-        return evidence.rank[absence.message] < evidence.rank[floor]
+    def _drop_misplaced(self) -> None:
+        """Where order is broken, a window may lack a message that is there, only elsewhere: not absent."""
+        evidence = self.evidence
+        if not any(absence.floor != NEVER for absence in evidence.absences):
+            return
+        disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}
+        disordered |= {m for found in evidence.disagreements for m in (found.message, found.other)}
+        evidence.absences = [
+            absence
+            for absence in evidence.absences
+            if absence.floor == NEVER or not disordered & {absence.message, absence.floor}
+        ]
 
     def _invoke(self, event: Event) -> None:
         process, operation = event.process, event.operation
@@ -145,19 +147,17 @@ class _Collector:
             client = self.clients[process] = _Client(event, session)
         elif client.is_open:
             raise ValueError(f"process {process} invokes {operation!r} while an operation of it is open")
-        client.is_open, client.event, client.session = True, event, session
-        client.turn = NEVER
+        client.is_open = True
+        client.event = event
+        client.session = session
         if operation == "append" or operation == "save":
             client.turn = self._begin_write(session, event)
         elif operation == "read":
-            client.struck = self.struck
-            client.live = session.live - len(session.missing)
+            pass
         elif operation == "forget":
             session.forgets_open += 1
-            self._mutate(session, event.index, 1)
-        elif operation == "context":
-            client.struck = self.struck
-            client.live = session.live - len(session.missing)
+            session.mutations_open += 1
+            session.last_mutation = event.index
         elif operation not in self._complete:
             raise ValueError(f"unknown operation {operation!r}")
         client.life = life = session.life
@@ -180,21 +180,30 @@ class _Collector:
             evidence.turn_process.append(event.process)
             evidence.turn_first.append(first)
             evidence.turn_invoked.append(event.index)
-            evidence.turn_done.append(NEVER)
-            evidence.turn_done_s.append(0.0)
             for _ in range(count):
                 evidence.message_turn.append(turn)
-                evidence.state.append(0)
-                evidence.seen_at.append(NEVER)
-                evidence.rank.append(0.0)
+            if first + count > len(evidence.state) or turn >= len(evidence.turn_done):
+                self._grow(first + count)
         else:
             turn = self._retry(session, event, first, count)
         if count > 1:
             evidence.has_batches = True
-        self._mutate(session, event.index, 1)
+        session.mutations_open += 1
+        session.last_mutation = event.index
         if write.retention_s is not None or write.base is not None or write.dropped:
             self._declare(session, turn, write, event.time_s)
         return turn
+
+    def _grow(self, messages: int) -> None:
+        """Columns with a default are lengthened by the thousands: one by one costs twice the time."""
+        evidence = self.evidence
+        count = max(COLUMN_STEP, messages - len(evidence.state))
+        evidence.turn_done.extend([NEVER] * COLUMN_STEP)
+        evidence.turn_done_s.frombytes(bytes(8 * COLUMN_STEP))
+        evidence.state.extend(bytes(count))
+        evidence.seen_at.extend([NEVER] * count)
+        evidence.entered.extend([NEVER] * count)
+        evidence.rank.frombytes(bytes(8 * count))
 
     def _retry(self, session: Session, event: Event, first: int, count: int) -> int:
         evidence = self.evidence
@@ -220,10 +229,6 @@ class _Collector:
         for message in from_runs(write.dropped):
             evidence.state[message] |= DROPPED
 
-    def _mutate(self, session: Session, index: int, change: int) -> None:
-        session.mutations_open += change
-        session.last_mutation = index
-
     def _age(self, client: _Client, event: Event) -> None:
         """Time has passed for a session with a retention, and the completed operation may have renewed it."""
         low_s, high_s = self._engine_s(client.event.time_s, event.time_s)
@@ -233,8 +238,9 @@ class _Collector:
         if client.life is not None:
             operation = client.event.operation
             # A repeated attempt may find its turn stored, and store and renew nothing.
-            surely = operation not in ("search", "count", "forget")
-            surely = surely and (client.turn == NEVER or client.turn not in self.evidence.retries)
+            surely = operation in ("read", "context")
+            if operation in ("append", "save"):
+                surely = client.turn not in self.evidence.retries
             client.life.end(event.kind, low_s, high_s, event.index, surely=surely)
 
     def _engine_s(self, start_s: float, end_s: float) -> tuple[float, float]:
@@ -242,7 +248,8 @@ class _Collector:
 
     def _complete_write(self, client: _Client, event: Event) -> None:
         evidence, session, turn, index = self.evidence, client.session, client.turn, event.index
-        self._mutate(session, index, -1)
+        session.mutations_open -= 1
+        session.last_mutation = index
         if event.kind != "ok":
             self._not_acknowledged(session, turn, event.kind)
             return
@@ -253,6 +260,8 @@ class _Collector:
         write = client.event.value
         assert type(write) is Write  # checked when it was invoked
         first, count, state = write.first, len(write.checksums), evidence.state
+        if not session.live:
+            session.acked_from = index
         session.live += count
         evidence.acked += count
         whole, window = session.whole, session.window
@@ -282,38 +291,39 @@ class _Collector:
             self.evidence.conflicts.append(Conflict(turn, earlier, expect))
 
     def _complete_read(self, client: _Client, event: Event) -> None:
-        session, asked = client.session, client.event
         if event.kind != "ok":
-            if event.kind == "fail":
-                self._failed_read(client, event)
-            else:
-                self.evidence.unknown_outcomes += 1
+            self._failed_read(client, event)
             return
-        value = event.value
-        self.reads.begun_s, self.reads.ended_s = asked.time_s, event.time_s
-        if type(value) is Context:
-            self.evidence.operations.add("context")
-            self._context(client, event, value)
-            return
-        if value is not None and type(value) is not Seen:
-            raise ValueError(f"a read returns what it saw, not {type(value).__name__}")
-        ask = asked.value if type(asked.value) is Ask else WHOLE_ASK
-        self._fold(client, event, ask, value or Seen())
+        seen = event.value or NOTHING
+        if type(seen) is not Seen:
+            raise ValueError(f"a read returns what it saw, not {type(seen).__name__}")
+        ask = client.event.value
+        self._fold(client, event, ask if type(ask) is Ask else None, seen)
 
-    def _fold(self, client: _Client, event: Event, ask: Ask, seen: Seen) -> None:
-        evidence, session = self.evidence, client.session
+    def _fold(self, client: _Client, event: Event, ask: Ask | None, seen: Seen) -> None:
+        evidence, session, asked = self.evidence, client.session, client.event
         read, size = len(evidence.read_done), count_of(seen)
+        self.reads.begun_s, self.reads.ended_s = asked.time_s, event.time_s
         evidence.read_process.append(event.process)
-        evidence.read_invoked.append(client.event.index)
+        evidence.read_invoked.append(asked.index)
         evidence.read_done.append(event.index)
         evidence.read_size.append(size)
-        session.last_ok_read = client.event.index
-        if ask is WHOLE_ASK or chain_of(ask, size) == WHOLE:
-            self.reads.fold_whole(session, read, seen, client.struck)
+        session.last_ok_read = asked.index
+        if ask is None or (ask.after is None and (ask.last is None or size < ask.last)):
+            self.reads.fold_whole(session, read, seen)
         else:
             self.reads.fold_window(session, read, seen, ask)
 
-    def _context(self, client: _Client, event: Event, context: Context) -> None:
+    def _complete_context(self, client: _Client, event: Event) -> None:
+        if event.kind != "ok":
+            self._failed_read(client, event)
+            return
+        context = event.value
+        if type(context) is not Context:
+            raise ValueError(f"a context read returns its statements, not {type(context).__name__}")
+        if not context.parts:
+            raise ValueError("a context read has at least one statement")
+        self.evidence.operations.add("context")
         read = len(self.evidence.read_done)
         first = context.parts[0]
         session, evidence = client.session, self.evidence
@@ -334,18 +344,25 @@ class _Collector:
 
     def _failed_read(self, client: _Client, event: Event) -> None:
         """A read that raised counts against the store only while the engine was up and undisturbed."""
+        if event.kind == "unknown":
+            self.evidence.unknown_outcomes += 1
+            return
         session, index = client.session, client.event.index
         last = self.evidence.disturbances[-1] if self.evidence.disturbances else None
         disturbed = self.active or self.engine_down or (last is not None and last.healed > index)
-        if not disturbed and client.live > 0 and not session.forgets_open and not session.forget_unknown:
-            self.evidence.failed_reads.append(
-                FailedRead(session.number, event.index, event.error or "", client.live)
-            )
+        expired = session.life is not None and session.life.maybe_before > 0
+        if disturbed or expired or session.forgets_open or session.forget_unknown:
+            return
+        if session.acked_from < index and session.live > len(session.missing):
+            messages = session.live - len(session.missing)
+            failed = FailedRead(session.number, event.index, event.error or "", messages)
+            self.evidence.failed_reads.append(failed)
 
     def _complete_forget(self, client: _Client, event: Event) -> None:
         session, evidence = client.session, self.evidence
         session.forgets_open -= 1
-        self._mutate(session, event.index, -1)
+        session.mutations_open -= 1
+        session.last_mutation = event.index
         if event.kind == "unknown":
             session.forget_unknown = True
             evidence.unknown_outcomes += 1
@@ -355,8 +372,9 @@ class _Collector:
         evidence.operations.add("forget")
         session.forget_done = event.index
         session.expects.clear()
-        evidence.forgotten += session.live - len(session.missing)
-        session.live = len(session.missing)
+        session.live = 0
+        session.missing.clear()
+        session.acked_from = FOREVER
         session.whole.pending.clear()
         session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))
         session.whole.scanned = False
@@ -414,7 +432,7 @@ class _Collector:
                 self._rewind(event.time_s)
                 self._pass_time(event)
         elif kind == "fault-healed":
-            if fault in CLOCK_FAULTS and fault in self.active:
+            if fault in CLOCK_FAULTS and fault in self.evidence.injected:
                 self._pass_time(event)
                 self.clock.heal(event.time_s)
                 self._rewind(event.time_s)
@@ -435,7 +453,8 @@ class _Collector:
         self.active[name] = len(self.evidence.disturbances)
         self.evidence.disturbances.append(Disturbance(name, event.index, event.time_s, NEVER))
         if name not in CLOCK_FAULTS:
-            self.struck = event.index
+            self.reads.struck = event.index
+            self.reads.strikes.append(event.index)
 
     def _heal(self, name: str, event: Event) -> None:
         place = self.active.pop(name, None)

@@ -37,7 +37,7 @@ def _covered(view: View, view_ask: Ask, other: View, other_ask: Ask) -> View:
     floor = other_ask.after if other_ask.after is not None else other[0]
     if floor < 0:
         return []
-    if floor in view:
+    if view.count(floor) == 1:
         return view[view.index(floor) + 1 :]
     if view_ask.after is not None and view_ask.after == floor:
         return view

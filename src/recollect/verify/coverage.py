@@ -1,6 +1,6 @@
 """What a history was able to show, and what it was not.
 
-An anomaly that could not have been seen is not an anomaly that did not happen. Each name is either covered, or
+An anomaly that could not have been seen is not one that did not happen. Each name is either covered, or
 listed with the reason why this history says nothing about it; what the target itself disclaims is listed too.
 """
 
@@ -12,7 +12,7 @@ _DISCLAIMED: dict[str, str] = {
     "single_writer": "lost-update: the target claims a single writer only (single_writer)",
     "no_batches": "torn-turn: the target does not claim atomic turns (no_batches)",
     "at_least_once": "duplicate: the target does not claim exactly-once for retried writes (at_least_once)",
-    "ordered_by_clock": "reorder: the target orders by its clock, real time was not judged (ordered_by_clock)",
+    "ordered_by_clock": "reorder: the target orders by its clock, not by real time (ordered_by_clock)",
 }
 
 

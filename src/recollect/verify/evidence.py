@@ -28,8 +28,9 @@ SEEN = 4
 DROPPED = 8
 
 CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
-# Several writers are how people use memory, not a disturbance that could excuse a loss.
-NOT_A_DISTURBANCE = frozenset({"concurrent-writers"})
+# Several writers are how people use memory, and a clock that stands still makes nothing expire: neither is a
+# disturbance that could excuse a loss.
+NOT_A_DISTURBANCE = frozenset({"concurrent-writers", "clock-frozen"})
 
 
 class Absence(NamedTuple):
@@ -195,7 +196,8 @@ class Overdue(NamedTuple):
 @dataclass
 class Evidence:
     header: Header
-    # One row per turn (an append or a save; repeated attempts share it).
+    # One row per turn (an append or a save; repeated attempts share it). The columns of what comes later
+    # (done, state, seen_at, …) may be longer than the others: they are filled ahead with their defaults.
     turn_session: array[int] = field(default_factory=lambda: array("i"))
     turn_process: array[int] = field(default_factory=lambda: array("q"))
     turn_first: array[int] = field(default_factory=lambda: array("q"))
@@ -206,6 +208,7 @@ class Evidence:
     message_turn: array[int] = field(default_factory=lambda: array("i"))
     state: bytearray = field(default_factory=bytearray)
     seen_at: array[int] = field(default_factory=lambda: array("i"))
+    entered: array[int] = field(default_factory=lambda: array("i"))
     rank: array[float] = field(default_factory=lambda: array("d"))
     # One row per read that succeeded.
     read_process: array[int] = field(default_factory=lambda: array("q"))
@@ -251,7 +254,7 @@ class Evidence:
     events: int = 0
     ok_ops: int = 0
     acked: int = 0
-    forgotten: int = 0
+    kept: int = 0
     unchecked: int = 0
     unknown_outcomes: int = 0
     uncertain_forgets: int = 0

@@ -13,6 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+VISITS_MAX = 3
+"""A loop is left after its third round: the rounds after that are alike."""
+
 
 def files_of(*things: Any) -> frozenset[str]:
     """The source files that define these objects or their classes."""
@@ -32,6 +35,7 @@ class LineWatch:
     def __init__(self, files: Iterable[str]) -> None:
         self._files = frozenset(files)
         self.seen: list[str] = []
+        self._visits: dict[str, int] = {}
         self._how: Literal["record", "die", "stop"] = "record"
         self._line = ""
         self._reached: Callable[[str], None] | None = None
@@ -39,6 +43,7 @@ class LineWatch:
     def arm(self, how: Literal["record", "die", "stop"], line: str, reached: Callable[[str], None]) -> None:
         self._how, self._line, self._reached = how, line, reached
         self.seen = []
+        self._visits = {}
 
     def __enter__(self) -> "LineWatch":
         sys.settrace(self._on_call)
@@ -47,14 +52,19 @@ class LineWatch:
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
 
+    def _visited(self, line: str) -> str:
+        """The line, numbered from its second visit on: ``file.py:17``, ``file.py:17#2``."""
+        visits = self._visits[line] = self._visits.get(line, 0) + 1
+        return line if visits == 1 else f"{line}#{visits}"
+
     def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
         return self._on_line if frame.f_code.co_filename in self._files else None
 
     def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":
-            line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            line = self._visited(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
             if self._how == "record":
-                if line not in self.seen:
+                if self._visits[line.partition("#")[0]] <= VISITS_MAX:
                     self.seen.append(line)
             elif line == self._line:
                 if self._how == "die":

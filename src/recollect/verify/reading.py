@@ -31,9 +31,9 @@ from recollect.verify.evidence import (
     Sighting,
 )
 from recollect.verify.op import Ask, Seen
-from recollect.verify.retention import EngineClock
+from recollect.verify.retention import EngineClock, Life
 from recollect.verify.sessions import Chain, Purge, Session
-from recollect.verify.views import View
+from recollect.verify.views import View, from_runs
 
 STRANGE = -1
 
@@ -44,15 +44,26 @@ class ReadFolder:
     def __init__(self, evidence: Evidence, clock: EngineClock) -> None:
         self.evidence = evidence
         self.clock = clock
+        # The columns are bound once: they are looked up for every element of every read.
+        self._turns, self._states, self._ranks = evidence.message_turn, evidence.state, evidence.rank
+        self._seen_at, self._entered = evidence.seen_at, evidence.entered
+        self._owners, self._dones, self._invokes = (
+            evidence.turn_session,
+            evidence.turn_done,
+            evidence.turn_invoked,
+        )
+        self.strikes: list[int] = []
+        self.struck = NEVER  # index of the latest disturbance that can have cost data
         self.begun_s = 0.0  # when the read that is being folded was invoked, and when it completed
         self.ended_s = 0.0
 
-    def fold_whole(self, session: Session, read: int, seen: Seen, struck: int) -> None:
-        """A read that had to return everything; `struck` is the latest disturbance before it began."""
+    def fold_whole(self, session: Session, read: int, seen: Seen) -> None:
+        """A read that had to return everything."""
         chain = session.whole
         removed = self._cut(chain, seen) if seen.skip or seen.keep != len(chain.view) else None
-        tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
-        if tail:
+        tail: View = []
+        if seen.tail:
+            tail = self.evidence.odds.decode_tail(seen) if seen.odd else from_runs(seen.tail)
             self._extend(session, chain, read, tail)
         if removed:
             self._leave(session, chain, read, removed, NEVER)
@@ -62,9 +73,8 @@ class ReadFolder:
             self._judge_gone(session, chain, read, tail)
         if session.vanished:
             self._regress(session, read)
-        if struck > session.struck:
-            session.struck = struck
-            self._recovered(session, read, struck)
+        if self.struck > session.struck:
+            self._recovered(session, read)
         chain.last_read = read
         session.last_read_by[self.evidence.read_process[read]] = read
 
@@ -72,16 +82,23 @@ class ReadFolder:
         """A `last` or `after` read: it must have what comes provably after its first element or cursor."""
         chain = session.window or self._open_window(session)
         removed = self._cut(chain, seen)
-        tail = self.evidence.odds.decode_tail(seen) if seen.tail else []
-        if tail:
+        tail: View = []
+        if seen.tail:
+            tail = self.evidence.odds.decode_tail(seen) if seen.odd else from_runs(seen.tail)
             self._extend(session, chain, read, tail)
-        floor = ask.after if ask.after is not None else next((m for m in chain.view if m >= 0), NEVER)
-        if floor != NEVER and floor < len(self.evidence.message_turn):
-            if removed:
+        floor = chain.view[0] if chain.view else NEVER
+        if ask.after is not None:
+            floor = ask.after
+        elif floor < 0:
+            floor = next((message for message in chain.view if message >= 0), NEVER)
+        if floor != NEVER and floor < len(self._turns):
+            # Numbers grow with time: what slid out of the window cannot come after its floor.
+            if removed and (session.missing or max(removed) > floor):
                 self._leave(session, chain, read, removed, floor)
             if chain.pending:
                 self._settle(session, chain, read, floor)
-        self._judge_gone(session, chain, read, tail)
+        if session.purge is not None or session.life is not None:
+            self._judge_gone(session, chain, read, tail)
         chain.last_read = read
 
     def _open_window(self, session: Session) -> Chain:
@@ -104,11 +121,34 @@ class ReadFolder:
                 ):
                     absences[place] = absences[place]._replace(back=chain.last_read)
                     break
-        self.evidence.unchecked += sum(message not in session.missing for message in session.whole.pending)
+        self._account(session)
         self.evidence.last_whole_read[session.number] = session.whole.last_read
         self.evidence.last_ok_read[session.number] = session.last_ok_read
         maybe_before = session.life.maybe_before if session.life is not None else NEVER
         self.evidence.gone_before[session.number] = max(session.forget_floor, maybe_before)
+
+    def _account(self, session: Session) -> None:
+        """Count what is kept: acknowledged, and in the last view of everything or at least in a window."""
+        evidence, state = self.evidence, self.evidence.state
+        turn_done, turn_invoked, message_turn = (
+            evidence.turn_done,
+            evidence.turn_invoked,
+            evidence.message_turn,
+        )
+        view = session.whole.view if not session.whole.doubled else list(dict.fromkeys(session.whole.view))
+        forgotten, missing = session.forget_done, session.missing
+        for message in view:
+            if message < 0 or message in missing:
+                continue
+            turn = message_turn[message]
+            evidence.kept += turn_done[turn] != NEVER and turn_invoked[turn] > forgotten
+        for message in session.whole.pending:
+            if message in missing:
+                continue
+            if state[message] & SEEN:
+                evidence.kept += 1
+            else:
+                evidence.unchecked += 1
 
     def may_be_gone(self, session: Session, message: int) -> bool:
         """Whether a forget, a compaction or an expiry explains that the message is not there."""
@@ -129,7 +169,7 @@ class ReadFolder:
         return age_s >= retention.retention_s - evidence.header.clock_bound_s
 
     def hold_against_count(self, session: Session, rows: int, invoked: int, done: int) -> None:
-        """Missing messages are only hidden if the engine, asked directly later, in the same state, has the rows."""
+        """Missing messages are only hidden if the engine, asked directly afterwards, has the rows."""
         read = session.whole.last_read
         if read == NEVER or session.mutations_open:
             return
@@ -142,70 +182,68 @@ class ReadFolder:
 
     def _cut(self, chain: Chain, seen: Seen) -> View:
         """Reduce the view to what the read kept of it; returns the messages that left."""
-        view, peaks = chain.view, chain.peaks
+        view = chain.view
         end = seen.skip + seen.keep
         if end > len(view) or seen.skip < 0 or seen.keep < 0:
             raise ValueError(f"keeps {seen.skip}..{end} of a view of {len(view)} elements")
         if end == len(view) and not seen.skip:
             return []
-        if not seen.keep:
-            removed = view[:]
-            view.clear()
-            peaks.clear()
+        if end == len(view) and seen.keep:  # the usual window: it slid
+            removed = view[: seen.skip]
+            del view[: seen.skip]
         else:
-            removed = view[: seen.skip] + view[end:]
-            del view[end:], peaks[end:]
-            del view[: seen.skip], peaks[: seen.skip]
-        removed = [message for message in removed if message >= 0]
-        state, mask = self.evidence.state, ~chain.bit
+            removed = view[: seen.skip] + view[end:] if seen.keep else view[:]
+            view[:] = view[seen.skip : end]
+        states, mask = self._states, ~chain.bit
         for message in removed:
-            state[message] &= mask
+            if message >= 0:
+                states[message] &= mask
         if chain.doubled:
             chain.doubled = {message for message in chain.doubled if message in view}
             for message in chain.doubled:
-                state[message] |= chain.bit
+                states[message] |= chain.bit
         return removed
 
     def _extend(self, session: Session, chain: Chain, read: int, tail: View) -> None:
         """Take the new elements into the view, noting those that are strange, doubled or out of order."""
-        evidence = self.evidence
-        message_turn, turn_session, state = evidence.message_turn, evidence.turn_session, evidence.state
-        view, peaks, bit, missing = chain.view, chain.peaks, chain.bit, session.missing
-        known, number = len(message_turn), session.number
-        peak = peaks[-1] if peaks else NEVER
-        before = next((m for m in reversed(view) if m >= 0), NEVER)
+        turns, owners, states, ranks = self._turns, self._owners, self._states, self._ranks
+        view, bit, missing, peak = chain.view, chain.bit, session.missing, chain.peak
+        known, number = len(turns), session.number
+        before = view[-1] if view else NEVER
+        if before < 0:
+            before = next((message for message in reversed(view) if message >= 0), NEVER)
         fresh: View = []
         for message in tail:
-            if message < 0 or message >= known or turn_session[message_turn[message]] != number:
+            if message < 0 or message >= known or owners[turns[message]] != number:
                 self.strange(session, read, message)
                 view.append(STRANGE)
-                peaks.append(peak)
                 continue
-            bits = state[message]
+            bits = states[message]
             if bits & bit:
                 self._doubled(session, chain, read, message)
             else:
-                state[message] = bits | bit | SEEN
+                states[message] = bits | bit | SEEN
                 if bits & SEEN:
-                    before = self._ordered(session, read, before, fresh, message)
-                    if bit == IN_WHOLE:
-                        session.entered[message] = read
+                    if fresh or (before != NEVER and ranks[message] < ranks[before]):
+                        before = self._ordered(session, read, before, fresh, message)
+                    else:
+                        before = message
                 else:
-                    evidence.seen_at[message] = read
+                    self._seen_at[message] = read
                     fresh.append(message)
+                if bit == IN_WHOLE:
+                    self._entered[message] = read
                 if missing and message in missing:
                     self._returned(session, message, read)
                 if message < peak:
-                    self._overtaken(chain, read, message, peak)
+                    peak = self._overtaken(chain, read, message, peak)
             if message > peak:
                 peak = message
             view.append(message)
-            peaks.append(peak)
-        rank, top = evidence.rank, session.top_rank
+        chain.peak = peak
         for message in fresh:
-            top += 1.0
-            rank[message] = top
-        session.top_rank = top
+            session.top_rank += 1.0
+            ranks[message] = session.top_rank
 
     def _ordered(self, session: Session, read: int, before: int, fresh: View, message: int) -> int:
         """Hold a message seen earlier against the order of earlier reads; returns the last one in order.
@@ -226,14 +264,17 @@ class ReadFolder:
         fresh.clear()
         return message
 
-    def _overtaken(self, chain: Chain, read: int, message: int, peak: int) -> None:
-        """`peak`, invoked later, precedes `message`: wrong if the two did not overlap, or are one turn."""
+    def _overtaken(self, chain: Chain, read: int, message: int, peak: int) -> int:
+        """`peak`, invoked later, precedes `message`: wrong if the two did not overlap, or are one turn.
+
+        Returns the greatest number that is really in the view.
+        """
         evidence = self.evidence
         turn = evidence.message_turn[message]
-        if not evidence.state[peak] & chain.bit:  # slid out of the window: look at what is really there
-            peak = max((m for m in chain.view if m >= 0), default=NEVER)
+        if not evidence.state[peak] & chain.bit:  # it left the view since
+            peak = max(chain.view, default=NEVER)
             if peak < message:
-                return
+                return peak
         done = evidence.turn_done[turn]
         later = NEVER
         if done != NEVER and done < evidence.turn_invoked[evidence.message_turn[peak]]:
@@ -242,6 +283,7 @@ class ReadFolder:
         if later != NEVER or same:
             inversion = Inversion(message, same[0] if same else later, read, bool(same))
             evidence.inversions.setdefault(message, inversion)
+        return peak
 
     def strange(self, session: Session, read: int, element: int) -> None:
         evidence = self.evidence
@@ -271,43 +313,35 @@ class ReadFolder:
         evidence = self.evidence
         begun = evidence.read_invoked[read]
         for message in removed:
-            if evidence.state[message] & chain.bit:
-                continue  # it only moved
+            if message < 0 or evidence.state[message] & chain.bit:
+                continue  # something strange, or it only moved
             place = session.missing.get(message)
             if place is not None and chain.last_read > evidence.absences[place].read:
                 self._returned(session, message, chain.last_read)
+            if message < floor:
+                continue  # slid out of the window
             acknowledged = evidence.turn_done[evidence.message_turn[message]]
             if acknowledged == NEVER or acknowledged >= begun:
                 if acknowledged != NEVER:
                     chain.pending.append(message)
                 if chain.bit == IN_WHOLE:
-                    since = session.entered.get(message, evidence.seen_at[message])
-                    session.vanished[message] = (since, chain.last_read)
+                    session.vanished[message] = (evidence.entered[message], chain.last_read)
             elif floor == NEVER or self._comes_after(message, floor):
                 if not self.may_be_gone(session, message):
                     since = max(acknowledged, evidence.read_invoked[chain.last_read])
                     self._miss(session, message, read, since, floor)
                 elif session.forgets_open:
                     chain.pending.append(message)  # should that forget fail, the message has to come back
-                elif chain.bit == IN_WHOLE and acknowledged > session.forget_done:
-                    evidence.forgotten += 1
-                    session.live -= 1
 
     def _settle(self, session: Session, chain: Chain, read: int, floor: int) -> None:
         """Acknowledged messages that no read has shown since."""
-        evidence = self.evidence
-        message_turn, turn_done, state, bit = (
-            evidence.message_turn,
-            evidence.turn_done,
-            evidence.state,
-            chain.bit,
-        )
-        begun = evidence.read_invoked[read]
+        turns, dones, states, bit = self._turns, self._dones, self._states, chain.bit
+        begun = self.evidence.read_invoked[read]
         waiting: View = []
         for message in chain.pending:
-            if state[message] & bit:
+            if states[message] & bit or message < floor:
                 continue
-            acknowledged = turn_done[message_turn[message]]
+            acknowledged = dones[turns[message]]
             if acknowledged >= begun:
                 waiting.append(message)
             elif floor != NEVER and not self._comes_after(message, floor):
@@ -316,9 +350,6 @@ class ReadFolder:
                 self._miss(session, message, read, acknowledged, floor)
             elif session.forgets_open:
                 waiting.append(message)
-            elif bit == IN_WHOLE:
-                evidence.forgotten += 1
-                session.live -= 1
         chain.pending = waiting
 
     def _comes_after(self, message: int, floor: int) -> bool:
@@ -346,8 +377,14 @@ class ReadFolder:
             elif first <= before <= last and not self.may_be_gone(session, message):
                 evidence.regressions.append(Regression(message, read, before))
 
-    def _recovered(self, session: Session, read: int, struck: int) -> None:
+    def _recovered(self, session: Session, read: int) -> None:
+        """The first read that began after a disturbance: does it have anything from before?"""
         turn_invoked, message_turn = self.evidence.turn_invoked, self.evidence.message_turn
+        begun = self.evidence.read_invoked[read]
+        struck = max((at for at in self.strikes if at < begun), default=NEVER)
+        if struck <= session.struck:
+            return
+        session.struck = struck
         kept = any(m >= 0 and turn_invoked[message_turn[m]] < struck for m in session.whole.view)
         self.evidence.recoveries.append(Recovery(struck, session.number, read, kept))
 
@@ -362,7 +399,7 @@ class ReadFolder:
             elif any(0 <= message < purge.below for message in tail):
                 chain.scanned = False
         if session.life is not None:
-            self._find_overdue(session, chain, read)
+            self._find_overdue(session.life, chain, read)
 
     def _find_resurrected(self, session: Session, read: int, purge: Purge, elements: View) -> None:
         evidence = self.evidence
@@ -377,10 +414,10 @@ class ReadFolder:
                 sighting = Sighting(message, session.number, read)
                 evidence.resurrected.append((sighting, purge.done))
 
-    def _find_overdue(self, session: Session, chain: Chain, read: int) -> None:
+    def _find_overdue(self, life: Life, chain: Chain, read: int) -> None:
         """Scans the view, but only where something may be overdue: sessions with a retention are short."""
-        evidence, life = self.evidence, session.life
-        if life is None or (evidence.header.refresh != "message" and not life.surely_before):
+        evidence = self.evidence
+        if evidence.header.refresh != "message" and not life.surely_before:
             return
         low_s = self.clock.low(self.begun_s, self.ended_s)
         bound_s = evidence.header.clock_bound_s
@@ -389,7 +426,7 @@ class ReadFolder:
                 continue
             turn = evidence.message_turn[message]
             acknowledged, retention = evidence.turn_done[turn], evidence.retention.get(turn)
-            if acknowledged == NEVER or retention is None or acknowledged > evidence.read_invoked[read]:
+            if acknowledged == NEVER or retention is None:
                 continue
             if evidence.header.refresh == "message":
                 age_s = low_s - self.clock.high(retention.invoked_s, evidence.turn_done_s[turn])

@@ -16,15 +16,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
+
+import msgspec
 
 from recollect import __version__
-from recollect.verify import engines, pipe
+from recollect.verify import engines, inspecting, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
+from recollect.verify.clock import Clock
 from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
+from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
@@ -92,6 +97,8 @@ class Run:
         self.engine_env: dict[str, str] = {}
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
+        self.proxy: Proxy | None = None
+        self.clock: Clock | None = None
         self.replica: Replica | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
         self._progress = progress
@@ -100,6 +107,8 @@ class Run:
         self.seats: dict[int, Seat] = {}
         self._heal: list[Callable[[], None]] = []
         self.operations = 0
+        self.engine_version = ""
+        self.provider = ""
 
     # ---- the whole run
 
@@ -118,20 +127,16 @@ class Run:
         if not path.exists():
             return Verdict(status="unknown", reason=reason)
         verdict = analyze(History(path))
-        if reason is not None and verdict.status == "held":
-            return Verdict(status="unknown", reason=reason)
+        if reason is not None and verdict.status in ("held", "unknown"):
+            return msgspec.structs.replace(verdict, status="unknown", reason=reason)
         return verdict
 
     def _start(self) -> None:
         self._progress("starting")
         self.fault.arrange(self)
-        self.engine = engines.create(
-            self.engine_spec,
-            self.scenario.policy,
-            provider=self.scenario.provider,
-            config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
-        )
-        self.endpoint = self.engine.start(self.engine_env or None)
+        self.engine = self._make_engine()
+        self.endpoint = self.engine.start(self.engine_env) if self.engine_env else self.engine.start()
+        self.engine_version, self.provider = self.engine.version, self.engine.provider
         self.fault.attach(self)
         first = self._clients.launch(self.scenario.target, self.shown(self.endpoint), prepare=True)
         ready = self._clients.wait_ready(first)
@@ -141,6 +146,17 @@ class Run:
         self._seat(first, self.workload.plan, writer=True)
         self.start_writers()
         self._start_readers()
+
+    def _make_engine(self) -> Engine:
+        if self.scenario.url is not None:
+            # Somebody else's engine has no `kill`; the obstacles of the faults that would need one see to it.
+            return cast(Engine, engines.attach(self.scenario.url))
+        return engines.create(
+            self.engine_spec,
+            self.scenario.policy,
+            provider=self.scenario.provider,
+            config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
+        )
 
     def _check_abilities(self) -> None:
         missing = self.workload.needs - self.abilities
@@ -160,8 +176,8 @@ class Run:
             seed=self.scenario.seed,
             target=self.scenario.target,
             engine=self.scenario.engine_name,
-            engine_version=self.engine.version,
-            provider=self.engine.provider,
+            engine_version=self.engine_version,
+            provider=self.provider,
             policy=self.scenario.policy,
             fault=self.scenario.fault,
             workload=self.scenario.workload,
@@ -186,6 +202,16 @@ class Run:
         self._progress("reading")
         self.settle()
         self.read_everything()
+        self._ask_the_engine()
+
+    def _ask_the_engine(self) -> None:
+        """Where a session came back short, looks whether the engine still has the rows."""
+        short = self.transcript.short_sessions()
+        held = inspecting.numbers_in(self.scenario.engine_name, self.endpoint) if short else None
+        if held is not None:
+            process = self._clients.number()
+            for session in short:
+                self.transcript.counted(process, session, held)
 
     def _end(self) -> None:
         for heal in reversed(self._heal):
@@ -196,7 +222,10 @@ class Run:
             self.history.close()
         if hasattr(self, "engine"):
             (self.folder / "engine.log").write_text(self.engine.logs(200))
-            self.engine.close()
+            if self.scenario.url is None:
+                self.engine.close()
+            else:
+                self.engine.stop()
 
     # ---- time passing
 
@@ -322,6 +351,10 @@ class Run:
         self._close_seats()
         self.start_writers()
         self._start_readers()
+
+    def clients_obey(self, clock: Clock) -> None:
+        """The wall clock of the target's processes that are started from now on."""
+        self._clients.clock = clock
 
     def drop_clients(self) -> None:
         """Kills all clients and opens new ones: after a failover nobody waits for the old primary."""

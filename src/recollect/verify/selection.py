@@ -176,7 +176,7 @@ def _of_target(request: Request, target: str, abilities: frozenset[str] | None) 
 
 
 def _policies(request: Request, engine: str) -> Sequence[str]:
-    if request.engine_config is not None:
+    if request.engine_config is not None or request.url is not None:
         return ("custom",)
     if request.policies:
         return request.policies

@@ -25,17 +25,17 @@ class Purge:
 class Chain:
     """The latest view of one chain of reads.
 
-    In `view` a message is its number and anything strange is negative. `peaks[i]` is the greatest number in
-    `view[: i + 1]`; numbers grow with the invocation, so it is the message that was invoked last. `pending`
-    are acknowledged messages that are not in the view and not counted as missing.
+    In `view` a message is its number and anything strange is negative. `peak` is the greatest number that was
+    in the view; numbers grow with the invocation, so it is the message that was invoked last. It may have
+    left the view since. `pending` are acknowledged messages that are neither in the view nor counted missing.
     """
 
-    __slots__ = ("bit", "doubled", "last_read", "peaks", "pending", "scanned", "view")
+    __slots__ = ("bit", "doubled", "last_read", "peak", "pending", "scanned", "view")
 
     def __init__(self, bit: int) -> None:
         self.bit = bit
         self.view: View = []
-        self.peaks: list[int] = []
+        self.peak = NEVER
         self.pending: list[int] = []
         self.doubled: set[int] = set()
         self.last_read = NEVER
@@ -44,7 +44,7 @@ class Chain:
 
 class Session:
     __slots__ = (
-        "entered",
+        "acked_from",
         "expects",
         "forget_done",
         "forget_unknown",
@@ -72,10 +72,10 @@ class Session:
         self.window: Chain | None = None
         self.missing: dict[int, int] = {}  # message → its open absence
         self.vanished: dict[int, tuple[int, int]] = {}  # message → first and last read that had it
-        self.entered: dict[int, int] = {}  # message → read, where not the first sighting
         self.last_read_by: dict[int, int] = {}
         self.top_rank = 0.0
         self.live = 0  # acknowledged messages that no forget took
+        self.acked_from = FOREVER  # index of the first of their acknowledgements
         self.forgets_open = 0
         self.forget_unknown = False
         self.forget_done = NEVER

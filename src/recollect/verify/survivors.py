@@ -65,10 +65,9 @@ def _later(evidence: Evidence, message: int, disturbance: Disturbance, survivor:
         invoked = evidence.turn_invoked[evidence.message_turn[newest]]
         if evidence.acknowledged(message) < invoked:
             return newest
-    if furthest != NEVER and _seen_before(evidence, message, disturbance):
-        if evidence.rank[message] < evidence.rank[furthest]:
-            return furthest
-    return NEVER
+    if furthest == NEVER or not _seen_before(evidence, message, disturbance):
+        return NEVER
+    return furthest if evidence.rank[message] < evidence.rank[furthest] else NEVER
 
 
 def _seen_before(evidence: Evidence, message: int, disturbance: Disturbance) -> bool:

@@ -319,11 +319,7 @@ class _Methods:
         )
         if annotation is str:
             return lambda one: one.text
-        if (
-            inspect.isclass(annotation)
-            and annotation not in (dict, list)
-            and annotation is not inspect.Parameter.empty
-        ):
+        if inspect.isclass(annotation) and {"content", "text"} & _parameters(annotation).keys():
             return lambda one: _construct(annotation, one)
         return _mapping
 
@@ -353,7 +349,7 @@ def _construct(kind: type, one: Said) -> Any:
 
 
 def _langchain_message(one: Said) -> Any:
-    from langchain_core import messages  # type: ignore[import-not-found]  # the target's own dependency
+    from langchain_core import messages  # the target's own dependency
 
     kind = messages.AIMessage if role_of(one.number) == "assistant" else messages.HumanMessage
     return kind(content=one.text)

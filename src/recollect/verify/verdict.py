@@ -49,8 +49,8 @@ class Anomaly(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The judgement of one history; the fields of a `--json` cell that come from the evidence.
 
-    `acked = kept + lost + forgotten + unchecked`. `loss_window_s` is the time from the acknowledgement of the
-    first lost message to the fault that took it.
+    `acked = kept + lost + forgotten + unchecked`; what expired as declared counts as forgotten.
+    `loss_window_s` is the time from the acknowledgement of the first lost message to the fault that took it.
     """
 
     status: Status
@@ -92,9 +92,9 @@ def judge(evidence: Evidence) -> Verdict:
         status=status,
         reason=broken or doubt,
         acked=evidence.acked,
-        kept=max(0, evidence.acked - lost - evidence.forgotten - evidence.unchecked),
+        kept=evidence.kept,
         lost=lost,
-        forgotten=evidence.forgotten,
+        forgotten=evidence.acked - evidence.kept - lost - evidence.unchecked,
         unchecked=evidence.unchecked,
         unknown_outcomes=evidence.unknown_outcomes,
         loss_window_s=None if window_s is None else round(window_s, 6),
@@ -161,7 +161,9 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     if header.fault and header.fault not in evidence.injected:
         return f"the fault {header.fault} was never injected"
     struck = [found.injected for found in evidence.disturbances if found.name == header.fault]
-    if struck and max(evidence.last_ok_read.values(), default=-1) < struck[0]:
+    answered = max(evidence.last_ok_read.values(), default=-1)
+    refused = max((failed.at for failed in evidence.failed_reads), default=-1)
+    if struck and max(answered, refused) < struck[0]:
         return f"nothing was read after {header.fault}"
     return None
 

@@ -35,7 +35,10 @@ def chain_of(ask: Ask | None, count: int) -> int:
 
 
 def count_of(seen: Seen) -> int:
-    return seen.keep + sum(seen.tail[1::2])
+    tail = seen.tail
+    if not tail:
+        return seen.keep
+    return seen.keep + (tail[1] if len(tail) == 2 else sum(tail[1::2]))
 
 
 def to_runs(numbers: Iterable[int]) -> tuple[int, ...]:
@@ -55,8 +58,12 @@ def from_runs(runs: Sequence[int]) -> View:
     if len(runs) == 2 and runs[1] == 1:
         return [runs[0]]
     numbers: View = []
-    for start, count in zip(runs[::2], runs[1::2], strict=True):
-        numbers.extend(range(start, start + count))
+    for place in range(0, len(runs), 2):
+        start, count = runs[place], runs[place + 1]
+        if count == 1:
+            numbers.append(start)
+        else:
+            numbers.extend(range(start, start + count))
     return numbers
 
 

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from recollect.verify import outcomes, pipe
+from recollect.verify import clock, outcomes, pipe
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.lines import LineWatch, files_of
 from recollect.verify.targets import (
@@ -32,14 +32,17 @@ from recollect.verify.targets import (
 _PR_SET_PDEATHSIG = 1
 
 
-def main(connection: Connection, spec: str, endpoint: Endpoint, log: str, prepare: bool) -> None:
-    """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first."""
+def main(
+    connection: Connection, spec: str, endpoint: Endpoint, log: str, prepare: bool, control: str | None
+) -> None:
+    """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first; `control` is
+    the control file of its wall clock."""
     # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _redirect_output(Path(log))
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        asyncio.run(_Worker(connection, spec, endpoint).run(prepare))
+        asyncio.run(_Worker(connection, spec, endpoint).run(prepare, control))
 
 
 def _redirect_output(log: Path) -> None:
@@ -60,8 +63,10 @@ class _Worker:
         self._watch: LineWatch | None = None
         self._watched = False
 
-    async def run(self, prepare: bool) -> None:
+    async def run(self, prepare: bool, control: str | None) -> None:
         try:
+            if control is not None:
+                clock.obey(control)
             target = await self._open(prepare)
         except (BadTarget, FactoryRaised) as error:
             self._send(pipe.Broken(str(error)))

@@ -1,17 +1,20 @@
 """Bringing a PostgreSQL schema up to date, with Alembic.
 
 Everything happens in one transaction under an advisory lock of the schema, so any number of processes may open a store
-at once: the first migrates, the others wait and then find nothing to do. SQLAlchemy only carries the connection; the
-address is read by asyncpg, as it is when the store is opened. Imported only when there is something to migrate.
+at once: the first migrates, the others wait and then find nothing to do. Alembic keeps its state in global variables
+and blocks, so within a process one migration runs at a time, on a thread with an event loop of its own. SQLAlchemy
+only carries the connection; the address is read by asyncpg, as it is when the store is opened.
 """
 
 import asyncio
+import threading
 from pathlib import Path
 
 import asyncpg
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
@@ -22,6 +25,21 @@ from recollect.stores.postgres_errors import UNREACHABLE, short_reason
 MIGRATE_TIMEOUT_S = 600.0
 """`recollect migrate`: a migration of a large memory may rewrite it."""
 
+_one_at_a_time = threading.Lock()
+
+
+def migrate(url: str, timeout_s: float = MIGRATE_TIMEOUT_S) -> None:
+    """Brings the schema to this release's, waiting at most `timeout_s` for others who do the same.
+
+    What `recollect migrate URL` does, for pipelines that open stores with ``migrate=False``.
+    """
+    if not _one_at_a_time.acquire(timeout=timeout_s):
+        raise CannotOpen(f"another migration of this process took longer than {timeout_s:g} s")
+    try:
+        asyncio.run(_migrate(url, timeout_s))
+    finally:
+        _one_at_a_time.release()
+
 
 def alembic_config() -> Config:
     config = Config()
@@ -31,8 +49,7 @@ def alembic_config() -> Config:
     return config
 
 
-async def upgrade(url: str, timeout_s: float) -> None:
-    """Brings the schema to this release's, waiting at most `timeout_s` for others who do the same."""
+async def _migrate(url: str, timeout_s: float) -> None:
     engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=lambda: asyncpg.connect(url, timeout=timeout_s),
@@ -46,8 +63,11 @@ async def upgrade(url: str, timeout_s: float) -> None:
     except DBAPIError as error:
         raise CannotOpen(
             f"cannot migrate the schema: {short_reason(error.orig)}. The role needs the right to create tables and "
-            "functions in it; or let another role run `recollect migrate URL` and open with migrate=False"
+            "functions in a schema of its search_path; or let another role run `recollect migrate URL`, and open "
+            "with migrate=False"
         ) from error
+    except CommandError as error:
+        raise CannotOpen(f"the schema was made by a newer release ({error}): upgrade recollect") from error
     finally:
         await engine.dispose()
 
@@ -63,8 +83,3 @@ def _upgrade(connection: sqlalchemy.Connection, timeout_s: float) -> None:
     config = alembic_config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-
-
-def migrate(url: str, timeout_s: float = MIGRATE_TIMEOUT_S) -> None:
-    """`recollect migrate URL`, for pipelines that open stores with ``migrate=False``."""
-    asyncio.run(upgrade(url, timeout_s))

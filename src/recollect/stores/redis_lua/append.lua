@@ -2,7 +2,7 @@
 --
 -- KEYS  messages (list), counter (hash), turns (sorted set), all in one cluster slot
 -- ARGV  turns_kept, ttl_ms or '', refresh, expect or '', turn or '', known, 'ask' or 'go on', record…
--- Gives the turn's last sequence, or {'retry', place} | {'conflict', last} | {'behind', last}.
+-- Gives the turn's last sequence, or {'retry', place, marked} | {'conflict', last} | {'behind', last}.
 --
 -- An element of the list is "<sequence> <record>": a message that is gone leaves a hole that can be seen.
 local messages, counter, turns = KEYS[1], KEYS[2], KEYS[3]
@@ -14,8 +14,8 @@ if turn ~= '' then
   local place = redis.call('ZSCORE', turns, turn)
   if place then
     -- A write, so that WAIT and WAITAOF, which look at this connection's last write, cover the first one too.
-    redis.call('HINCRBY', counter, 'retries', 1)
-    return {'retry', place}
+    local marked = redis.pcall('HINCRBY', counter, 'retries', 1)
+    return {'retry', place, type(marked) == 'number' and 1 or 0}
   end
 end
 

@@ -29,5 +29,6 @@ def describe(evidence: Evidence, finding: Finding) -> str:
     home = evidence.sessions[evidence.session_of(finding.element)]
     return (
         f'A read of session "{evidence.sessions[finding.session]}" (event {finding.events[1]}) returned '
-        f'message {name_of(finding.element)}, which was appended to session "{home}" (event {finding.events[0]}).'
+        f'message {name_of(finding.element)}, which was appended to session "{home}" '
+        f"(event {finding.events[0]})."
     )

@@ -30,4 +30,8 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
 
 def describe(evidence: Evidence, finding: Finding) -> str:
     retried = f"; its write was tried again at event {finding.other}" if finding.other >= 0 else ""
-    return f"One read (event {finding.events[1]}) returned {subject(evidence, finding)}, twice{retried}."
+    written, ended = finding.events
+    return (
+        f"One read (event {ended}) returned {subject(evidence, finding)}, twice, although it was "
+        f"appended once (event {written}){retried}."
+    )

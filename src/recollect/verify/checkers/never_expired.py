@@ -28,8 +28,8 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
 
 
 def describe(evidence: Evidence, finding: Finding) -> str:
-    renewed, _, ended = finding.events
+    renewed, begun, ended = finding.events
     return (
-        f"Not expired: {subject(evidence, finding)}, is in the read that ended at event {ended}; its life "
+        f"Not expired: {subject(evidence, finding)}, is in the read from event {begun} to {ended}; its life "
         f"was last renewed by the write acknowledged at event {renewed} and is over by {finding.text}."
     )

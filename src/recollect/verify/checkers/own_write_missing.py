@@ -35,5 +35,6 @@ def describe(evidence: Evidence, finding: Finding) -> str:
     begun, ended, back = finding.events
     return (
         f"Process {finding.other} does not see its own write: {subject(evidence, finding)}, is not in the "
-        f"read that began at event {begun} and ended at event {ended}; the read that ended at event {back} has it."
+        f"read that began at event {begun} and ended at event {ended}; the read that "
+        f"ended at event {back} has it."
     )

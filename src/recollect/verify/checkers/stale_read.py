@@ -36,5 +36,6 @@ def describe(evidence: Evidence, finding: Finding) -> str:
     begun, ended, back = finding.events
     return (
         f"Process {finding.other} read an old state: {subject(evidence, finding)}, is not in the read that "
-        f"began later, at event {begun}, and ended at event {ended}; the read that ended at event {back} has it."
+        f"began later, at event {begun}, and ended at event {ended}; the read that "
+        f"ended at event {back} has it."
     )

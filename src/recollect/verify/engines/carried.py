@@ -112,9 +112,12 @@ class CarriedEngine(ABC):
                 )
             return self._recipe.is_ready(login)
 
-        if not self._carrier.running():
-            raise StartFailed(f"{self.title} ended at once: its log ends", self.logs(12))
-        login = self._login_now()
+        try:
+            login = self._login_now()
+        except Exception as error:  # whatever the daemon's client says of a container that is no longer there
+            if self._carrier.running():
+                raise
+            raise StartFailed(f"{self.title} ended at once: its log ends", self.logs(12)) from error
         try:
             wait_until(ready, self.options.start_timeout_s, f"{self.title} was not ready")
         except StartFailed:

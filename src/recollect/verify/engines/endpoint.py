@@ -32,3 +32,5 @@ class Endpoint:
     """A key prefix (Redis) or schema (PostgreSQL) that is ours alone, on an engine that others use too."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What a connection to an embedded engine has to set for the policy to hold (SQLite's PRAGMAs)."""
+    timeout_s: float | None = None
+    """How long a store should wait for an answer, where the run needs it to give up soon."""

@@ -10,10 +10,8 @@ An engine says what to launch, how to ask whether it is ready, and where it answ
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -133,6 +131,7 @@ class LocalServer(ABC):
             raise EngineError(
                 f"{self.name} is already running at {self.endpoint.url}; stop() or kill() it first"
             )
+        self.kill()  # what a server that died by itself has left
         try:
             self._prepare()
             self._log_start = self.log.stat().st_size if self.log.exists() else 0
@@ -156,14 +155,12 @@ class LocalServer(ABC):
             return
         if self._paused:
             self.resume()
-        if process.alive():
-            process.signal(self.stop_signal)
-            if process.wait(self.options.stop_timeout_s) is None:
-                process.kill()
-                raise EngineError(
-                    f"{self.name} did not stop within {self.options.stop_timeout_s:g} s"
-                    f" of signal {self.stop_signal} and was killed; its log ends:\n{self.logs(5)}"
-                )
+        if process.signal(self.stop_signal) and process.wait(self.options.stop_timeout_s) is None:
+            process.kill()
+            raise EngineError(
+                f"{self.name} did not stop within {self.options.stop_timeout_s:g} s"
+                f" of signal {self.stop_signal} and was killed; its log ends:\n{self.logs(5)}"
+            )
         process.kill()  # children that outlive a graceful stop by a moment
         self._process = None
 
@@ -180,8 +177,7 @@ class LocalServer(ABC):
     def wipe(self) -> None:
         if self.alive():
             raise EngineError(f"{self.name} is running; stop() or kill() it before its data is wiped")
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._data)
+        folder.discard(self._data)
 
     def close(self) -> None:
         for replica in self._replicas:
@@ -189,13 +185,14 @@ class LocalServer(ABC):
         self.kill()
         if self._reservation is not None:
             self._reservation.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        folder.discard(self.folder)
 
     def alive(self) -> bool:
         return self._process is not None and self._process.alive()
 
     def pause(self) -> None:
-        self._running().pause()
+        if not self._running().pause():
+            raise EngineError(f"{self.name} has ended by itself; its log ends:\n{self.logs(5)}")
         self._paused = True
 
     def resume(self) -> None:
@@ -272,7 +269,6 @@ class LocalServer(ABC):
 
 
 def _plain_environment() -> dict[str, str]:
-    """The least a server needs, so that two machines start the same engine: no locale, no proxy, no PG*
-    variables."""
+    """The least a server needs, so that two machines start the same engine: no locale, no proxy, no PG* variables."""
     kept = {key: os.environ[key] for key in ("PATH", "TMPDIR", "TZ") if key in os.environ}
     return {"LANG": "C", "LC_ALL": "C", **kept}

@@ -29,7 +29,7 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.host.processes import Launch
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.build import Build
-from recollect.verify.wire.pgwire import Address, Connection, PgError, Row
+from recollect.verify.wire.pgwire import Address, Connection, PgError, Row, literal
 
 DURABILITY_SETTINGS = (
     "fsync",
@@ -109,8 +109,7 @@ class PostgresEngine(LocalServer):
         return Address(port=self.port, socket_folder=self.socket_folder)
 
     def prepare(self) -> None:
-        """Make the data folder now rather than in `start()`, to keep the copy out of what is measured or
-        awaited."""
+        """Make the data folder now rather than in `start()`, to keep the copy out of what is measured or awaited."""
         try:
             self._prepare()
         except OSError as error:
@@ -157,16 +156,14 @@ class PostgresEngine(LocalServer):
         return {key: str(path) for key, path in files.items()}
 
     def _advice(self, log: str) -> str:
-        """Another major version's folder may be refused for its files or, before that, for its
-        postgresql.conf."""
+        """Another major version's folder may be refused for its files or, before that, for its postgresql.conf."""
         data = (self._data / "PG_VERSION").read_text().strip()
         if data != self.version.split(".")[0]:
             return f"its data is of another major version, {data}: upgrade it, or start that version"
         return super()._advice(log)
 
     def _ready(self) -> bool:
-        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in
-        the log."""
+        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in the log."""
         try:
             state = (self._data / "postmaster.pid").read_text().splitlines()[_POSTMASTER_STATE_LINE].strip()
         except (OSError, IndexError):
@@ -239,7 +236,12 @@ class PostgresEngine(LocalServer):
 
 
 class PostgresReplica:
-    """A streaming replica. Its replay is paused and resumed by the server itself, so the lag is exact."""
+    """A streaming replica with exact lag: the stream is cut, all of it that had come is replayed, then replay
+    is paused.
+
+    Pausing replay alone would leave the stream running, and a promotion replays what it has brought
+    meanwhile: how much a failover loses would be a matter of chance.
+    """
 
     def __init__(self, primary: PostgresEngine) -> None:
         self._primary = primary
@@ -257,17 +259,39 @@ class PostgresReplica:
         return self.engine.endpoint
 
     def pause_replay(self) -> None:
+        timeout_s = self.engine.options.start_timeout_s
         with Connection(self.engine.address) as connection:
+            self._follow(connection, "")
+            wait_until(
+                lambda: connection.value("SELECT count(*) FROM pg_stat_wal_receiver") == "0",
+                timeout_s,
+                "the replica did not let go of its primary",
+            )
+            wait_until(
+                lambda: (
+                    connection.value("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()") == "t"
+                ),
+                timeout_s,
+                "the replica did not replay what it had received",
+            )
             connection.ask("SELECT pg_wal_replay_pause()")
-            # "pause requested" is not yet a pause: a record may still be on its way in.
+            # "pause requested" is not yet a pause.
             wait_until(
                 lambda: connection.value("SELECT pg_get_wal_replay_pause_state()") == "paused",
-                self.engine.options.start_timeout_s,
+                timeout_s,
                 "the replica did not pause its replay",
             )
 
     def resume_replay(self) -> None:
-        self.engine.ask("SELECT pg_wal_replay_resume()")
+        with Connection(self.engine.address) as connection:
+            connection.ask("SELECT pg_wal_replay_resume()")
+            folder_of_socket, port = self._primary.socket_folder, self._primary.port
+            self._follow(connection, f"host={folder_of_socket} port={port} user={cluster.SUPERUSER}")
+        self._wait_until_streaming()
+
+    def _follow(self, connection: Connection, primary: str) -> None:
+        connection.ask(f"ALTER SYSTEM SET primary_conninfo = {literal(primary)}")
+        connection.ask("SELECT pg_reload_conf()")
 
     def wait_caught_up(self, timeout_s: float = 10.0) -> None:
         # A record of our own, flushed, behind all that was acknowledged so far: with `async-commit` the end
@@ -297,10 +321,10 @@ class PostgresReplica:
         self.engine.close()
 
     def _wait_until_streaming(self) -> None:
-        with Connection(self._primary.address) as connection:
+        with Connection(self.engine.address) as connection:
             wait_until(
                 lambda: (
-                    connection.value("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
+                    connection.value("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'")
                     != "0"
                 ),
                 self.engine.options.start_timeout_s,

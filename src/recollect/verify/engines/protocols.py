@@ -131,7 +131,10 @@ class Replica(Protocol):
     def endpoint(self) -> Endpoint: ...
 
     def pause_replay(self) -> None:
-        """From the return on, nothing that the primary writes becomes visible here; reads still answer."""
+        """From the return on, nothing that the primary writes becomes visible here; reads still answer.
+
+        Nor does it arrive: a promotion now has exactly what is visible now.
+        """
 
     def resume_replay(self) -> None: ...
 
@@ -142,6 +145,8 @@ class Replica(Protocol):
         """Make it a primary, with what it has replayed."""
 
     def kill(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @runtime_checkable

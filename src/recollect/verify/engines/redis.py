@@ -114,8 +114,7 @@ def is_ready(address: Address) -> bool:
 
 
 def identify(address: Address) -> tuple[str, str]:
-    """Product and version, as the server itself says. A Valkey answers `redis_version` too, for
-    compatibility."""
+    """Product and version, as the server itself says. A Valkey answers `redis_version` too, for compatibility."""
     with Connection(address) as connection:
         info = fields_of(connection.ask("INFO", "server"))
     if "valkey_version" in info:

@@ -1,8 +1,10 @@
 """Faults, as a table: every name of the design, what it verifies, and what it does not."""
 
+from recollect.verify.faults.clock import CLOCK_FAULTS
 from recollect.verify.faults.config import CONFIG_FAULTS
 from recollect.verify.faults.fault import Fault
 from recollect.verify.faults.lines import LINE_FAULTS
+from recollect.verify.faults.network import NETWORK_FAULTS
 from recollect.verify.faults.process import PROCESS_FAULTS
 from recollect.verify.faults.replication import REPLICATION_FAULTS
 from recollect.verify.faults.storage import STORAGE_FAULTS
@@ -14,6 +16,8 @@ FAULTS: dict[str, Fault] = {
         PROCESS_FAULTS,
         LINE_FAULTS,
         STORAGE_FAULTS,
+        NETWORK_FAULTS,
+        CLOCK_FAULTS,
         CONFIG_FAULTS,
         REPLICATION_FAULTS,
         VERSION_FAULTS,

@@ -24,7 +24,8 @@ class UnknownName(EngineError):
 
     def __init__(self, what: str, name: str, known: Iterable[str], *, note: str = "") -> None:
         names = list(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        begun = [known_name for known_name in names if name and known_name.startswith(name)]
+        near = begun or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}."
         super().__init__(f"unknown {what} {name!r}: {hint}{' ' + note if note else ''}")
         self.name = name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -61,18 +62,20 @@ class Process:
     def alive(self) -> bool:
         return self.exit_status() is None
 
-    def signal(self, number: int, *, tree: bool = False) -> None:
-        self._warden.ask("signal", pid=self.pid, number=int(number), tree=tree)
+    def signal(self, number: int, *, tree: bool = False) -> bool:
+        """False when it has ended already."""
+        delivered: bool = self._warden.ask("signal", pid=self.pid, number=int(number), tree=tree)["delivered"]
+        return delivered
 
     def kill(self) -> None:
         """SIGKILL to it and all below it; returns when all are gone and reaped."""
         self._warden.ask("kill", pid=self.pid)
 
-    def pause(self) -> None:
-        self.signal(signal.SIGSTOP, tree=True)
+    def pause(self) -> bool:
+        return self.signal(signal.SIGSTOP, tree=True)
 
-    def resume(self) -> None:
-        self.signal(signal.SIGCONT, tree=True)
+    def resume(self) -> bool:
+        return self.signal(signal.SIGCONT, tree=True)
 
     def wait(self, timeout_s: float) -> int | None:
         """The exit status, or None when it still runs after `timeout_s`."""
@@ -101,6 +104,7 @@ class _Channel:
         self._socket = ours
         self._pending = b""
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
 
     @property
     def pid(self) -> int:
@@ -108,9 +112,14 @@ class _Channel:
 
     def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
         with self._lock:
+            number = next(self._numbers)
             try:
-                self._socket.sendall(json.dumps({"op": operation, **arguments}).encode() + b"\n")
+                request = {"op": operation, "request": number, **arguments}
+                self._socket.sendall(json.dumps(request).encode() + b"\n")
                 answer = self._line()
+                while answer["number"] != number:
+                    # The answer to a request that Ctrl-C made somebody give up on.
+                    answer = self._line()
             except OSError as error:
                 raise EngineError(
                     f"the warden (pid {self.pid}) is gone, and the engines with it: {error}"
@@ -138,8 +147,7 @@ class _Channel:
             self._process.wait(timeout=30)
 
     def abandon(self) -> None:
-        """In a forked child: the warden is the parent's. Marking it as waited for keeps Popen from
-        warning."""
+        """In a forked child: the warden is the parent's. Marking it as waited for keeps Popen from warning."""
         self._socket.close()
         self._process.returncode = 0
 
@@ -182,6 +190,11 @@ def run(launch: Launch, timeout_s: float) -> int:
             f"{Path(launch.argv[0]).name} did not end within {timeout_s:g} s; its output is in {launch.log}"
         )
     return status
+
+
+def remove_now(folder: Path) -> None:
+    """Remove a folder in the background."""
+    _current().ask("remove_now", folder=str(folder))
 
 
 def remove_at_end(folder: Path) -> None:

@@ -148,8 +148,13 @@ class Container:
         """Lose the storage, as a deleted volume does."""
         self.discard()
         if self.storage == "named":
-            with contextlib.closing(docker.client()) as connected:
-                for volume in connected.volumes.list(filters={"name": self._volume}):
-                    volume.remove(force=True)
+            self._remove_volume()
+
+    def _remove_volume(self) -> None:
+        import docker as docker_api
+
+        with contextlib.closing(docker.client()) as connected:
+            with contextlib.suppress(docker_api.errors.NotFound):
+                connected.volumes.get(self._volume).remove(force=True)
 
     remove = wipe

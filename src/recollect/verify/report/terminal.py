@@ -114,7 +114,7 @@ def show(console: Console, results: Results) -> None:
         if (count := sum(result.verdict.status == status for result in results.results))
     )
     console.print(
-        f"{len(ran)} cells, {operations} operations checked in {results.elapsed_s:.1f} s: {counts} (seed {results.seed})",
+        f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} (seed {results.seed})",
         highlight=False,
     )
 

@@ -77,6 +77,9 @@ def _mixed(client: Client) -> Plan:
         session = client.session()
         bodies = tuple(difficult(client.rng, unmarked) for _ in range(client.rng.choice(sizes)))
         yield Write(session, bodies)
+        if unmarked and client.rng.random() < 0.3:
+            yield Write(session, (Body("yes", marked=False),))
+            yield Write(session, (Body("yes", marked=False),))
         if client.rng.random() < 0.1:
             yield ReadBack(session)
 

@@ -37,7 +37,7 @@ def _summarise(client: Client) -> Plan:
 
 
 def _forget(client: Client) -> Plan:
-    """Each client talks in a session of its own, and forgets it now and then."""
+    """Each client talks in a session of its own, and forgets it now and then; the ids are close to each other."""
     session = client.sessions[client.number % len(client.sessions)]
     while True:
         for _ in range(client.rng.randint(2, 10)):
@@ -52,5 +52,9 @@ rewrite = Workload("rewrite", _rewrite, needs=frozenset({"whole-list"}))
 compact = Workload("compact", _compact, needs=frozenset({"whole-list"}), many_writers=False)
 summarise = Workload("summarise", _summarise, needs=frozenset({"expect"}))
 forget = Workload(
-    "forget", _forget, needs=frozenset({"forget"}), refuses=frozenset({"whole-list"}), many_writers=False
+    "forget",
+    _forget,
+    sessions=("chat-1", "chat-10", "chat-100"),
+    needs=frozenset({"forget"}),
+    refuses=frozenset({"whole-list"}),
 )

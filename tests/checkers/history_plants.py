@@ -1,4 +1,4 @@
-"""One planted anomaly per history: a correct simulated run, one wrong thing, more of the run, everything read.
+"""One planted anomaly per history: a correct run, one wrong thing, more of the run, everything read.
 
 Each plant knows which messages it touched, so a test can demand the right name, no other name, and a witness
 among those messages. Most plants have several forms, chosen by the seed.
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from recollect.verify.history import RecordedHistory
 from recollect.verify.op import Ask, Disturbance, Element, Header, Rows
-from simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
+
+from .history_simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
 
 
 @dataclass(frozen=True)
@@ -324,13 +325,14 @@ def reorder(seed: int) -> Planted:
         first, second = plot.rng.sample(range(3), 2)
         pair = (turns[first][0], turns[second][0])
     elif form == 1:  # for good: inside one turn
-        pair = tuple(plot.rng.choice(turns))[:2]
+        left, right = plot.rng.choice(turns)
+        pair = (left, right)
     else:
         return _reads_disagree(plot)
     log = plot.victim.log
-    left, right = log.index(pair[0]), log.index(pair[1])
-    log[left], log[right] = log[right], log[left]
-    between = log[min(left, right) : max(left, right) + 1]
+    places = sorted((log.index(pair[0]), log.index(pair[1])))
+    log[places[0]], log[places[1]] = log[places[1]], log[places[0]]
+    between = log[places[0] : places[1] + 1]
     return plot.plant("reorder", between)
 
 

@@ -1,4 +1,4 @@
-"""A correct store, simulated: concurrent clients, unknown outcomes, crashes, forgets, retention, compare-and-set.
+"""A correct store, simulated: concurrent clients, unknown outcomes, crashes, forgets, retention.
 
 Every operation is invoked, takes effect at one later moment, and completes after that, so whatever the
 interleaving, the history is valid and a checker that complains is wrong. An operation may also end `unknown`
@@ -103,7 +103,7 @@ class Open:
     operation: Operation
     memory: Memory
     write: Write | None = None
-    ask: Ask = Ask()
+    ask: Ask = field(default_factory=Ask)
     parts: tuple[Ask, ...] = ()
     base: tuple[int, ...] = ()
     result: Result = "pending"
@@ -224,11 +224,16 @@ class Simulation:
 
     def invoke(self, process: int, memory: Memory) -> Open:
         features = self.features
-        choices: list[Operation] = ["append"] * 5 + ["read"] * 5
-        choices += ["forget"] * features.forgets + ["context"] * 2 * features.contexts
-        choices += ["search"] * 2 * features.searches + ["count"] * 2 * features.counts
-        choices += ["save"] * 3 * features.saves
-        operation = self.rng.choice(choices)
+        weights: dict[Operation, int] = {
+            "append": 5,
+            "read": 5,
+            "forget": features.forgets,
+            "context": 2 * features.contexts,
+            "search": 2 * features.searches,
+            "count": 2 * features.counts,
+            "save": 3 * features.saves,
+        }
+        operation = self.rng.choices(list(weights), list(weights.values()))[0]
         if operation == "append":
             return self.invoke_append(process, memory)
         if operation == "save":
@@ -299,6 +304,7 @@ class Simulation:
     # -- effects ------------------------------------------------------------------------------------------
 
     def apply(self, op: Open) -> None:
+        self.expire()
         op.result = "applied"
         memory = op.memory
         if op.write is not None:
@@ -406,7 +412,12 @@ class Simulation:
         """A client dies with its operation open; nobody ever completes it."""
         self.writer.fault_injected("kill-app")
         if self.open:
-            op = self.open.pop(self.rng.choice(list(self.open)))
+            op = self.open[self.rng.choice(list(self.open))]
+            if op.operation == "forget" and self.sure_forgets:
+                self.complete(op, "unknown")
+                self.writer.fault_healed("kill-app")
+                return
+            del self.open[op.process]
             if op.result == "pending" and self.rng.random() < 0.5 and op.write is not None:
                 self.limbo.append(op)
             self.processes.remove(op.process)

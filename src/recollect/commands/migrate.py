@@ -1,0 +1,37 @@
+"""`recollect migrate URL`: brings a PostgreSQL schema up to date, for pipelines that open with ``migrate=False``."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from recollect.errors import RecollectError
+
+EXIT_USAGE = 2
+SCHEMES = ("postgresql", "postgres")
+
+
+def migrate(
+    url: Annotated[
+        str, typer.Argument(help="postgresql://…, as given to open_store; ?search_path= is kept.")
+    ],
+) -> None:
+    """Bring the schema of a PostgreSQL memory up to date."""
+    scheme = urlsplit(url).scheme
+    if scheme not in SCHEMES:
+        typer.echo(
+            f"recollect: only postgresql:// has a schema to migrate, not {scheme or 'no scheme'}", err=True
+        )
+        raise typer.Exit(EXIT_USAGE)
+    try:
+        from recollect.stores.migrations import migrate as run
+        from recollect.stores.postgres_schema import RELEASE_SCHEMA
+    except ImportError as error:
+        typer.echo(f"recollect: pip install 'recollect[postgres]' first ({error.name} is missing)", err=True)
+        raise typer.Exit(EXIT_USAGE) from error
+    try:
+        run(url)
+    except RecollectError as error:
+        typer.echo(f"recollect: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from error
+    typer.echo(f"the schema is at {RELEASE_SCHEMA}")

@@ -1,0 +1,29 @@
+"""The shim's shared object: see `host.native` for where it comes from."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from recollect.verify.disk.records import LAYOUT
+from recollect.verify.host.native import Native, NativeUnavailableError
+
+SOURCES = Path(__file__).parent / "shim"
+BUNDLED = Path(__file__).parent / "shim.so"
+
+ShimUnavailableError = NativeUnavailableError
+
+
+def _shim() -> Native:
+    return Native("shim", "the disk recorder", SOURCES, BUNDLED, "recollect_layout", LAYOUT)
+
+
+@functools.cache
+def shim_path() -> Path:
+    """A shim that loads into this process, compiled now if need be."""
+    return _shim().path()
+
+
+def cached_path() -> Path:
+    """Where a shim compiled from these sources on this machine is kept between runs."""
+    return _shim().cached_path()

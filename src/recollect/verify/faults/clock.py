@@ -1,0 +1,230 @@
+"""Wall clocks that step back, stand still, or leap forward: the target's, the engine's, or both.
+
+The clocks are moved in the running processes (see `verify.clock`); monotonic clocks go on, as they do when a machine's
+clock is set. That the engine's clock did move is asked of the engine itself, each time: a preload that did not take
+would make every store look good.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recollect.verify import clock, providers
+from recollect.verify.clock import Clock
+from recollect.verify.disk.visibility import cannot_see
+from recollect.verify.engines import Endpoint, EngineError
+from recollect.verify.faults.fault import Fault
+from recollect.verify.host.waiting import wait_until
+from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.wire import pgwire, resp
+
+if TYPE_CHECKING:
+    from recollect.verify.runner import Run
+    from recollect.verify.scenario import Scenario
+
+BACK_S = 3600.0
+FORWARD_S = 7 * 86400.0
+"""Without `--retain`, memory must live for ever; a week finds the usual expiries."""
+MARGIN_S = 60.0
+"""The leap stays this far below the retention asked for, so that an expiry of exactly that is honoured."""
+STRUCK_S = 0.3
+EXPIRY_TIMEOUT_S = 2.0
+EXPIRY_QUIET_S = 0.25
+"""Redis looks for expired keys ten times a second; twice without finding any, it has found them."""
+MOVED_TIMEOUT_S = 2.0
+_TOLERANCE_S = 30.0
+
+VARIANTS = ("both", "target", "engine")
+
+
+def _variant(scenario: Scenario) -> str:
+    return scenario.variant or VARIANTS[0]
+
+
+# ---- where it can be done
+
+
+def _obstacle(scenario: Scenario) -> str | None:
+    if (reason := clock.unavailable()) is not None:
+        return reason
+    if _variant(scenario) == "target":
+        return None
+    if _embedded(scenario):
+        both = _variant(scenario) == "both"
+        return None if both else "the engine lives inside the target's process and has no clock of its own"
+    return _engine_obstacle(scenario)
+
+
+def _embedded(scenario: Scenario) -> bool:
+    return scenario.engine_name == "sqlite" or scenario.policy == "embedded"
+
+
+def _engine_obstacle(scenario: Scenario) -> str | None:
+    if scenario.url is not None:
+        return "the engine is yours (--provider url): its clock is never touched; see the variant `target`"
+    if _asked(scenario) not in _TELL_TIME:
+        return "the engine cannot be asked for its time, so whether its clock moved could not be shown"
+    provider = (scenario.provider or "").partition(":")[0]
+    if provider != "compose":
+        try:
+            build = providers.find(scenario.engine, provider or None)
+        except EngineError:
+            return None  # whoever starts it says what is missing
+        if build.provider != "docker":
+            return cannot_see(Path(build.location))
+    return "the engine is in a container, where nothing can be preloaded; see the variant `target`"
+
+
+def _asked(scenario: Scenario) -> str:
+    return providers.parse(scenario.engine)[0]
+
+
+# ---- the engine's own time
+
+
+def _redis_time_s(endpoint: Endpoint) -> float:
+    with resp.Connection(redis_address(endpoint.socket_url or endpoint.url)) as connection:
+        answer = connection.ask("TIME")
+    assert isinstance(answer, list)
+    return float(str(answer[0])) + float(str(answer[1])) / 1e6
+
+
+def _postgres_time_s(endpoint: Endpoint) -> float:
+    with pgwire.Connection(postgres_address(endpoint.socket_url or endpoint.url)) as connection:
+        return float(connection.value("SELECT extract(epoch FROM clock_timestamp())") or "nan")
+
+
+_TELL_TIME: dict[str, Callable[[Endpoint], float]] = {
+    "redis": _redis_time_s,
+    "postgres": _postgres_time_s,
+}
+
+
+def _check_engine(run: Run, moved: Clock) -> None:
+    """Waits until the engine shows the moved time: Redis looks at the clock once for all that it does in one go."""
+    ask = _TELL_TIME[run.engine.name]
+
+    def obeys() -> bool:
+        shown_s = ask(run.endpoint)
+        if moved.frozen and ask(run.endpoint) != shown_s:
+            return False
+        return abs(shown_s - time.time() - moved.offset_s) < _TOLERANCE_S
+
+    wait_until(
+        obeys,
+        MOVED_TIMEOUT_S,
+        f"the clock was {'stopped' if moved.frozen else f'moved by {moved.offset_s:.0f} s'}, and"
+        f" {run.engine.product} {run.engine.version} did not show it: the preloaded clock does not reach it (use"
+        " another build, or the variant `target`)",
+    )
+
+
+# ---- moving them
+
+
+def _arrange(run: Run) -> None:
+    moved = Clock()
+    run.at_end(moved.close)
+    variant = _variant(run.scenario)
+    if variant != "engine":
+        run.clients_obey(moved)
+    if variant != "target" and not _embedded(run.scenario):
+        run.engine_env |= moved.env(run.engine_env.get("LD_PRELOAD", ""))
+    run.clock = moved
+
+
+@contextmanager
+def _moving(run: Run, name: str, move: Callable[[Clock], None], offset_s: float = 0.0) -> Iterator[None]:
+    moved, variant = run.clock, _variant(run.scenario)
+    assert moved is not None
+    engine_moves = variant != "target" and not _embedded(run.scenario)
+    with run.striking(name, variant, offset_s if variant != "target" else 0.0):
+        move(moved)
+        if engine_moves:
+            _check_engine(run, moved)
+        yield
+        moved.heal()
+
+
+def _back(run: Run) -> None:
+    with _moving(run, "clock-back", lambda moved: moved.move(-BACK_S), -BACK_S):
+        run.go_on(STRUCK_S)
+
+
+def _frozen(run: Run) -> None:
+    with _moving(run, "clock-frozen", lambda moved: moved.freeze()):
+        run.go_on(STRUCK_S)
+
+
+def _forward(run: Run) -> None:
+    leap_forward(run, "clock-forward")
+
+
+def leap_forward(run: Run, name: str) -> None:
+    """As much time as memory must live passes in a moment; the fault is recorded under the name given."""
+    retain_s = run.scenario.retain_s
+    leap_s = FORWARD_S if retain_s is None else max(retain_s - MARGIN_S, retain_s / 2)
+    with _moving(run, name, lambda moved: moved.move(leap_s), leap_s):
+        run.go_on(STRUCK_S / 2)  # what is read now expires because it is read
+        if run.engine.name == "redis":
+            _wait_for_expiry(run.endpoint)
+        run.go_on(STRUCK_S / 2)
+
+
+def _wait_for_expiry(endpoint: Endpoint) -> None:
+    """Lets Redis find by itself what has expired and nobody reads."""
+    with resp.Connection(redis_address(endpoint.socket_url or endpoint.url)) as connection:
+        left = [_volatile(connection)]
+        since = time.monotonic()
+
+        def found_all() -> bool:
+            nonlocal since
+            now = _volatile(connection)
+            if now != left[0]:
+                left[0], since = now, time.monotonic()
+            return now == 0 or time.monotonic() - since > EXPIRY_QUIET_S
+
+        wait_until(found_all, EXPIRY_TIMEOUT_S, "Redis went on expiring keys and was not done")
+
+
+def _volatile(connection: resp.Connection) -> int:
+    """Keys that have an expiry, in all databases."""
+    lines = resp.fields_of(connection.ask("INFO", "keyspace")).values()
+    return sum(int(part.removeprefix("expires=")) for line in lines for part in line.split(",")[1:2])
+
+
+CLOCK_FAULTS = (
+    Fault(
+        "clock-back",
+        _back,
+        verifies="order and acknowledged messages do not depend on clocks: both machines' clocks, or one, step back"
+        f" by {BACK_S / 60:g} minutes and later forward again",
+        does_not_verify="clocks that drift slowly; file times, which the kernel stamps",
+        obstacle=_obstacle,
+        arrange=_arrange,
+        variants=VARIANTS,
+    ),
+    Fault(
+        "clock-frozen",
+        _frozen,
+        verifies="messages that get one and the same time keep their order, and none replaces another",
+        does_not_verify="a coarse clock: equal times here last as long as the fault",
+        obstacle=_obstacle,
+        arrange=_arrange,
+        variants=VARIANTS,
+    ),
+    Fault(
+        "clock-forward",
+        _forward,
+        verifies="what must be kept for the time given by --retain (a week without it) is not expired before,"
+        " neither when it is read nor by the engine's own search",
+        does_not_verify="expiry by a job that runs outside the target and the engine",
+        obstacle=_obstacle,
+        arrange=_arrange,
+        variants=VARIANTS,
+    ),
+)

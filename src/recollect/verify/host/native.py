@@ -1,0 +1,134 @@
+"""Small libraries in C that are preloaded into other programs, and where their shared objects come from.
+
+1. Built into the wheel, where the builder had a compiler (`hatch_build.py`).
+2. Compiled at first use and kept in the user's cache folder, under a name made of its sources, so that an upgrade
+   compiles anew and two processes that compile at once cannot harm each other (each renames a whole file into place).
+3. Otherwise there is none: `NativeUnavailableError` has the reason, and what needs the library is `skipped` with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import secrets
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from recollect.verify.host import folder
+
+COMPILE_TIMEOUT_S = 60
+_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
+_LIBRARIES = ("-ldl", "-lpthread")
+
+
+class NativeUnavailableError(Exception):
+    """The library cannot be had here; the message is the reason to show."""
+
+
+@dataclass(frozen=True)
+class Native:
+    """One library: its sources, and how to recognise that a shared object was made of them."""
+
+    name: str
+    title: str
+    """How messages call it: ``the disk recorder``."""
+    sources: Path
+    bundled: Path
+    layout_symbol: str
+    """A function that returns the layout of what the library shares with us …"""
+    layout: int
+    """… and the layout that our side was written for."""
+
+    def path(self) -> Path:
+        """A shared object that loads into this process, compiled now if need be."""
+        if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+            raise NativeUnavailableError(
+                f"{self.title} needs Linux on x86-64 or aarch64; this is {sys.platform} on {platform.machine()}"
+            )
+        if self.bundled.exists() and self._loads(self.bundled):
+            return self.bundled
+        cached = self.cached_path()
+        if cached.exists() and self._loads(cached):
+            return cached
+        self.compile(cached)
+        if not self._loads(cached):
+            raise NativeUnavailableError(
+                f"{self.title}'s {self.name} at {cached} was compiled and does not load"
+            )
+        return cached
+
+    def cached_path(self) -> Path:
+        """Where one that was compiled from these sources on this machine is kept between runs."""
+        home = os.environ.get("XDG_CACHE_HOME")
+        cache = (Path(home) if home else Path.home() / ".cache") / "recollect"
+        return cache / f"{self.name}-{self._fingerprint()}.so"
+
+    def compile(self, target: Path, compiler: str | None = None) -> None:
+        """Compile the sources to `target`, or raise with the compiler's words."""
+        found = compiler or find_compiler()
+        if found is None:
+            raise NativeUnavailableError(
+                f"{self.title} is not built into this installation and there is no C compiler to build it "
+                "(looked for $CC, cc, gcc, clang): install one, for example apt-get install gcc libc6-dev"
+            )
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as place:
+                built = Path(place) / f"{self.name}.so"
+                sources = map(str, sorted(self.sources.glob("*.c")))
+                done = subprocess.run(
+                    [found, *_FLAGS, "-o", str(built), *sources, *_LIBRARIES],
+                    capture_output=True,
+                    text=True,
+                    timeout=COMPILE_TIMEOUT_S,
+                    check=False,
+                )
+                if done.returncode:
+                    raise NativeUnavailableError(
+                        f"compiling {self.title} failed: {done.stderr.strip()[-500:]}"
+                    )
+                built.chmod(0o755)
+                built.replace(target)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NativeUnavailableError(
+                f"compiling {self.title} into {target.parent} failed: {error}"
+            ) from error
+
+    def _fingerprint(self) -> str:
+        digest = blake2b(digest_size=8)
+        for source in sorted(self.sources.glob("*.[ch]")):
+            digest.update(source.read_bytes())
+        digest.update(" ".join((*_FLAGS, platform.machine(), platform.libc_ver()[1])).encode())
+        return digest.hexdigest()
+
+    def _loads(self, path: Path) -> bool:
+        try:
+            return int(getattr(ctypes.CDLL(str(path)), self.layout_symbol)()) == self.layout
+        except (OSError, AttributeError):
+            return False
+
+
+def find_compiler() -> str | None:
+    candidates = (os.environ.get("CC"), "cc", "gcc", "clang")
+    return next((path for name in candidates if name and (path := shutil.which(name))), None)
+
+
+def for_every_user(library: Path) -> Path:
+    """An engine may run as another user, who cannot look into a home folder: then a copy in the run folder."""
+    readable = library.stat().st_mode & stat.S_IROTH
+    if readable and all(place.stat().st_mode & stat.S_IXOTH for place in library.parents):
+        return library
+    copy = folder.current() / library.name
+    if not copy.exists():
+        draft = copy.with_name(f"{copy.name}.{secrets.token_hex(4)}")
+        shutil.copyfile(library, draft)
+        draft.chmod(0o755)
+        draft.replace(copy)
+    return copy

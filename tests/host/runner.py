@@ -1,0 +1,26 @@
+"""A runner to be killed: it starts engines, says which processes and folders are its own, and waits to be ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+from recollect.verify import engines
+from recollect.verify.host import folder, processes
+
+
+def main() -> None:
+    started = []
+    for spec in sys.argv[1].split(","):
+        name, _, provider = spec.partition("/")
+        engine = engines.create(name, provider=provider or None)
+        engine.start()
+        started.append(engine)
+    told = {"folder": str(folder.current()), "warden": processes.warden_pid(), "run": folder.run_id()}
+    print(json.dumps(told), flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()

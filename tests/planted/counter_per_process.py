@@ -1,0 +1,30 @@
+"""Messages are hash fields numbered by a counter that each process keeps for itself: workers overwrite each other."""
+
+import json
+from typing import Any
+
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.planted import Planted
+from tests.planted.redis_list import RedisList
+
+PLANTED = Planted("redis", "aof-always", "concurrent-writers", "turns", ("lost-update",))
+
+
+class Numbered(RedisList):
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.last: dict[str, int] = {}
+
+    def append_message(self, session: str, message: Any) -> None:
+        if session not in self.last:
+            self.last[session] = self.client.hlen(self.key(session))
+        self.last[session] += 1
+        self.client.hset(self.key(session), str(self.last[session]), json.dumps(message))
+
+    def get_history(self, session: str, limit: int = 100) -> list[Any]:
+        fields = sorted(self.client.hgetall(self.key(session)).items(), key=lambda item: int(item[0]))
+        return [json.loads(raw) for _, raw in fields[-limit:]]
+
+
+def factory(endpoint: Endpoint) -> Numbered:
+    return Numbered(endpoint)

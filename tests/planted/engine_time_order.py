@@ -1,0 +1,35 @@
+"""Ordered by the engine's clock: a `DEFAULT clock_timestamp()` looks safe, until the database server's clock is set."""
+
+from typing import Any
+
+import asyncpg
+
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.planted import Planted
+
+PLANTED = Planted("postgres", "default", "clock-back", "append", ("reorder",), variant="engine")
+
+
+async def prepare(endpoint: Endpoint) -> None:
+    connection = await asyncpg.connect(endpoint.url)
+    await connection.execute(
+        "CREATE TABLE said (session text, at timestamptz DEFAULT clock_timestamp(), role text, content text)"
+    )
+    await connection.close()
+
+
+class ByEngineTime:
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def append_message(self, session: str, message: Any) -> None:
+        insert = "INSERT INTO said (session, role, content) VALUES ($1, $2, $3)"
+        await self.connection.execute(insert, session, message["role"], message["content"])
+
+    async def get_history(self, session: str) -> list[Any]:
+        select = "SELECT role, content FROM said WHERE session = $1 ORDER BY at"
+        return [dict(row) for row in await self.connection.fetch(select, session)]
+
+
+async def factory(endpoint: Endpoint) -> ByEngineTime:
+    return ByEngineTime(await asyncpg.connect(endpoint.url))

@@ -1,0 +1,48 @@
+"""One daemon and one set of images for all docker and compose tests of a run; they share an xdist group."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from recollect.verify import providers
+from recollect.verify.host.errors import NotInstalled
+from recollect.verify.providers import docker
+from recollect.verify.providers.build import Build
+from tests.providers import docker_daemon, docker_images
+
+REDIS_7, REDIS_6, VALKEY = "recollect-test-redis:7.0", "recollect-test-redis:6.2", "recollect-test-valkey:9.1"
+POSTGRES_16 = "recollect-test-postgres:16"
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[str]:
+    try:
+        with docker_daemon.available() as address:
+            _make_images()
+            yield address
+            _remove_images()
+    except docker_daemon.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def _make_images() -> None:
+    with contextlib.closing(docker.client()) as client:
+        for spec, image in (("redis@7", REDIS_7), ("redis@6.2", REDIS_6), ("valkey", VALKEY)):
+            docker_images.import_redis(client, _native(spec), image)
+        docker_images.import_postgres(client, _native("postgres@16"), POSTGRES_16)
+
+
+def _native(spec: str) -> Build:
+    for provider in ("system", "wheel"):
+        with contextlib.suppress(NotInstalled):
+            return providers.find(spec, provider)
+    pytest.skip(f"{spec} is not installed, so no image of it can be made")
+
+
+def _remove_images() -> None:
+    with contextlib.closing(docker.client()) as client:
+        for image in (REDIS_7, REDIS_6, VALKEY, POSTGRES_16):
+            client.images.remove(image, force=True)

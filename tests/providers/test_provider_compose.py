@@ -1,0 +1,169 @@
+"""A service of a user's compose file, on a real daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.verify import engines
+from recollect.verify.host import folder
+from recollect.verify.providers import compose
+from recollect.verify.wire import pgwire, resp
+from tests.providers.conftest import POSTGRES_16, REDIS_7
+from tests.providers.test_provider_docker import left_of
+
+pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.usefixtures("daemon", "compose_command")]
+
+FILE = f"""
+version: "2.4"
+services:
+  memory:
+    image: {REDIS_7}
+    container_name: the-one-and-only
+    restart: always
+    command: redis-server --appendonly yes --appendfsync always --requirepass s3cret
+    ports: ["6379:6379"]
+    volumes: ["memory:/data", "./settings:/settings"]
+  db:
+    image: {POSTGRES_16}
+    environment: {{POSTGRES_USER: app, POSTGRES_PASSWORD: "p@ss", POSTGRES_DB: chats}}
+    ports: ["127.0.0.1:5432:5432"]
+    volumes: ["db:/var/lib/postgresql"]
+    healthcheck:
+      test: ["CMD-SHELL", "test -s /var/lib/postgresql/data/postmaster.pid"]
+      interval: 200ms
+      retries: 100
+  foreign:
+    image: no-such/image:1
+  unpublished:
+    image: {REDIS_7}
+volumes:
+  memory: {{name: the-users-own-volume}}
+  db: {{}}
+"""
+
+
+@pytest.fixture(scope="session")
+def compose_command() -> None:
+    try:
+        compose.command()
+    except engines.NotInstalled as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "settings").mkdir()
+    written = tmp_path / "compose.yaml"
+    written.write_text(FILE.replace("  foreign:\n    image: no-such/image:1\n", ""))
+    return written
+
+
+@pytest.fixture
+def create(file: Path) -> Iterator[Any]:
+    made: list[engines.Engine] = []
+
+    def make(engine: str, service: str) -> Any:
+        made.append(engines.create(engine, provider=f"compose:{file}#{service}"))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+    assert left_of(folder.run_id()) == []
+
+
+def test_redis_of_a_compose_file(create: Any) -> None:
+    engine = create("redis", "memory")
+    first = engine.start()
+    assert (first.policy, first.provider) == ("custom", "compose")
+    assert ":s3cret@" in first.url
+    assert first.port != 6379, "a random port, whatever the file says"
+    assert engine.settings()["appendfsync"] == "always"
+
+    def ask(*words: str) -> resp.Reply:
+        endpoint = engine.endpoint
+        address = resp.Address(host=endpoint.host, port=endpoint.port, password="s3cret")
+        with resp.Connection(address) as connection:
+            return connection.ask(*words)
+
+    ask("SET", "row", "kept")
+    engine.kill()
+    assert not engine.alive()
+    engine.start()
+    assert ask("GET", "row") == "kept"
+    engine.pause()
+    engine.resume()
+    engine.stop()
+    engine.wipe()
+    engine.start()
+    assert ask("GET", "row") is None
+
+
+def test_postgres_of_a_compose_file_waits_for_its_health_check(create: Any) -> None:
+    engine = create("postgres", "db")
+    endpoint = engine.start()
+    assert endpoint.url.startswith("postgresql://app:p%40ss@")
+    assert endpoint.url.endswith("/chats")
+    address = pgwire.Address(
+        port=endpoint.port, host=endpoint.host, user="app", password="p@ss", database="chats"
+    )
+    with pgwire.Connection(address) as connection:
+        assert connection.value("SELECT current_database()") == "chats"
+    wrong = pgwire.Address(
+        port=endpoint.port, host=endpoint.host, user="app", password="guess", database="chats"
+    )
+    with pytest.raises(pgwire.PgError, match="password authentication failed"):
+        pgwire.Connection(wrong)
+
+
+def test_the_file_is_isolated_before_it_is_run(create: Any) -> None:
+    engine = create("redis", "memory")
+    definition = engine._service.definition
+    assert "container_name" not in definition
+    assert "restart" not in definition
+    assert "name" not in (engine._service.resolved["volumes"]["memory"] or {})
+    mounts = [str(volume) for volume in definition["volumes"]]
+    assert any("settings" in mount and ("ro" in mount or "True" in mount) for mount in mounts)
+
+
+def test_bad_input(file: Path) -> None:
+    def create(place: str) -> None:
+        engines.create("redis", provider=f"compose:{place}")
+
+    with pytest.raises(
+        engines.UnknownName, match=r"unknown service in compose\.yaml 'memroy': did you mean 'memory'"
+    ):
+        create(f"{file}#memroy")
+    with pytest.raises(engines.EngineError, match="no compose file"):
+        create(f"{file}.not#memory")
+    with pytest.raises(engines.EngineError, match="its policy is 'custom'; give no other"):
+        engines.create("redis", "rdb", provider=f"compose:{file}#memory")
+    with pytest.raises(engines.UnknownName, match="unknown engine for compose 'sqlite'"):
+        engines.create("sqlite", provider=f"compose:{file}#memory")
+    file.write_text(FILE)
+    with pytest.raises(engines.NotInstalled, match="image no-such/image:1 is not on this machine"):
+        create(f"{file}#memory")
+    file.write_text("services: [")
+    with pytest.raises(engines.EngineError, match=r"compose config of .* failed"):
+        create(f"{file}#memory")
+
+
+def test_an_external_volume_is_refused(file: Path) -> None:
+    file.write_text(
+        FILE.replace("{name: the-users-own-volume}", "{external: true}").replace(
+            "  foreign:\n    image: no-such/image:1\n", ""
+        )
+    )
+    with pytest.raises(engines.NotOurs, match="its data is not ours to break"):
+        engines.create("redis", provider=f"compose:{file}#memory")
+
+
+def test_a_service_without_a_published_port_says_so(create: Any) -> None:
+    engine = create("redis", "unpublished")
+    with pytest.raises(engines.EngineError, match="publishes no port 6379"):
+        engine.start()
+    assert not engine.alive()

@@ -1,0 +1,177 @@
+"""Engines in containers, on a real daemon, from images made here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.verify import engines, providers
+from recollect.verify.engines import Options
+from recollect.verify.host import folder
+from recollect.verify.host.waiting import wait_until
+from recollect.verify.providers import docker, docker_sweep
+from recollect.verify.wire import pgwire, resp
+from tests.providers.conftest import POSTGRES_16, REDIS_7
+
+pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.usefixtures("daemon")]
+RUNNER = Path(__file__).parent.parent / "host" / "runner.py"
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def create() -> Iterator[Any]:
+    made: list[engines.Engine] = []
+
+    def make(*arguments: Any, **more: Any) -> Any:
+        made.append(engines.create(*arguments, **more))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+    assert left_of(folder.run_id()) == []
+
+
+def left_of(run: str) -> list[str]:
+    """Containers, volumes and networks of a run."""
+    with contextlib.closing(docker.client()) as client:
+        collections: list[tuple[Any, dict[str, bool]]] = [
+            (client.containers, {"all": True}),
+            (client.volumes, {}),
+            (client.networks, {}),
+        ]
+        return [
+            f"{item}"
+            for collection, options in collections
+            for item in docker_sweep._of_run(collection, run, **options)
+        ]
+
+
+def ask(engine: engines.Engine, *words: str) -> resp.Reply:
+    endpoint = engine.endpoint
+    assert endpoint.host is not None
+    assert endpoint.port is not None
+    with resp.Connection(resp.Address(host=endpoint.host, port=endpoint.port)) as connection:
+        return connection.ask(*words)
+
+
+def test_local_images_are_found_by_name_and_tag() -> None:
+    found = {(build.product, build.version, build.location) for build in docker.builds("redis")}
+    assert ("Redis", "7.0", REDIS_7) in found
+    assert ("Valkey", "9.1") in {build[:2] for build in found}
+    assert providers.find("redis@6.2", "docker").version == "6.2"
+    assert providers.find("postgres@16", "docker").location == POSTGRES_16
+
+
+@pytest.mark.parametrize(
+    ("storage", "after_kill", "after_recreate"),
+    [("named", "kept", "kept"), ("anonymous", "kept", None), ("tmpfs", None, None)],
+)
+def test_what_each_kind_of_storage_keeps(
+    create: Any, storage: str, after_kill: str | None, after_recreate: str | None
+) -> None:
+    engine = create("redis@7", "aof-always", provider=f"docker:{storage}")
+    engine.start()
+    assert all(isinstance(engine, each) for each in (engines.Engine, engines.Pausable, engines.Upgradable))
+    assert not isinstance(engine, engines.Replicated)
+    assert engine.settings()["appendfsync"] == "always"
+    ask(engine, "SET", "row", "kept")
+    engine.kill()
+    assert not engine.alive()
+    engine.start()
+    assert ask(engine, "GET", "row") == after_kill
+    ask(engine, "SET", "row", "kept")
+    engine.recreate()
+    assert ask(engine, "GET", "row") == after_recreate
+    engine.kill()
+    engine.wipe()
+    engine.start()
+    assert ask(engine, "GET", "row") is None
+
+
+def test_redis_6_to_7_to_6_on_one_volume(create: Any) -> None:
+    engine = create("redis@6.2", "aof-always", provider="docker")
+    assert engine.start().version.startswith("6.2")
+    ask(engine, "SET", "row", "written by 6.2")
+    assert engine.upgrade("7").version.startswith("7.")
+    assert ask(engine, "GET", "row") == "written by 6.2"
+    ask(engine, "SET", "row", "written by 7")
+    engine.downgrade("6.2")
+    assert ask(engine, "GET", "row") != "written by 7", "lost, in silence"
+
+
+def test_valkey_pause_reconfigure_and_the_users_own_file(create: Any, tmp_path: Path) -> None:
+    own = tmp_path / "own.conf"
+    own.write_text("maxmemory 64mb\nport 1\ndir /nowhere\n")
+    engine = create("valkey", config=own, provider="docker")
+    endpoint = engine.start()
+    assert (endpoint.product, endpoint.policy) == ("Valkey", "custom")
+    assert engine.settings()["maxmemory"] == str(64 * 1024 * 1024)
+    engine.pause()
+    engine.resume()
+    assert engine.reconfigure("aof-everysec").policy == "aof-everysec"
+    assert engine.settings()["appendonly"] == "yes"
+
+
+def test_postgres_survives_a_kill_with_its_data(create: Any) -> None:
+    engine = create("postgres@16", "fsync-off", provider="docker")
+    endpoint = engine.start()
+    assert endpoint.version.startswith("16.")
+    assert engine.settings()["fsync"] == "off"
+    with pgwire.Connection(pgwire.Address(port=endpoint.port, host=endpoint.host)) as connection:
+        connection.ask("CREATE TABLE rows AS SELECT 7 AS value")
+    engine.kill()
+    endpoint = engine.start()
+    with pgwire.Connection(pgwire.Address(port=endpoint.port, host=endpoint.host)) as connection:
+        assert connection.value("SELECT value FROM rows") == "7"
+
+
+def test_a_container_that_ends_at_once_shows_its_own_last_words(create: Any, tmp_path: Path) -> None:
+    own = tmp_path / "own.conf"
+    own.write_text("no-such-setting 1\n")
+    engine = create("redis@7", config=own, provider="docker")
+    with pytest.raises(engines.StartFailed) as caught:
+        engine.start()
+    assert "no-such-setting" in caught.value.log
+
+
+def test_an_image_that_is_not_here_is_not_pulled() -> None:
+    with pytest.raises(engines.NotInstalled, match="To get it: `docker pull redis:8`"):
+        engines.create("redis@8", provider="docker")
+    with pytest.raises(engines.NotInstalled, match="`docker pull no-such/image:1`, or --pull"):
+        docker.ensure_local("no-such/image:1", pull=False)
+    with pytest.raises(engines.EngineError, match="cannot pull"):
+        docker.ensure_local("127.0.0.1:1/no-such/image:1", pull=True)
+
+
+def test_unknown_storage_suggests_the_nearest() -> None:
+    with pytest.raises(engines.UnknownName, match="unknown docker storage 'tempfs': did you mean 'tmpfs'"):
+        engines.create("redis@7", provider="docker:tempfs", options=Options())
+
+
+@pytest.mark.parametrize("warden_too", [False, True])
+def test_a_killed_runner_leaves_no_container_and_no_volume(warden_too: bool) -> None:
+    runner = subprocess.Popen(
+        [sys.executable, str(RUNNER), "redis@7/docker"], stdout=subprocess.PIPE, text=True
+    )
+    assert runner.stdout is not None
+    with runner.stdout:
+        told = json.loads(runner.stdout.readline())
+    assert len(left_of(told["run"])) == 2, "a container and its volume"
+    if warden_too:
+        os.kill(told["warden"], signal.SIGKILL)
+    runner.kill()
+    runner.wait()
+    if warden_too:
+        folder.sweep()
+    wait_until(lambda: left_of(told["run"]) == [], DEADLINE_S, "containers were left")
+    wait_until(lambda: not Path(told["folder"]).exists(), DEADLINE_S, "the folder was left")

@@ -1,0 +1,177 @@
+"""An engine of somebody else's: our namespace comes and goes, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from recollect.verify import engines
+from recollect.verify.host.folder import this_process
+from recollect.verify.providers.lease import Lease, is_over
+from recollect.verify.providers.url import engine_of, postgres_address, redis_address, without_credentials
+from recollect.verify.wire import resp
+
+MANY = 1_300
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Any]:
+    engine = engines.create("redis", "none")
+    engine.start()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Any]:
+    engine = engines.create("postgres", "fsync-off")
+    engine.start()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def database(redis: Any) -> Iterator[resp.Connection]:
+    """Database 15, with a key of somebody else's."""
+    with resp.Connection(replace(redis.address, database=15)) as connection:
+        connection.ask("SET", "somebody-elses", "precious")
+        yield connection
+        connection.ask("FLUSHDB")
+
+
+def url_of(redis: Any, database: int) -> str:
+    return f"redis://127.0.0.1:{redis.port}/{database}"
+
+
+def test_redis_keys_of_the_namespace_are_removed_and_no_others(redis: Any, database: resp.Connection) -> None:
+    attached = engines.attach(url_of(redis, 15))
+    endpoint = attached.start()
+    assert isinstance(attached, engines.Attached)
+    assert not isinstance(attached, engines.Engine), "its type has no kill"
+    assert (endpoint.provider, endpoint.policy, endpoint.version) == ("url", "custom", redis.version)
+    for number in range(MANY):
+        database.ask("SET", f"chat:{endpoint.namespace}:{number}", "ours")
+    attached.stop()
+    assert database.ask("KEYS", "*") == ["somebody-elses"]
+    assert redis.alive()
+    calls = str(redis.ask("INFO", "commandstats"))
+    assert "cmdstat_flushall" not in calls
+
+
+def test_each_run_has_a_namespace_of_its_own(redis: Any, database: resp.Connection) -> None:
+    one, two = engines.attach(url_of(redis, 15)), engines.attach(url_of(redis, 15))
+    first, second = one.start().namespace, two.start().namespace
+    assert first != second
+    database.ask("SET", f"chat:{second}", "the second run's")
+    one.stop()
+    assert database.ask("EXISTS", f"chat:{second}") == 1
+    two.stop()
+
+
+def test_database_0_with_other_peoples_keys_is_refused_unless_told_so(redis: Any) -> None:
+    redis.ask("SET", "somebody-elses", "precious")
+    try:
+        with pytest.raises(engines.NotOurs) as caught:
+            engines.attach(url_of(redis, 0)).start()
+        assert "holds 1 keys of others" in str(caught.value)
+        assert f"redis://127.0.0.1:{redis.port}/15" in str(caught.value)
+        shared = engines.attach(url_of(redis, 0), allow_shared=True)
+        shared.start()
+        shared.stop()
+        assert redis.ask("KEYS", "*") == ["somebody-elses"]
+    finally:
+        redis.ask("DEL", "somebody-elses")
+
+
+def test_a_later_run_sweeps_what_a_killed_run_left(redis: Any, database: resp.Connection) -> None:
+    gone = Lease(replace(this_process(), started_ticks=1), time.time() + 1000)
+    alive = Lease(this_process(), time.time() + 1000)
+    for token, lease in (("deadbeef0001", gone), ("feedc0de0002", alive)):
+        database.ask("SET", f"recollect:lease:{token}", lease.encoded())
+        database.ask("SET", f"chat:{token}:1", "left")
+    attached = engines.attach(url_of(redis, 15))
+    attached.start()
+    attached.stop()
+    left = database.ask("KEYS", "*")
+    assert isinstance(left, list)
+    assert set(map(str, left)) == {"somebody-elses", "recollect:lease:feedc0de0002", "chat:feedc0de0002:1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expires_in_s", "over"),
+    [
+        ({}, 100, False),
+        ({}, -1, True),
+        ({"started_ticks": 1}, 100, True),
+        ({"boot": "another machine"}, 100, False),
+        ({"boot": "another machine"}, -1, True),
+    ],
+)
+def test_a_lease_is_over_when_its_owner_is_gone_or_its_time_is_up(
+    change: dict[str, Any], expires_in_s: float, over: bool
+) -> None:
+    owner = replace(this_process(), **change)
+    assert is_over(json.dumps({"owner": asdict(owner), "expires": time.time() + expires_in_s})) is over
+    assert is_over("not a lease")
+
+
+def test_postgres_gets_a_database_of_its_own(postgres: Any) -> None:
+    attached = engines.attach(postgres.endpoint.url)
+    endpoint = attached.start()
+    assert endpoint.namespace is not None
+    assert endpoint.url.endswith(f"/{endpoint.namespace}")
+    assert (endpoint.namespace,) in postgres.ask("SELECT datname FROM pg_database")
+    attached.renew()
+    attached.stop()
+    assert (endpoint.namespace,) not in postgres.ask("SELECT datname FROM pg_database")
+
+
+def test_postgres_gets_a_schema_where_it_may_not_create_databases(postgres: Any) -> None:
+    postgres.ask("CREATE ROLE humble LOGIN")
+    postgres.ask("GRANT CREATE ON DATABASE postgres TO humble")
+    attached = engines.attach(postgres.endpoint.url.replace("postgres@", "humble@"))
+    endpoint = attached.start()
+    assert f"search_path%3D{endpoint.namespace}" in endpoint.url
+    assert (endpoint.namespace,) in postgres.ask("SELECT nspname FROM pg_namespace")
+    attached.stop()
+    assert (endpoint.namespace,) not in postgres.ask("SELECT nspname FROM pg_namespace")
+
+
+def test_postgres_databases_of_killed_runs_are_swept_and_no_others(postgres: Any) -> None:
+    gone = Lease(replace(this_process(), started_ticks=1), time.time() + 1000).encoded()
+    postgres.ask("CREATE DATABASE recollect_deadbeef0001")
+    postgres.ask(f"COMMENT ON DATABASE recollect_deadbeef0001 IS '{gone}'")
+    postgres.ask("CREATE DATABASE recollect_feedc0de0002")  # being made right now: no comment yet
+    postgres.ask("CREATE DATABASE recollections")
+    attached = engines.attach(postgres.endpoint.url)
+    attached.start()
+    attached.stop()
+    names = {row[0] for row in postgres.ask("SELECT datname FROM pg_database")}
+    assert names == {"postgres", "template0", "template1", "recollect_feedc0de0002", "recollections"}
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://127.0.0.1:1/15", "postgresql://127.0.0.1:1/x", "unix:///nowhere.sock?db=3"]
+)
+def test_an_engine_that_is_not_there(url: str) -> None:
+    with pytest.raises(
+        engines.StartFailed, match=r"cannot be used: .*; is it up, and are the credentials right"
+    ):
+        engines.attach(url).start()
+
+
+def test_addresses() -> None:
+    assert engine_of("postgresql+asyncpg://x") == "postgres"
+    address = redis_address("rediss://me:p%40ss@h:7000/3")
+    assert (address.host, address.port, address.username, address.password) == ("h", 7000, "me", "p@ss")
+    assert (address.database, address.tls) == (3, True)
+    over_socket = postgres_address("postgresql://app@/chats?host=/run/pg&port=5433")
+    assert (str(over_socket.socket_folder), over_socket.port, over_socket.user) == ("/run/pg", 5433, "app")
+    assert without_credentials("redis://u:p@h:1/0?password=x") == "redis://h:1/0"
+    with pytest.raises(engines.EngineError, match="'zero' is not a number"):
+        redis_address("redis://h/zero")

@@ -1,0 +1,3 @@
+from tests.stores.postgres_place import place, postgres
+
+__all__ = ["place", "postgres"]
