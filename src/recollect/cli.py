@@ -75,7 +75,7 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
 def main() -> None:
     try:
         build(sys.argv[1:])()
-    except RecollectError as error:  # says the value, the expectation and the next step; a traceback would hide that
+    except RecollectError as error:  # it says what to do next; a traceback would hide that
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(EXIT_USAGE)
 

@@ -8,6 +8,7 @@ index back together.
 import asyncio
 import struct
 import sys
+import time
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -53,7 +54,7 @@ class PgVectorIndex:
     name = "pgvector"
 
     def __init__(self, url: str, timeout_s: float = 10.0, pool_size: int = 4) -> None:
-        self._pool = Pool(url, pool_size, timeout_s, _prepare)
+        self._pool = Pool(url, pool_size, _prepare)
         self._timeout_s = timeout_s
 
     async def open(self) -> Marker | None:
@@ -136,7 +137,7 @@ class PgVectorIndex:
         self, work: Callable[[Connection], Awaitable[Value]], timeout_s: float | None = None
     ) -> Value:
         try:
-            connection = await self._pool.acquire()
+            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         except RecollectError as error:
             if isinstance(error, CannotOpen) and "extension" in str(error):
                 raise

@@ -7,7 +7,7 @@ transaction of its own, because its compare-and-set may fail alone.
 """
 
 import asyncio
-import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +24,9 @@ from recollect.errors import (
 from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
 from recollect.store import Durability, Options
 from recollect.stores.postgres_durability import Reach, reach, read_settings
-from recollect.stores.postgres_errors import read_error, short_reason, write_error
+from recollect.stores.postgres_errors import read_error, write_error
 from recollect.stores.postgres_opening import check_server
 from recollect.stores.postgres_pool import Connection, Pool, connect
-
-log = logging.getLogger("recollect")
 
 SCHEMA_VERSION = 1
 
@@ -111,16 +109,13 @@ class PostgresRows:
         self._reach = reached
         self.identity = identity
         self.notice = reached.notice
-        self._pool = Pool(url, options.pool_size, options.timeout_s, self._prepare)
+        self._pool = Pool(url, options.pool_size, self._prepare)
         self._batcher = Batcher[Write, list[int]](self._run, timeout_s=options.timeout_s)
         self._closed = False
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "PostgresRows":
-        try:
-            connection = await connect(url, options.timeout_s)
-        except asyncpg.CannotConnectNowError as error:
-            raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+        connection = await connect(url, time.monotonic() + options.timeout_s)
         try:
             async with connection.transaction():
                 await connection.execute(_LOCK, timeout=options.timeout_s)
@@ -278,7 +273,7 @@ class PostgresRows:
 
     async def _transaction(self, write: Write) -> list[int]:
         try:
-            connection = await self._pool.acquire()
+            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         except EngineUnavailable as error:
             raise write_error(error) from error
         try:
@@ -305,7 +300,7 @@ class PostgresRows:
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
         """Rows of a read; once more on a fresh connection if the one from the pool had ended."""
         for attempt in (1, 2):
-            connection = await self._pool.acquire()
+            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
             try:
                 rows = await connection.fetch(statement, *arguments, timeout=self._timeout_s)
             except (Exception, asyncio.CancelledError) as error:
@@ -323,7 +318,7 @@ class PostgresRows:
     async def _send(self, statement: str, *arguments: Any) -> list[Any]:
         """Rows of a write, sent once."""
         try:
-            connection = await self._pool.acquire()
+            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         except EngineUnavailable as error:
             raise write_error(error) from error
         try:
