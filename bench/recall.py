@@ -122,6 +122,8 @@ class DirectPgvector:
             f"CREATE TABLE direct (id bigserial PRIMARY KEY, owner text, content text, embedding vector({512}));"
             "CREATE INDEX ON direct (owner); SET hnsw.iterative_scan = strict_order"
         )
+        # As pgvector's own Python package does it: the parameter is a vector, not text that is cast row by row.
+        await connection.set_type_codec("vector", encoder=str, decoder=str, schema="public", format="text")
         return cls(connection)
 
     def _text(self, text: str) -> str:
@@ -130,7 +132,7 @@ class DirectPgvector:
     async def load(self, first: int, count: int) -> None:
         numbers = range(first, first + count)
         await self._connection.executemany(
-            "INSERT INTO direct (owner, content, embedding) VALUES ($1, $2, $3::text::vector)",
+            "INSERT INTO direct (owner, content, embedding) VALUES ($1, $2, $3)",
             [(user_of(n), fact(n), self._text(fact(n))) for n in numbers],
         )
 
@@ -143,7 +145,7 @@ class DirectPgvector:
 
     async def remember(self, user: str, text: str) -> None:
         await self._connection.execute(
-            "INSERT INTO direct (owner, content, embedding) VALUES ($1, $2, $3::text::vector)",
+            "INSERT INTO direct (owner, content, embedding) VALUES ($1, $2, $3)",
             user,
             text,
             self._text(text),
@@ -151,8 +153,8 @@ class DirectPgvector:
 
     async def search(self, user: str, query: str) -> list[str]:
         rows = await self._connection.fetch(
-            "SELECT content, 1 - (embedding <=> $2::text::vector) FROM direct WHERE owner = $1 "
-            "ORDER BY embedding <=> $2::text::vector LIMIT 5",
+            "SELECT content, 1 - (embedding <=> $2) FROM direct WHERE owner = $1 "
+            "ORDER BY embedding <=> $2 LIMIT 5",
             user,
             self._text(query),
         )

@@ -76,6 +76,11 @@ class PgVectorIndex:
                     "SELECT pg_advisory_xact_lock(hashtextextended('recollect index ' || current_schema(), 0))"
                 )
                 await connection.execute(_CREATE.format(dimension=marker.dimension))
+                if marker.dimension <= HNSW_DIMENSIONS_MAX:
+                    # Fits into a page. Kept aside, as rows above 2 kB are, each comparison would fetch it from there.
+                    await connection.execute(
+                        "ALTER TABLE recall_index_vectors ALTER embedding SET STORAGE PLAIN"
+                    )
                 await connection.execute(
                     "INSERT INTO recall_index_marker (rows, space, dimension, through) VALUES ($1, $2, $3, $4)",
                     marker.rows,
@@ -115,6 +120,7 @@ class PgVectorIndex:
                     "CREATE INDEX IF NOT EXISTS recall_index_hnsw ON recall_index_vectors "
                     "USING hnsw (embedding vector_cosine_ops)"
                 )
+            await connection.execute("ANALYZE recall_index_vectors")
 
         await self._with(work, BUILD_TIMEOUT_S)
 
