@@ -36,6 +36,19 @@ _REFUSAL = "Bad file format reading the append only file"
 """What Redis says in the same words, and ends, whether it loads its AOF at a start or later."""
 
 
+def never_read(spec: str) -> Callable[[str], bool]:
+    """Paths whose content recovery does not look at, so that states which differ in nothing else are one state.
+
+    SQLite builds its shared-memory file anew. PostgreSQL deletes its cached catalogues (`pg_internal.init`) before it
+    replays anything, and writes `postmaster.opts` for people.
+    """
+    if spec.startswith("sqlite"):
+        return lambda path: path.endswith("-shm")
+    if spec.startswith("postgres"):
+        return lambda path: "pg_internal.init" in path or path == "postmaster.opts"
+    return lambda path: False
+
+
 class Recovery(Protocol):
     """One worker's engine."""
 
@@ -160,4 +173,12 @@ _RECOVERIES: Mapping[str, Callable[[str, str, int], Recovery]] = {
     "valkey": RedisRecovery,
 }
 
-__all__ = ["EngineError", "FileRecovery", "Recovery", "RedisRecovery", "ServerRecovery", "recovery"]
+__all__ = [
+    "EngineError",
+    "FileRecovery",
+    "Recovery",
+    "RedisRecovery",
+    "ServerRecovery",
+    "never_read",
+    "recovery",
+]
