@@ -23,7 +23,7 @@ engines:
 	@sh tools/system-packages
 
 verify: setup engines
-	$(BIN)/python -m pytest -q tests/contract
+	$(BIN)/recollect verify
 
 test: setup engines
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -48,7 +48,7 @@ bench: $(BENCH_VENV)/.ready engines
 
 # Pins every version with its hash; no address is recorded.
 lock:
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify pyproject.toml requirements/bench.in -o requirements/bench.txt
 
 clean:

@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from recollect.commands.writing import HtmlOption, JunitOption, write_reports
+from recollect.verify import durations
 from recollect.verify.matrix import Matrix
 from recollect.verify.probe import EngineError, TargetBroken, abilities_of
 from recollect.verify.report import terminal
@@ -20,15 +22,13 @@ from recollect.verify.selection import BadRequest, Cell, Request, check, select
 from recollect.verify.targets import BUILT_IN
 from recollect.verify.verdict import Verdict
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
 
 def seconds(text: str) -> float:
     """``60s``, ``5m``, ``7d``: a duration in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
-    if found is None:
-        raise typer.BadParameter(f"{text!r}: a number with ms, s, m, h or d, such as 60s or 7d")
-    return float(found[1]) * _UNITS_S[found[2] or "s"]
+    try:
+        return durations.seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -84,9 +84,14 @@ def verify(
         str, typer.Option(help="I/N: run the I-th of N parts; `recollect report` merges them.")
     ] = "1/1",
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first violation.")] = False,
+    confirm: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="Run each violation again, and make it smaller.")
+    ] = True,
     json_file: Annotated[
         str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
     ] = None,
+    html_file: HtmlOption = None,
+    junit_file: JunitOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")
     ] = None,
@@ -122,9 +127,18 @@ def verify(
         writers=writers,
     )
     console = Console(stderr=json_file == "-")
-    results = run(request, console, out=out, budget_s=seconds(budget), workers=workers, fail_fast=fail_fast)
+    results = run(
+        request,
+        console,
+        out=out,
+        budget_s=seconds(budget),
+        workers=workers,
+        fail_fast=fail_fast,
+        confirm=confirm,
+    )
     terminal.show(console, results)
     write_json(results, json_file)
+    write_reports(results, html_file, junit_file, require)
     raise typer.Exit(exit_code(results, require))
 
 
@@ -140,6 +154,7 @@ def run(
     budget_s: float,
     workers: int,
     fail_fast: bool,
+    confirm: bool = True,
 ) -> Results:
     """Lays out the cells, runs them with progress, and saves what came out."""
     console.print(f"seed {request.seed}", highlight=False)
@@ -154,6 +169,7 @@ def run(
             workers=workers,
             budget_s=None if request.full else budget_s,
             fail_fast=fail_fast,
+            confirm=confirm,
             listener=progress,
         )
         results = matrix.run()
