@@ -27,6 +27,7 @@ from recollect.verify.engines import Endpoint, EngineError, Options, create, pol
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.redis import RedisEngine, configuration_lines
+from recollect.verify.host import processes
 from recollect.verify.wire.resp import Connection, RespError
 
 _MEMORY_FILES = Path("/dev/shm")
@@ -68,6 +69,7 @@ def _home() -> Path:
     """In memory where there is plenty: what is put there is thrown away a moment later."""
     roomy = _MEMORY_FILES.is_dir() and shutil.disk_usage(_MEMORY_FILES).free > _ROOM_BYTES
     made = Path(tempfile.mkdtemp(prefix="recollect-states-", dir=_MEMORY_FILES if roomy else None))
+    processes.remove_at_end(made)
     made.chmod(0o711)
     return made
 
