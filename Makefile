@@ -23,7 +23,7 @@ engines:
 	@sh tools/system-packages
 
 verify: setup engines
-	$(BIN)/python -m pytest -q tests/contract
+	$(BIN)/recollect verify
 
 test: setup engines
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -34,12 +34,22 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup engines
-	$(BIN)/python bench/stores.py
+# The peers that our stores are measured beside live in an environment of their own.
+BENCH_VENV := .venv-bench
+
+$(BENCH_VENV)/.ready: requirements/bench.txt pyproject.toml $(VENV)/.ready
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(BENCH_VENV)
+	$(UV) pip sync --quiet --python $(BENCH_VENV)/bin/python requirements/bench.txt
+	$(UV) pip install --quiet --python $(BENCH_VENV)/bin/python --no-deps --editable .
+	@touch $@
+
+bench: $(BENCH_VENV)/.ready engines
+	$(BENCH_VENV)/bin/python bench/stores.py $(BENCH_OPTIONS)
 
 # Pins every version with its hash; no address is recorded.
 lock:
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify pyproject.toml requirements/bench.in -o requirements/bench.txt
 
 clean:
-	rm -rf $(VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,7 +1,7 @@
-"""Builds the disk recorder's shim into the wheel, where a C compiler is at hand.
+"""Builds the preloaded libraries (disk recorder, movable clock) into the wheel, where a C compiler is at hand.
 
-Without one, or when compiling fails, the wheel is pure Python and the shim is compiled at first use
-(`recollect/verify/disk/building.py`): the build itself never fails for it.
+Without one, or when compiling fails, the wheel is pure Python and they are compiled at first use
+(`recollect/verify/host/native.py`): the build itself never fails for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_DISK = Path("src/recollect/verify/disk")
+_LIBRARIES = {
+    "recollect/verify/disk/shim.so": "src/recollect/verify/disk/shim",
+    "recollect/verify/clock/clock.so": "src/recollect/verify/clock",
+}
 _FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 
 
@@ -26,29 +29,31 @@ class ShimBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or version == "editable":
             return
-        built = self._compile()
-        if built is not None:
-            build_data["force_include"][str(built)] = "recollect/verify/disk/shim.so"
-            build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-linux_{platform.machine()}"
+        for place, sources in _LIBRARIES.items():
+            built = self._compile(Path(place).name, sources)
+            if built is not None:
+                build_data["force_include"][str(built)] = place
+                build_data["pure_python"] = False
+                build_data["tag"] = f"py3-none-linux_{platform.machine()}"
 
-    def _compile(self) -> Path | None:
+    def _compile(self, name: str, folder: str) -> Path | None:
         if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
             return None
         names = (os.environ.get("CC"), "cc", "gcc", "clang")
         compiler = next((path for name in names if name and (path := shutil.which(name))), None)
         if compiler is None:
-            self.app.display_warning("no C compiler: the disk recorder is compiled at first use")
+            self.app.display_warning(f"no C compiler: {name} is compiled at first use")
             return None
-        target = Path(self.directory) / "shim.so"
+        target = Path(self.directory) / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        sources = sorted((Path(self.root) / _DISK / "shim").glob("*.c"))
+        sources = sorted((Path(self.root) / folder).glob("*.c"))
         command = [compiler, *_FLAGS, "-o", str(target), *map(str, sources), "-ldl", "-lpthread"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            self.app.display_warning(f"the disk recorder is compiled at first use: {done.stderr.strip()}")
+            self.app.display_warning(f"{name} is compiled at first use: {done.stderr.strip()}")
             return None
         return target
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        (Path(self.directory) / "shim.so").unlink(missing_ok=True)
+        for place in _LIBRARIES:
+            (Path(self.directory) / Path(place).name).unlink(missing_ok=True)

@@ -101,15 +101,17 @@ async def test_a_cancelled_job_that_had_not_started_never_starts() -> None:
     assert batches.seen == [["first"]]
 
 
-async def test_a_lone_task_is_served_at_once_and_still_lets_others_run() -> None:
-    batches = Batches()
-    tried: list[Any] = []
+async def _run_or_submit(batcher: Batcher[Any, Any], job: Any) -> Any:
+    """As a store does whose engine is inside the process."""
+    if not batcher.alone():
+        return await batcher.submit(job)
+    if batcher.yield_due():
+        await asyncio.sleep(0)
+    return f"{job}?"
 
-    def attempt(jobs: list[Any]) -> list[Any]:
-        tried.extend(jobs)
-        return [f"{job}?" for job in jobs]
 
-    batcher = Batcher[Any, Any](batches.run, attempt=attempt, timeout_s=5)
+async def test_a_lone_task_runs_its_jobs_itself_and_still_lets_others_run() -> None:
+    batcher = Batcher[Any, Any](Batches().run, timeout_s=5)
     other_ran = 0
 
     async def other() -> None:
@@ -119,7 +121,7 @@ async def test_a_lone_task_is_served_at_once_and_still_lets_others_run() -> None
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    answers = [await batcher.submit(number) for number in range(5000)]
+    answers = [await _run_or_submit(batcher, number) for number in range(5000)]
     task.cancel()
     assert answers[0] == "0!", "the first of a task may have company, so it waits for it"
     assert answers[1:] == [f"{number}?" for number in range(1, 5000)]
@@ -128,11 +130,35 @@ async def test_a_lone_task_is_served_at_once_and_still_lets_others_run() -> None
 
 async def test_tasks_that_take_turns_are_grouped() -> None:
     batches = Batches()
-    batcher = Batcher[Any, Any](batches.run, attempt=lambda jobs: [f"{job}!" for job in jobs], timeout_s=5)
+    batcher = Batcher[Any, Any](batches.run, timeout_s=5)
 
     async def client(name: str) -> None:
         for _ in range(20):
-            await batcher.submit(name)
+            await _run_or_submit(batcher, name)
 
     await asyncio.gather(client("a"), client("b"), client("c"))
     assert any(len(batch) == 3 for batch in batches.seen)
+
+
+async def test_time_runs_out_for_each_job_on_its_own() -> None:
+    batches = Batches()
+    batches.gate.clear()
+    batcher = Batcher[Any, Any](batches.run, timeout_s=0.05)
+    early = asyncio.create_task(batcher.submit("early"))
+    await asyncio.sleep(0.03)
+    late = asyncio.create_task(batcher.submit("late"))
+    with pytest.raises(OutcomeUnknown):
+        await early
+    with pytest.raises(NotWritten):
+        await late
+    batches.gate.set()
+    assert await batcher.submit("next") == "next!"
+    await batcher.drain()
+
+
+def test_a_batcher_serves_one_event_loop_after_the_other() -> None:
+    async def run(jobs: list[Any]) -> list[Any]:
+        return jobs
+
+    batcher = Batcher[Any, Any](run, timeout_s=5)
+    assert [asyncio.run(batcher.submit(number)) for number in range(3)] == [0, 1, 2]

@@ -31,8 +31,11 @@ def checked_append(
     session: str, messages: Sequence[Message], turn: str | None = None, expect: int | None = None
 ) -> Append:
     key = session_key(session)
-    if isinstance(messages, Message) or not all(isinstance(message, Message) for message in messages):
-        raise Refused("messages: a sequence of Message, such as [Message('user', 'hello')]")
+    if isinstance(messages, Message):
+        raise Refused(_NOT_MESSAGES)
+    for message in messages:
+        if not isinstance(message, Message):
+            raise Refused(_NOT_MESSAGES)
     if not 0 < len(messages) <= TURN_RECORDS_MAX:
         raise Refused(f"messages: a turn has 1 to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")
     if expect is not None and (not isinstance(expect, int) or isinstance(expect, bool) or expect < 0):
@@ -43,6 +46,9 @@ def checked_append(
             f"messages: more than {TURN_RECORD_BYTES_MAX:,} bytes in one turn; append smaller turns"
         )
     return Append(session, key, records, None if turn is None else _turn_key(turn), expect)
+
+
+_NOT_MESSAGES = "messages: a sequence of Message, such as [Message('user', 'hello')]"
 
 
 def session_key(session: str) -> bytes:

@@ -16,9 +16,9 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -41,8 +41,11 @@ def new_id() -> str:
     return os.urandom(16).hex()
 
 
-class Message(msgspec.Struct, frozen=True):
-    """What was said: by whom, what, when. `content` is text, or a list of JSON blocks (tool calls, images)."""
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What was said: by whom, what, when. `content` is text, or a list of JSON blocks (tool calls, images).
+
+    The garbage collector does not track it: JSON has no cycles, and a history is many of these at once.
+    """
 
     role: str
     content: str | list[Json]
@@ -87,20 +90,39 @@ def decode(raw: bytes) -> Message | Damaged:
     """The message of a record of any version or known shape. Never raises for what the bytes hold."""
     try:
         record = _decode_current(raw)
-        if record.v == SCHEMA:
-            return Message(record.role, record.content, record.timestamp, record.metadata, record.id)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass  # another version, an unknown field, a lone surrogate, or damage: the slow way tells which
+    except _NOT_CURRENT:
+        return _decode_other(raw)
+    return Message(record.role, record.content, record.timestamp, record.metadata, record.id)
+
+
+def decode_all(raws: Iterable[bytes]) -> list[Message | Damaged]:
+    """`decode` for a whole history: a record of the current version costs no call of its own."""
+    decoded: list[Message | Damaged] = []
+    for raw in raws:
+        try:
+            record = _decode_current(raw)
+        except _NOT_CURRENT:
+            decoded.append(_decode_other(raw))
+        else:
+            decoded.append(Message(record.role, record.content, record.timestamp, record.metadata, record.id))
+    return decoded
+
+
+def _decode_other(raw: bytes) -> Message | Damaged:
+    """Another version, an unknown field, a lone surrogate, or damage: the slow way tells which."""
     try:
         return _decode_any(raw)
     except (ValueError, TypeError, RecursionError, KeyError, OverflowError) as error:
         return Damaged(raw, f"{type(error).__name__}: {error}")
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True):
+_NOT_CURRENT = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """The record of the current version, for the fast way in and out."""
 
-    v: int
+    v: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)]
     id: str
     role: str
     content: str | list[Json]
@@ -138,11 +160,11 @@ def _as_mapping(message: Message) -> dict[str, Json]:
 def _check(message: Message) -> None:
     if not isinstance(message.role, str) or not isinstance(message.id, str):
         raise Refused(f"role and id must be text, not {message.role!r} and {message.id!r}")
-    if isinstance(message.timestamp, bool) or not isinstance(message.timestamp, float | int):
+    if isinstance(message.timestamp, bool) or not isinstance(message.timestamp, (float, int)):
         raise Refused(f"timestamp: epoch seconds as a number, not {message.timestamp!r}")
     if not math.isfinite(message.timestamp):
         raise Refused(f"timestamp: {message.timestamp} is not a time; use epoch seconds")
-    if not isinstance(message.content, str | list):
+    if not isinstance(message.content, (str, list)):
         raise Refused(f"content: text or a list of JSON blocks, not {type(message.content).__name__}")
     if not isinstance(message.metadata, dict) or not isinstance(message.extra, dict):
         raise Refused("metadata and extra: mappings of text to JSON")

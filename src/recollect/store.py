@@ -59,7 +59,7 @@ class Receipt(msgspec.Struct, frozen=True):
     """Copies, beside the primary, that acknowledged the write."""
 
 
-class Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """A message in its place in the session."""
 
     sequence: int

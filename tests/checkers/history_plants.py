@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from history_simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
-
 from recollect.verify.history import RecordedHistory
 from recollect.verify.op import Ask, Disturbance, Element, Header, Rows
+
+from .history_simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
 
 
 @dataclass(frozen=True)

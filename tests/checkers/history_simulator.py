@@ -224,11 +224,16 @@ class Simulation:
 
     def invoke(self, process: int, memory: Memory) -> Open:
         features = self.features
-        choices: list[Operation] = ["append"] * 5 + ["read"] * 5
-        choices += ["forget"] * features.forgets + ["context"] * 2 * features.contexts
-        choices += ["search"] * 2 * features.searches + ["count"] * 2 * features.counts
-        choices += ["save"] * 3 * features.saves
-        operation = self.rng.choice(choices)
+        weights: dict[Operation, int] = {
+            "append": 5,
+            "read": 5,
+            "forget": features.forgets,
+            "context": 2 * features.contexts,
+            "search": 2 * features.searches,
+            "count": 2 * features.counts,
+            "save": 3 * features.saves,
+        }
+        operation = self.rng.choices(list(weights), list(weights.values()))[0]
         if operation == "append":
             return self.invoke_append(process, memory)
         if operation == "save":

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 
 import pytest
-from history_plants import PLANTS
-from history_simulator import valid_history
-from witness_truth import check_witness
 
 from recollect.verify.analyze import analyze
 from recollect.verify.checkers import ANOMALIES
+
+from .history_plants import PLANTS
+from .history_simulator import valid_history
+from .witness_truth import check_witness
 
 CHUNKS = 10
 IS_FULL = os.environ.get("RECOLLECT_FULL_CHECKERS") == "1"

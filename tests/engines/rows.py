@@ -1,5 +1,4 @@
-"""The same three questions to every engine: put a row in, read the rows, through nothing but the engine
-itself."""
+"""The same three questions to every engine: put a row in, read the rows, through nothing but the engine itself."""
 
 from __future__ import annotations
 

@@ -197,8 +197,7 @@ def test_redis_from_rdb_to_aof_loses_everything_in_silence(create: Create) -> No
 
 
 def test_a_server_that_died_by_itself_is_started_again(create: Create) -> None:
-    """Only the postmaster is killed, as a fault inside it would; its children still hold the shared
-    memory."""
+    """Only the postmaster is killed, as a fault inside it would; its children still hold the shared memory."""
     engine = create("postgres")
     engine.start()
     rows.write(engine, "kept")

@@ -1,5 +1,4 @@
-"""A runner to be killed: it starts engines, says which processes and folders are its own, and waits to be
-ended."""
+"""A runner to be killed: it starts engines, says which processes and folders are its own, and waits to be ended."""
 
 from __future__ import annotations
 

@@ -6,24 +6,25 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from recollect.verify.engines import Endpoint
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.planted import Planted
 
-DECLARES = {"engine": "redis", "policy": "aof-always", "fault": "latency", "anomaly": "stale-read"}
+PLANTED = Planted("redis", "aof-always", "latency", "append", ("reorder", "stale-read", "own-write-missing"))
 
 
-class Store:
-    def __init__(self, url: str) -> None:
-        self._redis: Redis = Redis.from_url(url)
-        self._writes: set[asyncio.Task[Any]] = set()
+class Background:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.client: Any = Redis.from_url(endpoint.url)
+        self.writes: set[asyncio.Task[Any]] = set()
 
     async def append_message(self, session: str, message: Any) -> None:
-        write = asyncio.ensure_future(self._redis.rpush(f"chat:{session}", json.dumps(message)))
-        self._writes.add(write)
-        write.add_done_callback(self._writes.discard)
+        write = asyncio.ensure_future(self.client.rpush(session, json.dumps(message)))
+        self.writes.add(write)
+        write.add_done_callback(self.writes.discard)
 
     async def get_history(self, session: str) -> list[Any]:
-        return [json.loads(raw) for raw in await self._redis.lrange(f"chat:{session}", 0, -1)]
+        return [json.loads(raw) for raw in await self.client.lrange(session, 0, -1)]
 
 
-def make(endpoint: Endpoint) -> Store:
-    return Store(endpoint.url)
+def factory(endpoint: Endpoint) -> Background:
+    return Background(endpoint)

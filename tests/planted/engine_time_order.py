@@ -1,18 +1,13 @@
-"""Ordered by the engine's clock: `DEFAULT now()` looks safe, until the database server's clock is set."""
+"""Ordered by the engine's clock: a `DEFAULT clock_timestamp()` looks safe, until the database server's clock is set."""
 
 from typing import Any
 
 import asyncpg
 
-from recollect.verify.engines import Endpoint
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.planted import Planted
 
-DECLARES = {
-    "engine": "postgres",
-    "policy": "default",
-    "fault": "clock-back",
-    "variant": "engine",
-    "anomaly": "reorder",
-}
+PLANTED = Planted("postgres", "default", "clock-back", "append", ("reorder",), variant="engine")
 
 
 async def prepare(endpoint: Endpoint) -> None:
@@ -23,18 +18,18 @@ async def prepare(endpoint: Endpoint) -> None:
     await connection.close()
 
 
-class Store:
+class ByEngineTime:
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        self.connection = connection
 
     async def append_message(self, session: str, message: Any) -> None:
         insert = "INSERT INTO said (session, role, content) VALUES ($1, $2, $3)"
-        await self._connection.execute(insert, session, message["role"], message["content"])
+        await self.connection.execute(insert, session, message["role"], message["content"])
 
     async def get_history(self, session: str) -> list[Any]:
         select = "SELECT role, content FROM said WHERE session = $1 ORDER BY at"
-        return [dict(row) for row in await self._connection.fetch(select, session)]
+        return [dict(row) for row in await self.connection.fetch(select, session)]
 
 
-async def make(endpoint: Endpoint) -> Store:
-    return Store(await asyncpg.connect(endpoint.url))
+async def factory(endpoint: Endpoint) -> ByEngineTime:
+    return ByEngineTime(await asyncpg.connect(endpoint.url))

@@ -3,25 +3,24 @@
 import json
 from typing import Any
 
-import redis
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.planted import Planted
+from tests.planted.redis_list import RedisList
 
-from recollect.verify.engines import Endpoint
-
-DECLARES = {"engine": "redis", "policy": "aof-always", "fault": "clock-forward", "anomaly": "expired-early"}
+WEEK_S = 7 * 86400.0
+PLANTED = Planted(
+    "redis", "aof-always", "clock-forward", "append", ("expired-early",), more={"retain_s": WEEK_S}
+)
 TTL_S = 300
 
 
-class Store:
-    def __init__(self, url: str) -> None:
-        self._redis = redis.Redis.from_url(url, retry=None)
-
+class Expiring(RedisList):
     def append_message(self, session: str, message: Any) -> None:
-        with self._redis.pipeline() as pipeline:
-            pipeline.rpush(f"chat:{session}", json.dumps(message)).expire(f"chat:{session}", TTL_S).execute()
+        with self.client.pipeline() as pipeline:
+            pipeline.rpush(self.key(session), json.dumps(message))
+            pipeline.expire(self.key(session), TTL_S)
+            pipeline.execute()
 
-    def get_history(self, session: str) -> list[Any]:
-        return [json.loads(raw) for raw in self._redis.lrange(f"chat:{session}", 0, -1)]
 
-
-def make(endpoint: Endpoint) -> Store:
-    return Store(endpoint.url)
+def factory(endpoint: Endpoint) -> Expiring:
+    return Expiring(endpoint)

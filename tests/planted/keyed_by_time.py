@@ -4,24 +4,21 @@ import json
 import time
 from typing import Any
 
-import redis
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.planted import Planted
+from tests.planted.redis_list import RedisList
 
-from recollect.verify.engines import Endpoint
-
-DECLARES = {"engine": "redis", "policy": "aof-always", "fault": "clock-frozen", "anomaly": "lost-update"}
+PLANTED = Planted("redis", "aof-always", "clock-frozen", "append", ("lost-update",))
 
 
-class Store:
-    def __init__(self, url: str) -> None:
-        self._redis = redis.Redis.from_url(url, retry=None)
-
+class KeyedByTime(RedisList):
     def append_message(self, session: str, message: Any) -> None:
-        self._redis.hset(f"chat:{session}", f"{time.time():.6f}", json.dumps(message))
+        self.client.hset(self.key(session), f"{time.time():.6f}", json.dumps(message))
 
-    def get_history(self, session: str) -> list[Any]:
-        said: dict[bytes, bytes] = self._redis.hgetall(f"chat:{session}")
-        return [json.loads(said[at]) for at in sorted(said, key=float)]
+    def get_history(self, session: str, limit: int = 100) -> list[Any]:
+        said = self.client.hgetall(self.key(session))
+        return [json.loads(said[at]) for at in sorted(said, key=float)[-limit:]]
 
 
-def make(endpoint: Endpoint) -> Store:
-    return Store(endpoint.url)
+def factory(endpoint: Endpoint) -> KeyedByTime:
+    return KeyedByTime(endpoint)

@@ -1,29 +1,24 @@
 """An error while writing is logged, and the caller told that all is well."""
 
-import json
 import logging
 from typing import Any
 
 import redis
 
-from recollect.verify.engines import Endpoint
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.planted import Planted
+from tests.planted.redis_list import RedisList
 
-DECLARES = {"engine": "redis", "policy": "aof-always", "fault": "cut", "anomaly": "lost-tail"}
+PLANTED = Planted("redis", "aof-always", "cut", "append", ("lost-tail", "hole"))
 
 
-class Store:
-    def __init__(self, url: str) -> None:
-        self._redis = redis.Redis.from_url(url, retry=None)
-
+class Swallowing(RedisList):
     def append_message(self, session: str, message: Any) -> None:
         try:
-            self._redis.rpush(f"chat:{session}", json.dumps(message))
+            super().append_message(session, message)
         except redis.RedisError as error:
-            logging.warning("memory is not available: %s", error)
-
-    def get_history(self, session: str) -> list[Any]:
-        return [json.loads(raw) for raw in self._redis.lrange(f"chat:{session}", 0, -1)]
+            logging.getLogger(__name__).warning("memory is not available: %s", error)
 
 
-def make(endpoint: Endpoint) -> Store:
-    return Store(endpoint.url)
+def factory(endpoint: Endpoint) -> Swallowing:
+    return Swallowing(endpoint)

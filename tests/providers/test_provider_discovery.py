@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recollect.cli import app
+from recollect.cli import build as command_line
 from recollect.verify import providers
 from recollect.verify.host.errors import NotInstalled
 from recollect.verify.providers import listing, system, wheel
@@ -103,7 +103,9 @@ def test_a_version_of_redis_is_never_answered_with_a_valkey(monkeypatch: pytest.
 
 
 def test_the_table_shows_what_is_found_and_how_to_get_the_rest() -> None:
-    result = CliRunner().invoke(app, ["engines"], env={"COLUMNS": "200", "DOCKER_HOST": "unix:///nowhere"})
+    result = CliRunner().invoke(
+        command_line(["engines"]), ["engines"], env={"COLUMNS": "200", "DOCKER_HOST": "unix:///nowhere"}
+    )
     assert result.exit_code == 0
     for word in (
         "sqlite",
@@ -122,7 +124,7 @@ def test_the_json_has_the_same_and_no_credentials() -> None:
         "RECOLLECT_REDIS_URL": "redis://user:hunter2@memory.example:6379/3",
         "DOCKER_HOST": "unix:///nowhere",
     }
-    result = CliRunner().invoke(app, ["engines", "--json"], env=env)
+    result = CliRunner().invoke(command_line(["engines"]), ["engines", "--json"], env=env)
     told = json.loads(result.stdout)
     assert {build["engine"] for build in told["found"]} == set(listing.ENGINES)
     assert "redis://memory.example:6379/3" in {build["location"] for build in told["found"]}

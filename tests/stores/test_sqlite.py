@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recollect import CannotOpen, Message, NotWritten, StoreReplaced, Unreadable, open_store
-from recollect.stores.sqlite import _HISTORY, _SESSION, SqliteStore
+from recollect.stores.sqlite import _PLACES, _RECORDS, _SESSION, SqliteStore
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def test_limits_are_pushed_into_the_engine(path: Path) -> None:
     async with open_store(f"sqlite:///{path}") as store:
         await store.append("s", [Message("user", "x")])
     connection = sqlite3.connect(path)
-    for query, arguments in ((_HISTORY, (1, b"s", 0.0, 10)), (_SESSION, (b"s",))):
+    for query, arguments in ((_RECORDS, (1, 10)), (_PLACES, (1, 10)), (_SESSION, (b"s",))):
         plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", arguments))
         assert "SCAN" not in plan, plan
         assert "TEMP B-TREE" not in plan, plan

@@ -1,5 +1,4 @@
-"""`recollect engines`: what was found, which version, from which provider, what is missing and how to get
-it."""
+"""`recollect engines`: what was found, which version, from which provider, what is missing and how to get it."""
 
 from __future__ import annotations
 
@@ -11,14 +10,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.listing import Listing, everything
+
+EXIT_USAGE = 2
 
 
 def engines(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
 ) -> None:
     """Show which engines this machine has, which are missing, and the command that gets them."""
-    listing = everything()
+    try:
+        listing = everything()
+    except EngineError as error:
+        typer.echo(f"recollect: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from error
     if as_json:
         typer.echo(json.dumps(asdict(listing), indent=2))
         return

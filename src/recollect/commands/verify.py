@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from recollect.commands.writing import HtmlOption, JunitOption, write_reports
+from recollect.verify import durations
 from recollect.verify.matrix import Matrix
 from recollect.verify.probe import EngineError, TargetBroken, abilities_of
 from recollect.verify.report import terminal
@@ -21,15 +22,13 @@ from recollect.verify.selection import BadRequest, Cell, Request, check, select
 from recollect.verify.targets import BUILT_IN
 from recollect.verify.verdict import Verdict
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
 
 def seconds(text: str) -> float:
     """``60s``, ``5m``, ``7d``: a duration in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
-    if found is None:
-        raise typer.BadParameter(f"{text!r}: a number with ms, s, m, h or d, such as 60s or 7d")
-    return float(found[1]) * _UNITS_S[found[2] or "s"]
+    try:
+        return durations.seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -59,7 +58,10 @@ def verify(
         list[str] | None, typer.Option(help="One of a fault's ways, such as a moment or a line; repeatable.")
     ] = None,
     provider: Annotated[
-        str | None, typer.Option(help="Where engines come from: system, wheel, docker, compose, url.")
+        str | None,
+        typer.Option(
+            help="system, wheel, docker, compose:FILE#SERVICE, or the address of an engine that you run."
+        ),
     ] = None,
     previous: Annotated[
         str | None, typer.Option(help="The same target's last release, for older-writer and newer-writer.")
@@ -82,6 +84,9 @@ def verify(
         str, typer.Option(help="I/N: run the I-th of N parts; `recollect report` merges them.")
     ] = "1/1",
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first violation.")] = False,
+    confirm: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="Run each violation again, and make it smaller.")
+    ] = True,
     json_file: Annotated[
         str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
     ] = None,
@@ -106,7 +111,8 @@ def verify(
     request = Request(
         targets=tuple(targets or BUILT_IN),
         engine=engine,
-        provider=provider,
+        provider=None if _is_url(provider) else provider,
+        url=provider if _is_url(provider) else None,
         engine_config=None if engine_config is None else str(engine_config.absolute()),
         policies=tuple(policy or ()),
         faults=tuple(fault or ()),
@@ -121,11 +127,23 @@ def verify(
         writers=writers,
     )
     console = Console(stderr=json_file == "-")
-    results = run(request, console, out=out, budget_s=seconds(budget), workers=workers, fail_fast=fail_fast)
+    results = run(
+        request,
+        console,
+        out=out,
+        budget_s=seconds(budget),
+        workers=workers,
+        fail_fast=fail_fast,
+        confirm=confirm,
+    )
     terminal.show(console, results)
     write_json(results, json_file)
     write_reports(results, html_file, junit_file, require)
     raise typer.Exit(exit_code(results, require))
+
+
+def _is_url(provider: str | None) -> bool:
+    return "://" in (provider or "")
 
 
 def run(
@@ -136,6 +154,7 @@ def run(
     budget_s: float,
     workers: int,
     fail_fast: bool,
+    confirm: bool = True,
 ) -> Results:
     """Lays out the cells, runs them with progress, and saves what came out."""
     console.print(f"seed {request.seed}", highlight=False)
@@ -150,6 +169,7 @@ def run(
             workers=workers,
             budget_s=None if request.full else budget_s,
             fail_fast=fail_fast,
+            confirm=confirm,
             listener=progress,
         )
         results = matrix.run()

@@ -38,7 +38,7 @@ from recollect.stores.redis_address import Address, parse_address
 from recollect.stores.redis_commit import Commit, Write
 from recollect.stores.redis_errors import not_connected, read_refused, write_refused
 from recollect.stores.redis_pool import Pool, PoolExhausted
-from recollect.stores.redis_reading import placed
+from recollect.stores.redis_reading import newest, placed
 from recollect.stores.redis_script import APPEND, FORGET, READ, STATE, Script
 from recollect.stores.redis_settings import (
     QUESTIONS,
@@ -159,7 +159,7 @@ class RedisStore:
         place = self._place(session, key)
         if after is None and not self._read_ttl_ms and (found := await self._snapshot(place, last)):
             return placed(*found)
-        return placed(*await self._read(session, place, last, after))
+        return newest(placed(*await self._read(session, place, last, after)), last)
 
     async def forget(self, session: str) -> None:
         key = session_key(session)

@@ -29,6 +29,21 @@ def placed(elements: list[bytes], first: int, last: int) -> list[Stored]:
     return stored
 
 
+def newest(stored: list[Stored], count: int | None) -> list[Stored]:
+    """The last `count` that are there, and the holes among them and right before them: holes are not counted."""
+    if count is None or len(stored) <= count:
+        return stored
+    start = len(stored)
+    while start > 0 and (count > 0 or _is_hole(stored[start - 1])):
+        start -= 1
+        count -= not _is_hole(stored[start])
+    return stored[start:]
+
+
+def _is_hole(item: Stored) -> bool:
+    return isinstance(item.message, Damaged) and not item.message.raw
+
+
 def _hole(first: int, last: int) -> Stored:
     reason = (
         f"messages {first} to {last} were acknowledged and are gone, not forgotten and not expired: evicted "

@@ -21,7 +21,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from recollect.appending import Append, check_window, checked_append, session_key, session_of
 from recollect.batching import Batcher
@@ -38,7 +40,7 @@ from recollect.errors import (
     shorten,
 )
 from recollect.guarantees import what_can_be_lost
-from recollect.message import Damaged, Message, decode
+from recollect.message import Damaged, Message, decode_all
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite_file import (
     POLICIES,
@@ -76,13 +78,8 @@ _INSERT_ALONE = """
 INSERT INTO recollect_messages (place, record)
 SELECT ?, ? FROM recollect_sessions WHERE id = ? AND expires_at IS NULL AND floor < ?"""
 
-# Newest first, so that the limit stops the scan.
-_HISTORY = f"""
-SELECT m.place & {SEQUENCE_MAX}, m.record, s.floor
-FROM recollect_sessions s JOIN recollect_messages m
-ON m.place BETWEEN (s.id << 32) + ? AND (s.id << 32) + {SEQUENCE_MAX}
-WHERE s.key = ? AND (s.expires_at IS NULL OR s.expires_at > ?)
-ORDER BY m.place DESC LIMIT ?"""
+_RECORDS = "SELECT record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
+_PLACES = "SELECT place FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
 
 _LIVE_SESSIONS = f"""
 SELECT id, key FROM recollect_sessions s
@@ -95,7 +92,7 @@ Job = Append | Callable[[sqlite3.Connection], Any]
 """Runs inside the write transaction. It makes every check before its first write, so that its error undoes nothing."""
 
 
-class _Session(NamedTuple):
+class _Session(msgspec.Struct):
     id: int
     floor: int
     ended: str | None
@@ -128,7 +125,7 @@ class SqliteStore:
         self._guard = FileGuard(path)
         self._write_thread = ThreadPoolExecutor(1, "recollect-sqlite-write")
         self._read_thread = ThreadPoolExecutor(1, "recollect-sqlite-read")
-        self._batcher = Batcher[Job, Any](self._run, attempt=self._attempt, timeout_s=options.timeout_s)
+        self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
         # Sessions as this store's last appends left them; valid while `data_version` says nobody else wrote.
         self._known: dict[bytes, _Session] = {}
         self._known_version = -1
@@ -160,7 +157,13 @@ class SqliteStore:
         self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
-        receipt: Receipt = await self._submit(append)
+        if self._closed:
+            raise NotWritten("the store is closed")
+        receipt = self._append_now(append) if self._batcher.alone() else None
+        if receipt is None:
+            receipt = await self._batcher.submit(append)
+        elif self._batcher.yield_due():
+            await asyncio.sleep(0)
         if self._witness is not None:
             self._witness.note(session, receipt.last)
         return receipt
@@ -219,34 +222,34 @@ class SqliteStore:
     def _append(self, connection: sqlite3.Connection, append: Append) -> Receipt:
         found = self._known.get(append.key) or _session(connection, append.key)
         if append.turn is not None and found is not None:
-            first_and_last = connection.execute(
+            earlier = connection.execute(
                 "SELECT first, last FROM recollect_turns WHERE session = ? AND turn = ?",
                 (found.id, append.turn),
             ).fetchone()
-            if first_and_last is not None:
+            if earlier is not None:
                 # The first write may not be synced yet, if another process runs with less durability: a commit that
                 # writes syncs everything before it. SQLite skips an update that changes nothing, so this counts.
                 connection.execute(
                     "UPDATE recollect_sessions SET repeats = repeats + 1 WHERE id = ?", (found.id,)
                 )
-                return self._receipt(append.session, *first_and_last)
+                return Receipt(append.session, earlier[0], earlier[1], self._policy.durability)
         last_seen = 0 if found is None else found.last
         if append.expect is not None and append.expect != last_seen:
             raise Conflict(append.session, append.expect, last_seen)
         first, last = last_seen + 1, last_seen + len(append.records)
         if last > SEQUENCE_MAX:
             raise Refused(f"session {shorten(append.session)}: full after {SEQUENCE_MAX:,} messages")
-        session, expires_at = self._begin_or_renew(connection, append.key, found)
+        if found is None or found.expires_at is not None or self._ttl_s is not None:
+            found = self._begin_or_renew(connection, append.key, found)
         for sequence, record in enumerate(append.records, first):
-            connection.execute(_INSERT, (session << 32 | sequence, record))
+            connection.execute(_INSERT, (found.id << 32 | sequence, record))
         if append.turn is not None:
-            self._remember_turn(connection, session, append.turn, first, last)
+            self._remember_turn(connection, found.id, append.turn, first, last)
+        found.newest = last
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        self._known[append.key] = _Session(
-            session, 0 if found is None else found.floor, None, expires_at, last
-        )
-        return self._receipt(append.session, first, last)
+        self._known[append.key] = found
+        return Receipt(append.session, first, last, self._policy.durability)
 
     def _append_alone(self, append: Append) -> Receipt | None:
         """One message without turn, `expect` or expiry, as the one statement it takes; None where that cannot be.
@@ -275,19 +278,12 @@ class SqliteStore:
         if cursor.rowcount != 1:
             return None
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
-        self._known[append.key] = known._replace(newest=sequence)
+        known.newest = sequence
         self._check_file()
         return Receipt(append.session, sequence, sequence, self._policy.durability)
 
-    def _receipt(self, session: str, first: int, last: int) -> Receipt:
-        return Receipt(session, first, last, self._policy.durability)
-
-    def _begin_or_renew(
-        self, connection: sqlite3.Connection, key: bytes, found: _Session | None
-    ) -> tuple[int, float | None]:
-        """The session's id and expiry as this append leaves them; created if new, emptied if expired."""
-        if found is not None and self._ttl_s is None and found.expires_at is None:
-            return found.id, None
+    def _begin_or_renew(self, connection: sqlite3.Connection, key: bytes, found: _Session | None) -> _Session:
+        """The session as the append finds it then: created if new, emptied if expired, its time to live renewed."""
         now = time.time()
         expires_at = None if self._ttl_s is None else now + self._ttl_s
         if found is None:
@@ -295,7 +291,7 @@ class SqliteStore:
                 "INSERT INTO recollect_sessions (key, expires_at) VALUES (?, ?)", (key, expires_at)
             ).lastrowid
             assert row is not None
-            return row, expires_at
+            return _Session(row, 0, None, expires_at, None)
         if found.expired(now):
             self._end(connection, key, "expired")
         elif self._ttl_s is not None and self._options.refresh == "never" and found.newest is not None:
@@ -303,7 +299,8 @@ class SqliteStore:
         connection.execute(
             "UPDATE recollect_sessions SET expires_at = ? WHERE id = ?", (expires_at, found.id)
         )
-        return found.id, expires_at
+        found.ended, found.expires_at = None, expires_at
+        return found
 
     def _remember_turn(
         self, connection: sqlite3.Connection, session: int, turn: bytes, first: int, last: int
@@ -357,20 +354,30 @@ class SqliteStore:
             raise NotWritten("the store is closed")
         return await self._batcher.submit(job)
 
-    def _attempt(self, jobs: list[Job]) -> list[Any] | None:
-        """Commits on the event loop, if commits are short and the lock is free."""
-        if self._commit_s > INLINE_MAX_S or self._policy.journal != "wal":
+    def _append_now(self, append: Append) -> Receipt | None:
+        """The append of a task that is alone, by few and plain calls: after an fsync, the caches are cold."""
+        if not self._inline():
             return None
-        if len(jobs) == 1 and isinstance(jobs[0], Append):
-            receipt = self._append_alone(jobs[0])
-            if receipt is not None:
-                return [receipt]
-        return self._commit(jobs, wait_s=0.0)
+        receipt = self._append_alone(append)
+        if receipt is not None:
+            return receipt
+        results = self._commit([append], wait_s=0.0)
+        if results is None:
+            return None
+        outcome: Receipt | Exception = results[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _inline(self) -> bool:
+        """Whether commits are short enough for the event loop."""
+        return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
 
     async def _run(self, jobs: list[Job]) -> list[Any]:
-        results = self._attempt(jobs)
-        if results is not None:
-            return results
+        if self._inline():
+            results = self._commit(jobs, wait_s=0.0)
+            if results is not None:
+                return results
         # A little less than the caller's own limit, so that the caller hears of the lock, not of the time.
         wait_s = self._options.timeout_s * 0.9
         loop = asyncio.get_running_loop()
@@ -477,23 +484,36 @@ def _session(connection: sqlite3.Connection, key: bytes) -> _Session | None:
 
 
 def _history(connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None) -> list[Stored]:
-    above = min(after or 0, SEQUENCE_MAX)
-    rows = connection.execute(
-        _HISTORY, (above + 1, key, time.time(), -1 if last is None else last)
-    ).fetchall()
-    if not rows:
-        return []
-    rows.reverse()
-    # Of the last n, a full n says nothing about what came before the first of them.
-    expected = rows[0][0] if len(rows) == last else max(rows[0][2], above) + 1
+    """The window's messages in their places; where rows are missing in between, a `Damaged` item says so."""
+    connection.execute("BEGIN")  # one snapshot for all that follows
+    try:
+        found = _session(connection, key)
+        if found is None or found.newest is None or found.expired(time.time()):
+            return []
+        above = max(found.floor, after or 0, 0 if last is None else found.newest - last)
+        if above >= found.newest:
+            return []
+        # Bounds, not a limit: if as many rows come as there are places, none is missing, and no row has to name its.
+        places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
+        messages = decode_all([record for (record,) in connection.execute(_RECORDS, places)])
+        if len(messages) == found.newest - above:
+            return list(map(Stored, range(above + 1, found.newest + 1), messages))
+        sequences = [place & SEQUENCE_MAX for (place,) in connection.execute(_PLACES, places)]
+        return _with_holes(sequences, messages, above + 1)
+    finally:
+        if connection.in_transaction:  # some errors have ended it
+            connection.execute("COMMIT")
+
+
+def _with_holes(sequences: list[int], messages: list[Message | Damaged], expected: int) -> list[Stored]:
     history: list[Stored] = []
-    for sequence, record, _ in rows:
+    for sequence, message in zip(sequences, messages, strict=True):
         if sequence != expected:
             gone = f"messages {expected} to {sequence - 1} are missing from the file"
             history.append(
                 Stored(expected, Damaged(b"", f"{gone}: deleted by something other than recollect"))
             )
-        history.append(Stored(sequence, decode(record)))
+        history.append(Stored(sequence, message))
         expected = sequence + 1
     return history
 

@@ -1,6 +1,7 @@
 """Our own stores as targets: what `recollect verify sqlite redis postgres` puts to the test."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +26,18 @@ def redis(endpoint: Endpoint) -> Opening:
 def postgres(endpoint: Endpoint) -> Opening:
     url = _with(endpoint.url, "search_path", endpoint.namespace)
     return _open(endpoint, url, read_url=endpoint.replicas[0] if endpoint.replicas else None)
+
+
+def sqlite_week(endpoint: Endpoint) -> Opening:
+    return _open(endpoint, f"{endpoint.url}?policy={endpoint.policy}", ttl=timedelta(days=8))
+
+
+def redis_week(endpoint: Endpoint) -> Opening:
+    return _open(endpoint, _with(endpoint.url, "prefix", endpoint.namespace), ttl=timedelta(days=8))
+
+
+def postgres_week(endpoint: Endpoint) -> Opening:
+    return _open(endpoint, _with(endpoint.url, "search_path", endpoint.namespace), ttl=timedelta(days=8))
 
 
 async def sqlite_next(endpoint: Endpoint) -> "Next":

@@ -1,4 +1,4 @@
-"""`python -m recollect.verify.cell`: runs cells for the matrix, one order a line on standard input."""
+"""`python -m recollect.verify.cell`: runs cells for others, one order a line on standard input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import IO
 
 import msgspec
 
-from recollect.verify.matrix import Done, Order, Step, Word
+from recollect.verify.cell_process import Done, Look, Order, Seen, Step, Word
+from recollect.verify.importing import import_from
+from recollect.verify.probe import EngineError, TargetBroken, abilities_of
 from recollect.verify.results import Result
 from recollect.verify.runner import Run
 from recollect.verify.verdict import Verdict
@@ -21,21 +23,32 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     started = time.monotonic()
     folder = Path(order.folder)
     folder.mkdir(parents=True, exist_ok=True)
+    import_from(order.scenario.path)
     run = Run(order.scenario, folder, progress=lambda step: _say(say, Step(step)))
     try:
         verdict = run.execute()
     except Exception as error:
         verdict = Verdict(status="unknown", reason=f"the kit itself failed: {type(error).__name__}: {error}")
-    engine = getattr(run, "engine", None)
     return Result(
         scenario=order.scenario,
         verdict=verdict,
-        engine_version=engine.version if engine is not None else "",
-        provider=engine.provider if engine is not None else "",
+        engine_version=run.engine_version,
+        provider=run.provider,
         elapsed_s=time.monotonic() - started,
         operations=run.operations,
         notes=tuple(run.notes.hangs[:1] + run.notes.deaths[:1] + run.notes.refusals[:1]),
     )
+
+
+def look(order: Look) -> Seen:
+    """What the target can do."""
+    import_from(order.request.path)
+    try:
+        return Seen(tuple(sorted(abilities_of(order.request, order.target))))
+    except (TargetBroken, EngineError) as refusal:
+        return Seen(refusal=str(refusal))
+    except Exception as error:
+        return Seen(refusal=f"the kit itself failed: {type(error).__name__}: {error}")
 
 
 def _say(stream: IO[bytes], word: Word) -> None:
@@ -48,8 +61,8 @@ def main() -> None:
     say = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=Order)
-        _say(say, Done(run_cell(order, say)))
+        order = msgspec.json.decode(line, type=Order | Look)
+        _say(say, look(order) if isinstance(order, Look) else Done(run_cell(order, say)))
 
 
 if __name__ == "__main__":

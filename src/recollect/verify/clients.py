@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import selectors
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -19,6 +19,7 @@ from types import ModuleType
 
 from recollect.verify import clock, pipe, worker
 from recollect.verify.clock import Clock
+from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
 
 PRELOAD = (
@@ -96,6 +97,9 @@ class Clients:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([*PRELOAD, *preload])
         self._log = log
+        self.recorded: Mapping[str, str] | None = None
+        """What `Recorder.env` gave, when the calls of the clients themselves are to be recorded: an embedded engine
+        lives in them."""
         self._started = 0
         self._live: set[Client] = set()
         self.clock: Clock | None = None
@@ -111,15 +115,17 @@ class Clients:
         ours, theirs = self._context.Pipe()
         control = None if self.clock is None else str(self.clock.control)
         process = self._context.Process(
-            target=worker.main, args=(theirs, spec, endpoint, str(self._log), prepare, control), daemon=True
+            target=worker.main,
+            args=(theirs, spec, endpoint, str(self._log), prepare, control, self.recorded),
+            daemon=True,
         )
         with _without_main():
-            with _movable_clock():
+            # Whoever the fork server forks can have its clock moved and its calls recorded because of this.
+            with _movable_clock(), dormant_shim():
                 ensure_running()
             process.start()
         theirs.close()
-        client = Client(self._started, process, ours)
-        self._started += 1
+        client = Client(self.number(), process, ours)
         self._live.add(client)
         return client
 
@@ -138,6 +144,11 @@ class Clients:
         raise TargetBroken(
             reply.reason if isinstance(reply, pipe.Broken) else f"unexpected first word {reply}"
         )
+
+    def number(self) -> int:
+        """A process number for a client that is no worker."""
+        self._started += 1
+        return self._started - 1
 
     def kill(self, client: Client) -> None:
         self._live.discard(client)

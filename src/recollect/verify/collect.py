@@ -111,7 +111,7 @@ class _Collector:
         for client in self.clients.values():
             if client.is_open:
                 evidence.unknown_outcomes += 1
-                if client.turn != NEVER:
+                if type(client.event.value) is Write:
                     evidence.unknown.add(client.turn)
         evidence.unknown = {turn for turn in evidence.unknown if evidence.turn_done[turn] == NEVER}
         evidence.failed = {turn for turn in evidence.failed if evidence.turn_done[turn] == NEVER}
@@ -124,12 +124,13 @@ class _Collector:
         self._drop_misplaced()
 
     def _drop_misplaced(self) -> None:
-        """Where order is broken, a window may lack a message that is there, only elsewhere: not absent."""
+        """Where order is broken or doubled, a window may lack a message that is there, only elsewhere."""
         evidence = self.evidence
         if not any(absence.floor != NEVER for absence in evidence.absences):
             return
         disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}
         disordered |= {m for found in evidence.disagreements for m in (found.message, found.other)}
+        disordered |= {found.element for found in evidence.repeated}
         evidence.absences = [
             absence
             for absence in evidence.absences
@@ -147,10 +148,13 @@ class _Collector:
             client = self.clients[process] = _Client(event, session)
         elif client.is_open:
             raise ValueError(f"process {process} invokes {operation!r} while an operation of it is open")
-        client.is_open, client.event, client.session = True, event, session
-        client.turn = NEVER
+        client.is_open = True
+        client.event = event
+        client.session = session
         if operation == "append" or operation == "save":
             client.turn = self._begin_write(session, event)
+        elif operation == "read":
+            pass
         elif operation == "forget":
             session.forgets_open += 1
             session.mutations_open += 1
@@ -235,8 +239,9 @@ class _Collector:
         if client.life is not None:
             operation = client.event.operation
             # A repeated attempt may find its turn stored, and store and renew nothing.
-            surely = operation not in ("search", "count", "forget")
-            surely = surely and (client.turn == NEVER or client.turn not in self.evidence.retries)
+            surely = operation in ("read", "context")
+            if operation in ("append", "save"):
+                surely = client.turn not in self.evidence.retries
             client.life.end(event.kind, low_s, high_s, event.index, surely=surely)
 
     def _engine_s(self, start_s: float, end_s: float) -> tuple[float, float]:
@@ -305,7 +310,7 @@ class _Collector:
         evidence.read_done.append(event.index)
         evidence.read_size.append(size)
         session.last_ok_read = asked.index
-        if ask is None or chain_of(ask, size) == WHOLE:
+        if ask is None or (ask.after is None and (ask.last is None or size < ask.last)):
             self.reads.fold_whole(session, read, seen)
         else:
             self.reads.fold_window(session, read, seen, ask)
@@ -317,6 +322,8 @@ class _Collector:
         context = event.value
         if type(context) is not Context:
             raise ValueError(f"a context read returns its statements, not {type(context).__name__}")
+        if not context.parts:
+            raise ValueError("a context read has at least one statement")
         self.evidence.operations.add("context")
         read = len(self.evidence.read_done)
         first = context.parts[0]
@@ -365,7 +372,6 @@ class _Collector:
             return
         evidence.operations.add("forget")
         session.forget_done = event.index
-        session.expects.clear()
         session.live = 0
         session.missing.clear()
         session.acked_from = FOREVER
@@ -373,7 +379,6 @@ class _Collector:
         session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))
         session.whole.scanned = False
         if session.window is not None:
-            session.window.pending.clear()
             session.window.scanned = False
 
     def _complete_search(self, client: _Client, event: Event) -> None:

@@ -196,8 +196,8 @@ class Overdue(NamedTuple):
 @dataclass
 class Evidence:
     header: Header
-    # One row per turn (an append or a save; repeated attempts share it). The columns of what comes later (done,
-    # state, seen_at, rank) may be longer than the others: they are filled ahead with their defaults.
+    # One row per turn (an append or a save; repeated attempts share it). The columns of what comes later
+    # (done, state, seen_at, …) may be longer than the others: they are filled ahead with their defaults.
     turn_session: array[int] = field(default_factory=lambda: array("i"))
     turn_process: array[int] = field(default_factory=lambda: array("q"))
     turn_first: array[int] = field(default_factory=lambda: array("q"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from recollect.verify import engines
 from recollect.verify.clients import Clients, TargetBroken
-from recollect.verify.engines import EngineError
+from recollect.verify.engines import Attached, Engine, EngineError
 from recollect.verify.selection import Request, engine_of
 from recollect.verify.targets import BUILT_IN
 
@@ -18,7 +18,11 @@ def abilities_of(request: Request, target: str) -> frozenset[str]:
         return OUR_ABILITIES
     config = None if request.engine_config is None else Path(request.engine_config)
     with tempfile.TemporaryDirectory(prefix="recollect-probe-") as folder:
-        engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
+        engine: Attached | Engine
+        if request.url is not None:
+            engine = engines.attach(request.url)
+        else:
+            engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
         clients = Clients(Path(folder) / "target.log", (target.partition(":")[0],))
         try:
             client, ready = clients.start(target, engine.start(), prepare=True)
@@ -26,7 +30,7 @@ def abilities_of(request: Request, target: str) -> frozenset[str]:
             return frozenset(ready.abilities)
         finally:
             clients.close_all()
-            engine.close()
+            engine.close() if isinstance(engine, Engine) else engine.stop()
 
 
 __all__ = ["EngineError", "TargetBroken", "abilities_of"]

@@ -31,7 +31,7 @@ from recollect.verify.evidence import (
     Sighting,
 )
 from recollect.verify.op import Ask, Seen
-from recollect.verify.retention import EngineClock
+from recollect.verify.retention import EngineClock, Life
 from recollect.verify.sessions import Chain, Purge, Session
 from recollect.verify.views import View, from_runs
 
@@ -91,12 +91,14 @@ class ReadFolder:
             floor = ask.after
         elif floor < 0:
             floor = next((message for message in chain.view if message >= 0), NEVER)
-        if floor != NEVER and floor < len(self.evidence.message_turn):
-            if removed:
+        if floor != NEVER and floor < len(self._turns):
+            # Numbers grow with time: what slid out of the window cannot come after its floor.
+            if removed and (session.missing or max(removed) > floor):
                 self._leave(session, chain, read, removed, floor)
             if chain.pending:
                 self._settle(session, chain, read, floor)
-        self._judge_gone(session, chain, read, tail)
+        if session.purge is not None or session.life is not None:
+            self._judge_gone(session, chain, read, tail)
         chain.last_read = read
 
     def _open_window(self, session: Session) -> Chain:
@@ -110,14 +112,12 @@ class ReadFolder:
     def finish(self, session: Session) -> None:
         """The history is over: a missing message that the latest view has was only late."""
         absences, state = self.evidence.absences, self.evidence.state
-        for message, place in session.missing.items():
+        for message, place in list(session.missing.items()):
             for chain in (session.whole, session.window):
-                if (
-                    chain is not None
-                    and state[message] & chain.bit
-                    and chain.last_read > absences[place].read
-                ):
-                    absences[place] = absences[place]._replace(back=chain.last_read)
+                if chain is None or not state[message] & chain.bit:
+                    continue
+                if chain.last_read > absences[place].read:
+                    self._returned(session, message, chain.last_read)
                     break
         self._account(session)
         self.evidence.last_whole_read[session.number] = session.whole.last_read
@@ -186,21 +186,20 @@ class ReadFolder:
             raise ValueError(f"keeps {seen.skip}..{end} of a view of {len(view)} elements")
         if end == len(view) and not seen.skip:
             return []
-        if not seen.keep:
-            removed = view[:]
-            view.clear()
-        else:
-            removed = view[: seen.skip] + view[end:]
-            del view[end:]
+        if end == len(view) and seen.keep:  # the usual window: it slid
+            removed = view[: seen.skip]
             del view[: seen.skip]
-        removed = [message for message in removed if message >= 0]
-        state, mask = self.evidence.state, ~chain.bit
+        else:
+            removed = view[: seen.skip] + view[end:] if seen.keep else view[:]
+            view[:] = view[seen.skip : end]
+        states, mask = self._states, ~chain.bit
         for message in removed:
-            state[message] &= mask
+            if message >= 0:
+                states[message] &= mask
         if chain.doubled:
             chain.doubled = {message for message in chain.doubled if message in view}
             for message in chain.doubled:
-                state[message] |= chain.bit
+                states[message] |= chain.bit
         return removed
 
     def _extend(self, session: Session, chain: Chain, read: int, tail: View) -> None:
@@ -312,13 +311,13 @@ class ReadFolder:
         evidence = self.evidence
         begun = evidence.read_invoked[read]
         for message in removed:
-            if evidence.state[message] & chain.bit:
-                continue  # it only moved
+            if message < 0 or evidence.state[message] & chain.bit:
+                continue  # something strange, or it only moved
             place = session.missing.get(message)
             if place is not None and chain.last_read > evidence.absences[place].read:
                 self._returned(session, message, chain.last_read)
             if message < floor:
-                continue  # slid out of the window: numbers grow with time, so it cannot come after the floor
+                continue  # slid out of the window
             acknowledged = evidence.turn_done[evidence.message_turn[message]]
             if acknowledged == NEVER or acknowledged >= begun:
                 if acknowledged != NEVER:
@@ -398,7 +397,7 @@ class ReadFolder:
             elif any(0 <= message < purge.below for message in tail):
                 chain.scanned = False
         if session.life is not None:
-            self._find_overdue(session, chain, read)
+            self._find_overdue(session.life, chain, read)
 
     def _find_resurrected(self, session: Session, read: int, purge: Purge, elements: View) -> None:
         evidence = self.evidence
@@ -413,10 +412,10 @@ class ReadFolder:
                 sighting = Sighting(message, session.number, read)
                 evidence.resurrected.append((sighting, purge.done))
 
-    def _find_overdue(self, session: Session, chain: Chain, read: int) -> None:
+    def _find_overdue(self, life: Life, chain: Chain, read: int) -> None:
         """Scans the view, but only where something may be overdue: sessions with a retention are short."""
-        evidence, life = self.evidence, session.life
-        if life is None or (evidence.header.refresh != "message" and not life.surely_before):
+        evidence = self.evidence
+        if evidence.header.refresh != "message" and not life.surely_before:
             return
         low_s = self.clock.low(self.begun_s, self.ended_s)
         bound_s = evidence.header.clock_bound_s
@@ -425,7 +424,7 @@ class ReadFolder:
                 continue
             turn = evidence.message_turn[message]
             acknowledged, retention = evidence.turn_done[turn], evidence.retention.get(turn)
-            if acknowledged == NEVER or retention is None or acknowledged > evidence.read_invoked[read]:
+            if acknowledged == NEVER or retention is None:
                 continue
             if evidence.header.refresh == "message":
                 age_s = low_s - self.clock.high(retention.invoked_s, evidence.turn_done_s[turn])

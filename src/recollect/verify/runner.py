@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn, cast
+
+import msgspec
 
 from recollect import __version__
-from recollect.verify import engines, pipe
+from recollect.verify import engines, inspecting, pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
 from recollect.verify.clock import Clock
+from recollect.verify.disk.recorder import Recorder
 from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
@@ -92,6 +96,7 @@ class Run:
         self.history: HistoryWriter
         self.engine_spec = scenario.engine
         self.engine_env: dict[str, str] = {}
+        self.recorder: Recorder | None = None
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
         self.proxy: Proxy | None = None
@@ -104,6 +109,8 @@ class Run:
         self.seats: dict[int, Seat] = {}
         self._heal: list[Callable[[], None]] = []
         self.operations = 0
+        self.engine_version = ""
+        self.provider = ""
 
     # ---- the whole run
 
@@ -122,20 +129,17 @@ class Run:
         if not path.exists():
             return Verdict(status="unknown", reason=reason)
         verdict = analyze(History(path))
-        if reason is not None and verdict.status == "held":
-            return Verdict(status="unknown", reason=reason)
+        if reason is not None and verdict.status in ("held", "unknown"):
+            return msgspec.structs.replace(verdict, status="unknown", reason=reason)
         return verdict
 
     def _start(self) -> None:
         self._progress("starting")
         self.fault.arrange(self)
-        self.engine = engines.create(
-            self.engine_spec,
-            self.scenario.policy,
-            provider=self.scenario.provider,
-            config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
-        )
-        self.endpoint = self.engine.start(self.engine_env or None)
+        self.engine = self._make_engine()
+        self.fault.record(self)
+        self.endpoint = self.engine.start(self.engine_env) if self.engine_env else self.engine.start()
+        self.engine_version, self.provider = self.engine.version, self.engine.provider
         self.fault.attach(self)
         first = self._clients.launch(self.scenario.target, self.shown(self.endpoint), prepare=True)
         ready = self._clients.wait_ready(first)
@@ -145,6 +149,17 @@ class Run:
         self._seat(first, self.workload.plan, writer=True)
         self.start_writers()
         self._start_readers()
+
+    def _make_engine(self) -> Engine:
+        if self.scenario.url is not None:
+            # Somebody else's engine has no `kill`; the obstacles of the faults that would need one see to it.
+            return cast(Engine, engines.attach(self.scenario.url))
+        return engines.create(
+            self.engine_spec,
+            self.scenario.policy,
+            provider=self.scenario.provider,
+            config=None if self.scenario.engine_config is None else Path(self.scenario.engine_config),
+        )
 
     def _check_abilities(self) -> None:
         missing = self.workload.needs - self.abilities
@@ -164,8 +179,8 @@ class Run:
             seed=self.scenario.seed,
             target=self.scenario.target,
             engine=self.scenario.engine_name,
-            engine_version=self.engine.version,
-            provider=self.engine.provider,
+            engine_version=self.engine_version,
+            provider=self.provider,
             policy=self.scenario.policy,
             fault=self.scenario.fault,
             workload=self.scenario.workload,
@@ -190,6 +205,16 @@ class Run:
         self._progress("reading")
         self.settle()
         self.read_everything()
+        self._ask_the_engine()
+
+    def _ask_the_engine(self) -> None:
+        """Where a session came back short, looks whether the engine still has the rows."""
+        short = self.transcript.short_sessions()
+        held = inspecting.numbers_in(self.scenario.engine_name, self.endpoint) if short else None
+        if held is not None:
+            process = self._clients.number()
+            for session in short:
+                self.transcript.counted(process, session, held)
 
     def _end(self) -> None:
         for heal in reversed(self._heal):
@@ -200,7 +225,10 @@ class Run:
             self.history.close()
         if hasattr(self, "engine"):
             (self.folder / "engine.log").write_text(self.engine.logs(200))
-            self.engine.close()
+            if self.scenario.url is None:
+                self.engine.close()
+            else:
+                self.engine.stop()
 
     # ---- time passing
 
@@ -214,7 +242,7 @@ class Run:
             if not self._hear(left_s):
                 self._check_hangs()
 
-    def settle(self) -> None:
+    def settle(self, quiet_s: float = QUIET_S) -> None:
         """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
         end = time.monotonic() + SETTLE_TIMEOUT_S
         while any(seat.intent is not None for seat in self.seats.values()):
@@ -223,7 +251,7 @@ class Run:
             if time.monotonic() > end:
                 for seat in [seat for seat in self.seats.values() if seat.intent is not None]:
                     self._hung(seat)
-        time.sleep(QUIET_S)
+        time.sleep(quiet_s)
 
     def read_everything(self) -> None:
         """Reads every session that was written to, from a process that has never seen them."""
@@ -361,6 +389,14 @@ class Run:
             if not self._hear(0.1):
                 self._check_hangs()
         return seat.last_reply
+
+    def record_clients(self, env: Mapping[str, str] | None) -> None:
+        """From the next client on, their own calls are recorded too: an embedded engine lives in them."""
+        self._clients.recorded = env
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Nothing can be concluded from this run."""
+        raise RunStopped(reason)
 
     def at_end(self, heal: Callable[[], None]) -> None:
         """Something to undo when the run ends, however it ends."""

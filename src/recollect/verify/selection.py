@@ -6,6 +6,7 @@ cannot run stays in the list with its reason: it is `skipped`, and never counted
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,6 +36,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     previous: str | None = None
     previous_python: str | None = None
     retain_s: float | None = None
+    path: tuple[str, ...] = ()
     full: bool = False
     seed: int = 0
     shard: tuple[int, int] = (1, 1)
@@ -148,35 +150,57 @@ def engine_of(request: Request, target: str) -> str:
     )
 
 
+class Place(NamedTuple):
+    """Where a target is put and what happens to it there; what it is used for depends on what it can do."""
+
+    policy: str
+    fault: str
+    variant: str
+
+    @property
+    def name(self) -> str:
+        """Without the variant where it is the fault's usual one."""
+        usual = self.variant == FAULTS[self.fault].variants[0]
+        return "-".join((self.policy, self.fault) if usual else self)
+
+
+def places(request: Request, target: str) -> list[Place]:
+    """The request as policies × faults × variants, known before the target is opened."""
+    engine = engine_of(request, target).partition("@")[0]
+    name = "redis" if engine == "valkey" else engine
+    return [
+        Place(policy, fault, variant)
+        for place, policy in enumerate(_policies(request, name))
+        for fault in _faults(request, first_policy=place == 0)
+        for variant in request.variants or FAULTS[fault].variants[: None if request.full else 1]
+    ]
+
+
 def _of_target(request: Request, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
-    engine = engine_of(request, target)
-    name = "redis" if engine.partition("@")[0] == "valkey" else engine.partition("@")[0]
-    for place, policy in enumerate(_policies(request, name)):
-        for fault_name in _faults(request, first_policy=place == 0):
-            fault = FAULTS[fault_name]
-            for variant in request.variants or (fault.variants if request.full else fault.variants[:1]):
-                for workload in _workloads(request, fault_name, abilities, first_policy=place == 0):
-                    scenario = Scenario(
-                        target=target,
-                        engine=engine,
-                        policy=policy,
-                        fault=fault_name,
-                        variant=variant,
-                        workload=workload,
-                        provider=request.provider,
-                        url=request.url,
-                        engine_config=request.engine_config,
-                        previous=request.previous,
-                        previous_python=request.previous_python,
-                        retain_s=request.retain_s,
-                        seed=request.seed,
-                        **({} if request.writers is None else {"writers": request.writers}),
-                    )
-                    yield Cell(scenario, fault.obstacle(scenario))
+    for place in places(request, target):
+        for workload in _workloads(request, place.fault, abilities):
+            scenario = Scenario(
+                target=target,
+                engine=engine_of(request, target),
+                policy=place.policy,
+                fault=place.fault,
+                variant=place.variant,
+                workload=workload,
+                provider=request.provider,
+                url=request.url,
+                engine_config=request.engine_config,
+                previous=request.previous,
+                previous_python=request.previous_python,
+                retain_s=request.retain_s,
+                path=request.path,
+                seed=request.seed,
+                **({} if request.writers is None else {"writers": request.writers}),
+            )
+            yield Cell(scenario, FAULTS[place.fault].obstacle(scenario))
 
 
 def _policies(request: Request, engine: str) -> Sequence[str]:
-    if request.engine_config is not None:
+    if request.engine_config is not None or request.url is not None:
         return ("custom",)
     if request.policies:
         return request.policies
@@ -192,9 +216,7 @@ def _faults(request: Request, *, first_policy: bool) -> Sequence[str]:
     return tuple(name for name in wanted if name in FAULTS)
 
 
-def _workloads(
-    request: Request, fault: str, abilities: frozenset[str] | None, *, first_policy: bool
-) -> Sequence[str]:
+def _workloads(request: Request, fault: str, abilities: frozenset[str] | None) -> Sequence[str]:
     wanted = request.workloads or WORKLOADS_OF.get(fault, DEFAULT_WORKLOADS)
     if abilities is None:
         return wanted[:1]  # the target does not open: one cell says so

@@ -26,8 +26,8 @@ class Chain:
     """The latest view of one chain of reads.
 
     In `view` a message is its number and anything strange is negative. `peak` is the greatest number that was
-    in the view; numbers grow with the invocation, so it is the message that was invoked last. It may have left
-    the view since. `pending` are acknowledged messages that are not in the view and not counted as missing.
+    in the view; numbers grow with the invocation, so it is the message that was invoked last. It may have
+    left the view since. `pending` are acknowledged messages that are neither in the view nor counted missing.
     """
 
     __slots__ = ("bit", "doubled", "last_read", "peak", "pending", "scanned", "view")

@@ -63,6 +63,8 @@ class Transcript:
         self._unmarked: dict[tuple[str, str], _Unmarked] = {}
         self._asked: dict[int, op.Ask] = {}
         self._sessions: dict[str, None] = {}
+        self._acknowledged: dict[str, set[int]] = {}
+        self._last_whole: dict[str, set[int]] = {}
 
     @property
     def sessions(self) -> list[str]:
@@ -110,6 +112,8 @@ class Transcript:
         attempt = self._attempts.pop(process, None)
         if attempt is not None:
             self._settle_unmarked(attempt, "ok")
+            numbers = range(attempt.write.first, attempt.write.first + len(attempt.write.checksums))
+            self._acknowledged.setdefault(intent.session, set()).update(numbers)
         match reply:
             case pipe.Acked(sequence, durability, replicas):
                 self._history.ok(process, op.Acknowledged(sequence, durability, replicas))
@@ -136,6 +140,20 @@ class Transcript:
         """A read that could not even begin, because the store would not open."""
         self._history.invoke_read(process, session)
         self._history.fail(process, error)
+
+    def short_sessions(self) -> list[str]:
+        """Sessions whose last whole read lacks messages that were acknowledged."""
+        return [
+            session
+            for session, acknowledged in self._acknowledged.items()
+            if acknowledged - self._last_whole.get(session, acknowledged)
+        ]
+
+    def counted(self, process: int, session: str, held: set[int]) -> None:
+        """What the engine itself holds of a session, asked directly."""
+        self._history.invoke(process, session, "count")
+        known = self._acknowledged.get(session, set())
+        self._history.ok(process, op.Rows(len(known & held)))
 
     # ---- writes
 
@@ -205,6 +223,7 @@ class Transcript:
         if ask.last is None and ask.after is None:
             numbers = [element.message for element in elements if element.message is not None]
             self._seen[process, session] = _Sight(event, numbers, reply.sequence)
+            self._last_whole[session] = set(numbers)
 
     def _elements(self, session: str, reply: pipe.Elements) -> list[op.Element]:
         """What a worker recognised, as elements; unmarked texts get the numbers they must have."""

@@ -86,7 +86,7 @@ def judge(evidence: Evidence) -> Verdict:
         status = "unknown"
     else:
         status = "documented-loss" if named else "held"
-    covered, not_covered = coverage(evidence, ANOMALIES)
+    covered, not_covered = coverage(evidence, ANOMALIES, {group.name for group in named})
     lost = len(found)
     return Verdict(
         status=status,
@@ -161,7 +161,9 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     if header.fault and header.fault not in evidence.injected:
         return f"the fault {header.fault} was never injected"
     struck = [found.injected for found in evidence.disturbances if found.name == header.fault]
-    if struck and max(evidence.last_ok_read.values(), default=-1) < struck[0]:
+    answered = max(evidence.last_ok_read.values(), default=-1)
+    refused = max((failed.at for failed in evidence.failed_reads), default=-1)
+    if struck and max(answered, refused) < struck[0]:
         return f"nothing was read after {header.fault}"
     return None
 

@@ -36,9 +36,10 @@ end
 
 local from = floor + 1
 if after and after >= from then from = after + 1 end
-if limit and last - limit >= from then from = last - limit + 1 end
+-- A list that is not as long as it must be is given whole: the caller finds the holes by the sequences in it, and the
+-- newest that are there among them.
+local whole = length == last - floor
+if limit and (whole or limit == 0) and last - limit >= from then from = last - limit + 1 end
 local window = last - from + 1
 if window <= 0 then return {last, from, {}} end
--- A list that is not as long as it must be is given whole: the caller finds the holes by the sequences in it.
-local start = length == last - floor and -window or 0
-return {last, from, redis.call('LRANGE', messages, start, -1)}
+return {last, from, redis.call('LRANGE', messages, whole and -window or 0, -1)}

@@ -58,12 +58,15 @@ def _after_disturbances(evidence: Evidence, by_read: dict[int, list[Loss]]) -> I
 
 
 def _in_the_end(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[Loss]:
-    """Losses of empty reads, if in the end every session is empty."""
-    last = [read for read in evidence.last_whole_read.values() if read != NEVER]
-    if not any(evidence.read_size[read] for read in last):
-        for read, found in by_read.items():
-            if not evidence.read_size[read]:
-                yield from found
+    """Losses of empty reads, if in the end every session is empty and none with messages is unread."""
+    for session, read in evidence.last_whole_read.items():
+        if read != NEVER and evidence.read_size[read]:
+            return
+        if read == NEVER and any(evidence.turn_done[turn] != NEVER for turn in evidence.turns_of(session)):
+            return
+    for read, found in by_read.items():
+        if not evidence.read_size[read]:
+            yield from found
 
 
 def describe(evidence: Evidence, finding: Finding) -> str:

@@ -88,6 +88,10 @@ class Clock:
         offset_ns: int = frozen_ns - time.time_ns() if frozen_ns else self._shared.offset_ns
         return offset_ns / _SECOND_NS
 
+    @property
+    def frozen(self) -> bool:
+        return bool(self._shared.frozen_ns)
+
     def move(self, offset_s: float) -> None:
         self._shared.offset_ns = round(offset_s * _SECOND_NS)
 

@@ -40,7 +40,7 @@ def _judge(executable: Path, start: bytes, mode: int, rest: bytes) -> str | None
         return f"{executable} is not a 64-bit ELF program"
     machine = _MACHINES.get(struct.unpack_from("<H", start, 18)[0], "another architecture")
     if machine != platform.machine():
-        return f"{executable} is built for {machine}, the disk recorder for {platform.machine()}"
+        return f"{executable} is built for {machine}, this machine is {platform.machine()}"
     if mode & (stat.S_ISUID | stat.S_ISGID):
         return f"{executable} is set-user-id or set-group-id: the loader ignores LD_PRELOAD there"
     data = start + rest
@@ -50,11 +50,9 @@ def _judge(executable: Path, start: bytes, mode: int, rest: bytes) -> str | None
         kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", data, table + index * size)
         segments[kind] = (offset, length)
     if _PT_INTERP not in segments:
-        return f"{executable} is linked statically: the disk recorder cannot see into it"
+        return f"{executable} is linked statically: nothing can be preloaded into it"
     offset, length = segments[_PT_INTERP]
     loader = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
     if "ld-musl" in loader:
-        return (
-            f"{executable} uses musl ({loader}): the disk recorder is built for glibc and cannot see into it"
-        )
+        return f"{executable} uses musl ({loader}): what is built for glibc cannot be preloaded into it"
     return None

@@ -1,5 +1,4 @@
-"""Engines that somebody else runs, reached by address. Their type has no `kill`: they cannot be broken by
-mistake."""
+"""Engines that somebody else runs, reached by address. Their type has no `kill`: they cannot be broken by mistake."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from recollect.verify.wire import pgwire, resp
 
 
 class AttachedEngine:
-    """`start()` opens a namespace of our own, `stop()` removes it, `renew()` keeps its lease alive in a long
-    run."""
+    """`start()` opens a namespace of our own, `stop()` removes it, `renew()` keeps its lease alive in a long run."""
 
     def __init__(self, url: str, *, allow_shared: bool = False) -> None:
         self.name = address_of.engine_of(url)
@@ -88,6 +86,5 @@ class AttachedEngine:
 
 
 def attach(url: str, *, allow_shared: bool = False) -> AttachedEngine:
-    """An engine that the user prepared. `allow_shared` lets it use database 0 of a Redis that holds others'
-    keys."""
+    """An engine that the user prepared. `allow_shared` lets it use database 0 of a Redis that holds others' keys."""
     return AttachedEngine(url, allow_shared=allow_shared)

@@ -52,13 +52,13 @@ class ChromaEngine(LocalServer):
         self.socket.unlink(missing_ok=True)
 
     def _launch(self, env: dict[str, str]) -> Launch:
+        site = str(Path(self.build.location).parent)
         if self.embedded:
             argv = [sys.executable, str(embedded.WORKER), "chroma", str(self.socket), str(self._data), "{}"]
         else:
-            site = str(Path(self.build.location).parent)
             argv = [sys.executable, "-I", "-S", str(_SERVER), site, "run", "--path", str(self._data)]
             argv += ["--host", ports.HOST, "--port", str(self.port)]
-        return Launch(argv, self.log, {**_QUIET, **env}, self._data)
+        return Launch(argv, self.log, {**_QUIET, "PYTHONPATH": site, **env}, self._data)
 
     def _ready(self) -> bool:
         if self.embedded:

@@ -131,6 +131,7 @@ class LocalServer(ABC):
             raise EngineError(
                 f"{self.name} is already running at {self.endpoint.url}; stop() or kill() it first"
             )
+        self.kill()  # what a server that died by itself has left
         try:
             self._prepare()
             self._log_start = self.log.stat().st_size if self.log.exists() else 0
@@ -204,6 +205,16 @@ class LocalServer(ABC):
         self._policy = chosen
         return self.start()
 
+    def _start_under(self, build: Build) -> Endpoint:
+        """The same data under another build; after a refusal the former one is in place again."""
+        self.stop()
+        former, self.build = self.build, build
+        try:
+            return self.start()
+        except EngineError:
+            self.build = former
+            raise
+
     def logs(self, lines_max: int = 40) -> str:
         """The last lines that it printed since its last start."""
         if not self.log.exists():
@@ -268,7 +279,6 @@ class LocalServer(ABC):
 
 
 def _plain_environment() -> dict[str, str]:
-    """The least a server needs, so that two machines start the same engine: no locale, no proxy, no PG*
-    variables."""
+    """The least a server needs, so that two machines start the same engine: no locale, no proxy, no PG* variables."""
     kept = {key: os.environ[key] for key in ("PATH", "TMPDIR", "TZ") if key in os.environ}
     return {"LANG": "C", "LC_ALL": "C", **kept}

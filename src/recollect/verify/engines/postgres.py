@@ -61,8 +61,13 @@ _SETTINGS = {
     "external_pid_file": "",
     "listen_addresses": ports.HOST,
 }
-
 _POSTMASTER_STATE_LINE = 7
+_ALL_REPLAYED = (
+    "SELECT coalesce(pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn(), false)"
+    " OR EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'startup'"
+    " AND wait_event = 'RecoveryRetrieveRetryInterval')"
+)
+"""To the end, or to the start of a record that the cut has left incomplete: then it sleeps, and looks again."""
 
 
 def is_ready(address: Address) -> bool:
@@ -109,8 +114,7 @@ class PostgresEngine(LocalServer):
         return Address(port=self.port, socket_folder=self.socket_folder)
 
     def prepare(self) -> None:
-        """Make the data folder now rather than in `start()`, to keep the copy out of what is measured or
-        awaited."""
+        """Make the data folder now rather than in `start()`, to keep the copy out of what is measured or awaited."""
         try:
             self._prepare()
         except OSError as error:
@@ -157,16 +161,14 @@ class PostgresEngine(LocalServer):
         return {key: str(path) for key, path in files.items()}
 
     def _advice(self, log: str) -> str:
-        """Another major version's folder may be refused for its files or, before that, for its
-        postgresql.conf."""
+        """Another major version's folder may be refused for its files or, before that, for its postgresql.conf."""
         data = (self._data / "PG_VERSION").read_text().strip()
         if data != self.version.split(".")[0]:
             return f"its data is of another major version, {data}: upgrade it, or start that version"
         return super()._advice(log)
 
     def _ready(self) -> bool:
-        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in
-        the log."""
+        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in the log."""
         try:
             state = (self._data / "postmaster.pid").read_text().splitlines()[_POSTMASTER_STATE_LINE].strip()
         except (OSError, IndexError):
@@ -224,13 +226,7 @@ class PostgresEngine(LocalServer):
     def swap(self, version: str) -> Endpoint:
         build = providers.find(f"postgres@{version}")
         cluster.check_reachable(Path(build.location))
-        self.stop()
-        former, self.build = self.build, build
-        try:
-            return self.start()
-        except EngineError:
-            self.build = former
-            raise
+        return self._start_under(build)
 
     def replica(self) -> PostgresReplica:
         replica = PostgresReplica(self)
@@ -239,8 +235,7 @@ class PostgresEngine(LocalServer):
 
 
 class PostgresReplica:
-    """A streaming replica with exact lag: the stream is cut, all of it that had come is replayed, then replay
-    is paused.
+    """A streaming replica with exact lag: the stream is cut, what it had brought is replayed, then replay is paused.
 
     Pausing replay alone would leave the stream running, and a promotion replays what it has brought
     meanwhile: how much a failover loses would be a matter of chance.
@@ -271,9 +266,7 @@ class PostgresReplica:
                 "the replica did not let go of its primary",
             )
             wait_until(
-                lambda: (
-                    connection.value("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()") == "t"
-                ),
+                lambda: connection.value(_ALL_REPLAYED) == "t",
                 timeout_s,
                 "the replica did not replay what it had received",
             )

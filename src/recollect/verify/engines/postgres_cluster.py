@@ -45,8 +45,7 @@ def identity() -> Identity | None:
 
 
 def check_reachable(place: Path) -> None:
-    """The other user must be able to enter every folder on the way to the server's program and to its
-    data."""
+    """The other user must be able to enter every folder on the way to the server's program and to its data."""
     if identity() is None:
         return
     for parent in reversed(place.absolute().parents):
@@ -58,8 +57,7 @@ def check_reachable(place: Path) -> None:
 
 
 def own(path: Path, who: Identity | None) -> None:
-    """Give a folder, and all in it, to the server's user; a crash image that root has made belongs to
-    root."""
+    """Give a folder, and all in it, to the server's user; a crash image that root has made belongs to root."""
     path.chmod(0o700)
     if who is None or path.stat().st_uid == who.uid:
         return
@@ -127,8 +125,7 @@ def _cache_folder() -> Path:
 
 
 def _published(made: Path, target: Path) -> Path | None:
-    """Move a finished template to its place; another run's, if it was faster; None when it cannot be kept
-    there."""
+    """Move a finished template to its place; another run's, if it was faster; None when it cannot be kept there."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -176,8 +173,7 @@ def control_value(data: Path, programs: Path, label: str) -> str:
 
 
 def upgrade(data: Path, old: Path, new: Path) -> None:
-    """pg_upgrade of a cleanly stopped cluster, in place of the old one; on failure the old one is
-    untouched."""
+    """pg_upgrade of a cleanly stopped cluster, in place of the old one; on failure the old one is untouched."""
     work = workspace(data.parent, "upgrade")
     checksums = control_value(data, old, "Data page checksum version") != "0"
     # From 18 on checksums are the default, and pg_upgrade wants both sides alike.

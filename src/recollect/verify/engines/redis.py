@@ -1,8 +1,8 @@
 """Redis 6.2, 7 and 8, and Valkey: one server process, a unix socket and a loopback port.
 
 The settings go into a generated file, not the command line: `save` with several points is written differently
-there by 6.2 and 7. The user's own file (`custom`) is included first, so that ours (where to listen, where to
-keep data, no daemon) come last and win.
+there by 6.2 and 7. The user's own file (`custom`) is copied into it, without what is ours to say: where to
+listen, where to keep data.
 
 Ready means PONG. While it loads its data, Redis answers `-LOADING`.
 """
@@ -63,7 +63,6 @@ DURABILITY_SETTINGS = (
     "maxmemory-policy",
 )
 
-
 OURS = frozenset(
     [
         "bind",
@@ -114,8 +113,7 @@ def is_ready(address: Address) -> bool:
 
 
 def identify(address: Address) -> tuple[str, str]:
-    """Product and version, as the server itself says. A Valkey answers `redis_version` too, for
-    compatibility."""
+    """Product and version, as the server itself says. A Valkey answers `redis_version` too, for compatibility."""
     with Connection(address) as connection:
         info = fields_of(connection.ask("INFO", "server"))
     if "valkey_version" in info:
@@ -228,14 +226,7 @@ class RedisEngine(LocalServer):
 
     def swap(self, version: str) -> Endpoint:
         name = "valkey" if self.product == "Valkey" and "@" not in version else "redis"
-        build = providers.find(version if "@" in version else f"{name}@{version}")
-        self.stop()
-        former, self.build = self.build, build
-        try:
-            return self.start()
-        except EngineError:
-            self.build = former
-            raise
+        return self._start_under(providers.find(version if "@" in version else f"{name}@{version}"))
 
     def replica(self) -> RedisReplica:
         replica = RedisReplica(self)

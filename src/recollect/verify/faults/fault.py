@@ -38,6 +38,8 @@ class Fault:
     """Runs before the engine starts: its version, its environment."""
     attach: Callable[[Run], None] = nothing
     """Runs when the engine is up and no client is: a replica, a proxy."""
+    record: Callable[[Run], None] = nothing
+    """Runs when the engine exists and before it starts: its data folder can be recorded from the first call."""
     variants: tuple[str, ...] = ("",)
     """The ways it can happen; the first is the default, `--full` runs all."""
 

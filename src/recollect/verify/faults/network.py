@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from recollect.verify import providers
 from recollect.verify.faults.fault import Fault, servers_only
 from recollect.verify.faults.occupation import occupied
 from recollect.verify.proxy import Proxy
@@ -35,7 +36,7 @@ def _networked(scenario: Scenario) -> str | None:
 
 
 def _limited(scenario: Scenario) -> str | None:
-    if scenario.engine_name not in ("redis", "postgres"):
+    if providers.parse(scenario.engine)[0] not in ("redis", "postgres"):
         return "the engine has no limit on connections"
     return servers_only(scenario)
 

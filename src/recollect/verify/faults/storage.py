@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.verify.faults.fault import Fault, only, ours_only
+from recollect.verify.scenario import Scenario
 
 if TYPE_CHECKING:
     from recollect.verify.runner import Run
@@ -67,6 +68,10 @@ def _evict(run: Run) -> None:
         run.engine.ask("CONFIG", "SET", "maxmemory", "0")
 
 
+def _evict_obstacle(scenario: Scenario) -> str | None:
+    return ours_only(scenario) or only("redis", why="only Redis evicts")(scenario)
+
+
 def _info(engine: object, field: str) -> str:
     text = engine.ask("INFO", "memory")  # type: ignore[attr-defined]
     lines = (text.decode() if isinstance(text, bytes) else str(text)).splitlines()
@@ -88,6 +93,6 @@ STORAGE_FAULTS = (
         _evict,
         verifies="an engine that runs out of its memory limit and evicts keys does not silently shorten memory",
         does_not_verify="that nothing is evicted: with an eviction policy the engine does what it was told",
-        obstacle=only("redis", why="only Redis evicts"),
+        obstacle=_evict_obstacle,
     ),
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from recollect.verify import providers
 from recollect.verify.engines import EngineError, Upgradable
+from recollect.verify.faults.clock import CLOCK_FAULTS, leap_forward
 from recollect.verify.faults.fault import Fault, servers_only
 from recollect.verify.scenario import Scenario
 from recollect.verify.targets import BUILT_IN
@@ -107,7 +108,42 @@ def _both_releases(run: Run) -> None:
         run.restart_clients()
 
 
+_FORWARD = next(fault for fault in CLOCK_FAULTS if fault.name == "clock-forward")
+
+
+def _longer_lived(scenario: Scenario) -> str | None:
+    """The release whose memory lives as long as it should: the user's last one, or ours with a week."""
+    if scenario.previous is not None:
+        return scenario.previous
+    return f"{BUILT_IN[scenario.target]}_week" if scenario.target in BUILT_IN else None
+
+
+def _drift_obstacle(scenario: Scenario) -> str | None:
+    if _longer_lived(scenario) is None:
+        return "needs the last release of your store: --previous package.module:factory"
+    return _FORWARD.obstacle(scenario)
+
+
+def _ttl_drift(run: Run) -> None:
+    """The last release writes, this one goes on, and the time that memory must live passes."""
+    other = _longer_lived(run.scenario)
+    assert other is not None
+    run.start_other_writers(other, 1)
+    run.go_on(run.scenario.before_s / 2)
+    run.restart_clients()
+    run.go_on(run.scenario.before_s / 2)
+    leap_forward(run, "ttl-drift")
+
+
 VERSION_FAULTS = (
+    Fault(
+        "ttl-drift",
+        _ttl_drift,
+        verifies="a release that shortens the expiry does not cut short what the last one promised to keep",
+        does_not_verify="expiries of other keys than those of the sessions that were written",
+        obstacle=_drift_obstacle,
+        arrange=_FORWARD.arrange,
+    ),
     Fault(
         "upgrade",
         _upgrade,

@@ -160,17 +160,17 @@ def discard(path: Path) -> None:
     this run."""
     if not path.exists():
         return
-    if not path.is_relative_to(current()):
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    trash = current() / f"trash-{uuid.uuid4().hex}"
-    path.rename(trash)
-    processes.remove_now(trash)
+    if path.is_relative_to(current()):
+        trash = current() / f"trash-{uuid.uuid4().hex}"
+        with contextlib.suppress(OSError):  # a filesystem of its own cannot be renamed
+            path.rename(trash)
+            processes.remove_now(trash)
+            return
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def socket_folder(preferred: Path) -> Path:
-    """Where unix sockets go: `preferred`, or, when its path is too long for one, a short folder of this
-    run."""
+    """Where unix sockets go: `preferred`, or, when its path is too long for one, a short folder of this run."""
     if len(os.fsencode(preferred)) + len("/.s.PGSQL.65535.lock") <= _SOCKET_PATH_MAX:
         return preferred
     folder = subfolder("s")

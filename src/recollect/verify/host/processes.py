@@ -147,8 +147,7 @@ class _Channel:
             self._process.wait(timeout=30)
 
     def abandon(self) -> None:
-        """In a forked child: the warden is the parent's. Marking it as waited for keeps Popen from
-        warning."""
+        """In a forked child: the warden is the parent's. Marking it as waited for keeps Popen from warning."""
         self._socket.close()
         self._process.returncode = 0
 

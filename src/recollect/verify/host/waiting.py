@@ -11,8 +11,7 @@ POLL_S = 0.001
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
-    """Return when `condition()` is true; after `timeout_s` raise with `otherwise`, which says what did not
-    happen."""
+    """Return when `condition()` is true; after `timeout_s` raise with `otherwise`, which says what did not happen."""
     give_up = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > give_up:

@@ -8,7 +8,7 @@ and reaches only direct children), so engines are not children of the runner but
 
 - It is the subreaper of all of them: an orphaned grandchild comes to it and is reaped, whatever pid 1 does.
 - When the runner goes away (its pidfd turns readable, or the socket closes) it kills all its descendants,
-  removes the folders that it was given, runs the farewell command (containers and volumes), and ends.
+  runs the farewell command (containers and volumes), removes the folders that it was given, and ends.
 - It has one thread, so the parent-death signal that it sets on each child means what it says: if the warden
   itself is killed, the servers follow. It is set after the uid change, which would clear it.
 - A fork of this little process costs a millisecond; a fork of a runner with drivers and threads does not, nor
@@ -34,13 +34,13 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_WITHOUT_PIDFD_S = 0.1
 _REAP_DEADLINE_S = 10.0
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def children_of(pid: int) -> list[int]:
-    """Direct children; a kernel without CONFIG_PROC_CHILDREN is answered by reading every process's
-    parent."""
+    """Direct children; a kernel without CONFIG_PROC_CHILDREN is answered by reading every process's parent."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             return [int(child) for child in file.read().split()]
@@ -64,8 +64,7 @@ def _children_by_scan(pid: int) -> list[int]:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the command name: state, parent, …; empty when there is no such
-    process."""
+    """The fields of /proc/PID/stat after the command name: state, parent, …; empty when there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             return file.read().rpartition(")")[2].split()
@@ -107,13 +106,13 @@ class Warden:
     def spawn(self, request: dict[str, Any]) -> dict[str, Any]:
         """Fork and exec; the child's failure to exec comes back through a pipe that exec closes."""
         read_end, write_end = os.pipe()
+        warden = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
-                self._become(request)
-            except (
-                BaseException
-            ) as error:  # whatever it is must reach the runner, and this process must not go on
+                self._become(request, warden)
+            except BaseException as error:
+                # Whatever it is, the runner must hear of it, and this copy of the warden must not go on.
                 os.write(write_end, f"{type(error).__name__}: {error}".encode())
             os._exit(127)
         os.close(write_end)
@@ -128,14 +127,14 @@ class Warden:
             return {"error": complaint.decode(errors="replace")}
         return {"pid": pid}
 
-    def _become(self, request: dict[str, Any]) -> None:
+    def _become(self, request: dict[str, Any], warden: int) -> None:
         log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+        for number in (*_IGNORED, signal.SIGXFSZ):  # an ignored signal stays ignored through exec
             signal.signal(number, signal.SIG_DFL)
         os.umask(0o077)
         os.chdir(request["cwd"])
@@ -143,9 +142,8 @@ class Warden:
             os.setgroups([])
             os.setgid(request["gid"])
             os.setuid(request["uid"])
-        parent = os.getppid()
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
+        if os.getppid() != warden:  # it died before the signal was asked for
             os._exit(127)
         os.execve(request["argv"][0], request["argv"], request["env"])
 
@@ -168,8 +166,7 @@ class Warden:
         return {"error": f"processes {left} did not end"} if left else {}
 
     def remove_now(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Remove a folder without keeping anyone waiting: where deleting means discarding blocks it takes
-        seconds."""
+        """Remove a folder without keeping anyone waiting: where deleting means discarding blocks it takes seconds."""
         pid = os.fork()
         if pid == 0:
             os.close(0)
@@ -197,6 +194,9 @@ class Warden:
         What the root forked between the listing and its death has come to us as an orphan by the time the
         root is reaped, and is recognised by not having been an orphan before. The kernel's list of children
         may leave some out while others exit, so only a listing during which nothing was reaped is believed.
+
+        A root that has ended by itself has left its children as orphans: all that there are go with it, for the
+        children of living roots are none.
         """
         self._reap()
         orphans_before = self._orphans() if root not in self.status else set()
@@ -291,7 +291,7 @@ class Warden:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+    for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     warden = Warden(runner=int(sys.argv[1]))

@@ -67,6 +67,7 @@ class ComposeService:
         self._ours = folder.subfolder("compose") / "compose.yaml"
         # JSON is YAML, and every version of compose reads it.
         self._ours.write_text(json.dumps(self.resolved, default=str))
+        self._brought_up = False
         self._number: str | None = None
         """Of the service's container, once it is up."""
 
@@ -103,9 +104,9 @@ class ComposeService:
     # Running it ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Up with what it depends on, or started again; returns when its own health check, if any, is
-        content."""
+        """Up with what it depends on, or started again; returns when its own health check, if any, is content."""
         if self._number is None:
+            self._brought_up = True
             self._run(["up", "-d", self.service])
             self._number = self._run(["ps", "-q", self.service]).split()[0]
         else:
@@ -134,8 +135,9 @@ class ComposeService:
 
     def wipe(self) -> None:
         """Its containers and its volumes; what the file mounts from the host stays."""
-        self._run(["down", "-v", "--remove-orphans"])
-        self._number = None
+        if self._brought_up:
+            self._run(["down", "-v", "--remove-orphans"])
+        self._number, self._brought_up = None, False
 
     def remove(self) -> None:
         self.wipe()

@@ -28,8 +28,7 @@ def project_name(run_id: str, number: int) -> str:
 
 
 def register() -> None:
-    """From now on, what this run leaves in the daemon is removed at its end. To be called before anything is
-    made."""
+    """From now on, what this run leaves in the daemon is removed at its end. To be called before anything is made."""
     kept = {key: value for key, value in os.environ.items() if key.startswith(("DOCKER_", "PATH", "HOME"))}
     env = {**kept, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     folder.at_end([sys.executable, "-m", __spec__.name, folder.run_id()], env)

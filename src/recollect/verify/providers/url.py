@@ -57,8 +57,7 @@ class Namespace:
 
 
 class RedisNamespace:
-    """Database 0 is where everybody's keys are: with other people's in it, it is refused unless
-    `allow_shared`."""
+    """Database 0 is where everybody's keys are: with other people's in it, it is refused unless `allow_shared`."""
 
     def __init__(self, url: str, token: str, *, allow_shared: bool) -> None:
         self.url = url

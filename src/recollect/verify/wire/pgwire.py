@@ -44,8 +44,7 @@ class Address:
 
 
 class Connection:
-    """One connection in autocommit; a context manager. OSError when the server cannot be reached or went
-    away."""
+    """One connection in autocommit; a context manager. OSError when the server cannot be reached or went away."""
 
     def __init__(self, address: Address, timeout_s: float = 10.0) -> None:
         self._buffer = b""

@@ -1,0 +1,1 @@
+"""Who is measured: the raw drivers, our stores, and the peers, one module each."""

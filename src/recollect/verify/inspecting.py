@@ -1,0 +1,107 @@
+"""Asks the engine itself, past the store: which test messages does it still hold?
+
+The store's layout is unknown, and need not be known: a test message carries its number in its text, so whatever the
+engine returns is searched for that. Used when a read came back short: if the engine has the rows, they are `hidden`.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.wire import pgwire, resp
+
+_MARK = re.compile(rb"#(\d{1,12})\.[0-9a-f]{8} ")
+_HEX = re.compile(rb"\\x((?:[0-9a-f]{2})+)")
+VALUES_MAX = 200_000
+
+
+def numbers_in(engine: str, endpoint: Endpoint) -> set[int] | None:
+    """The numbers of all test messages that the engine holds; None where it cannot be asked."""
+    ask = _ASK.get(engine)
+    if ask is None:
+        return None
+    found: set[int] = set()
+    try:
+        for place, value in enumerate(ask(endpoint)):
+            found.update(int(number) for number in _MARK.findall(value))
+            if place >= VALUES_MAX:
+                return None
+    except (OSError, resp.RespError, pgwire.PgError, sqlite3.Error):
+        return None
+    return found
+
+
+def _redis(endpoint: Endpoint) -> Iterator[bytes]:
+    reading = {
+        "string": ("GET", ()),
+        "list": ("LRANGE", ("0", "-1")),
+        "hash": ("HGETALL", ()),
+        "set": ("SMEMBERS", ()),
+        "zset": ("ZRANGE", ("0", "-1")),
+        "stream": ("XRANGE", ("-", "+")),
+    }
+    with resp.Connection(redis_address(endpoint.socket_url or endpoint.url)) as connection:
+        cursor = "0"
+        while True:
+            match = () if endpoint.namespace is None else ("MATCH", f"*{endpoint.namespace}*")
+            reply = connection.ask("SCAN", cursor, "COUNT", "1000", *match)
+            assert isinstance(reply, list)
+            cursor, keys = str(reply[0]), reply[1]
+            assert isinstance(keys, list)
+            for key in keys:
+                kind = str(connection.ask("TYPE", str(key)))
+                if kind in reading:
+                    command, rest = reading[kind]
+                    yield from _flat(connection.ask(command, str(key), *rest))
+            if cursor == "0":
+                return
+
+
+def _flat(reply: object) -> Iterator[bytes]:
+    if isinstance(reply, list):
+        for item in reply:
+            yield from _flat(item)
+    elif isinstance(reply, bytes):
+        yield reply
+    elif isinstance(reply, str):
+        yield reply.encode("utf-8", "surrogateescape")
+
+
+def _postgres(endpoint: Endpoint) -> Iterator[bytes]:
+    tables = (
+        "SELECT quote_ident(schemaname) || '.' || quote_ident(relname) FROM pg_stat_user_tables"
+        if endpoint.namespace is None
+        else "SELECT quote_ident(schemaname) || '.' || quote_ident(relname) FROM pg_stat_user_tables "
+        f"WHERE schemaname = '{endpoint.namespace}'"
+    )
+    with pgwire.Connection(postgres_address(endpoint.socket_url or endpoint.url)) as connection:
+        for (table,) in connection.ask(tables):
+            for row in connection.ask(f"SELECT t::text FROM {table} t"):
+                raw = (row[0] or "").encode("utf-8", "surrogateescape")
+                yield raw
+                for digits in _HEX.findall(raw):
+                    yield bytes.fromhex(digits.decode())
+
+
+def _sqlite(endpoint: Endpoint) -> Iterator[bytes]:
+    connection = sqlite3.connect(f"file:{endpoint.path}?mode=ro", uri=True, timeout=5)
+    connection.text_factory = bytes
+    try:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in tables:
+            quoted = '"' + name.decode().replace('"', '""') + '"'
+            for row in connection.execute(f"SELECT * FROM {quoted}"):
+                yield from (value for value in row if isinstance(value, bytes))
+    finally:
+        connection.close()
+
+
+_ASK: dict[str, Callable[[Endpoint], Iterator[bytes]]] = {
+    "redis": _redis,
+    "postgres": _postgres,
+    "sqlite": _sqlite,
+}

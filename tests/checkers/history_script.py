@@ -1,0 +1,157 @@
+"""Small histories written by hand: a script says who did what in which order, and asks for the verdict."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+
+from recollect.verify.analyze import analyze
+from recollect.verify.history import HistoryWriter, RecordedHistory
+from recollect.verify.op import Ask, Disturbance, Element, Event, Header, Operation, Rows, Write
+from recollect.verify.verdict import Anomaly, Verdict
+
+
+class Script:
+    """Each step takes 10 ms. Messages are numbered from 0; the checksum of message n is n."""
+
+    def __init__(self, **header: object) -> None:
+        self.now_s = 0.0
+        self.file = io.BytesIO()
+        fields = {"recollect": "0.1.0", "engine": "redis", "policy": "aof-always", "ok_ops_min": 0} | header
+        self.writer = HistoryWriter(
+            self.file,
+            msgspec.convert(fields, Header),
+            clock=lambda: self.now_s,
+            wall=lambda: self.now_s,
+        )
+
+    def step(self) -> None:
+        self.now_s = round(self.now_s + 0.01, 6)
+
+    def wait(self, seconds: float) -> None:
+        self.now_s = round(self.now_s + seconds, 6)
+
+    # -- writes -------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        process: int,
+        session: str = "s",
+        count: int = 1,
+        *,
+        first: int | None = None,
+        operation: Operation = "append",
+        expect: int | None = None,
+        retention_s: float | None = None,
+        base: int | None = None,
+        dropped: tuple[int, ...] = (),
+    ) -> int:
+        """Invoke a write; `first` repeats an earlier turn. Returns its first message."""
+        self.step()
+        first = self.writer.messages if first is None else first
+        checksums = tuple(range(first, first + count))
+        write = Write(first, checksums, f"t{first}", expect, retention_s, base, dropped)
+        self.writer.invoke_write(process, session, operation, write)
+        return first
+
+    def ok(self, process: int) -> int:
+        self.step()
+        return self.writer.ok(process)
+
+    def fail(self, process: int, error: str = "NotWritten") -> int:
+        self.step()
+        return self.writer.fail(process, error)
+
+    def unknown(self, process: int) -> int:
+        self.step()
+        return self.writer.unknown(process, "timed out")
+
+    def append(self, process: int, session: str = "s", count: int = 1, **options: object) -> int:
+        """An acknowledged write, from invocation to acknowledgement."""
+        first = self.begin(process, session, count, **options)  # type: ignore[arg-type]
+        self.ok(process)
+        return first
+
+    def forget(self, process: int, session: str = "s", outcome: str = "ok") -> None:
+        self.invoke(process, "forget", session)
+        getattr(self, outcome)(process)
+
+    # -- reads --------------------------------------------------------------------------------------------
+
+    def invoke(self, process: int, operation: Operation, session: str = "s") -> None:
+        self.step()
+        self.writer.invoke(process, session, operation)
+
+    def begin_read(self, process: int, session: str = "s", ask: Ask | None = None) -> None:
+        self.step()
+        self.writer.invoke_read(process, session, ask)
+
+    def end_read(self, process: int, *shown: int | Element) -> int:
+        self.step()
+        return self.writer.ok_read(process, _elements(shown))
+
+    def read(self, process: int, *shown: int | Element, session: str = "s", ask: Ask | None = None) -> int:
+        self.begin_read(process, session, ask)
+        return self.end_read(process, *shown)
+
+    def context(self, process: int, *statements: tuple[Ask, list[int]], session: str = "s") -> int:
+        self.invoke(process, "context", session)
+        self.step()
+        return self.writer.ok_context(process, [(ask, _elements(shown)) for ask, shown in statements])
+
+    def search(self, process: int, listed: list[int], found: list[int], session: str = "s") -> int:
+        self.invoke(process, "search", session)
+        self.step()
+        return self.writer.ok_search(process, listed, found)
+
+    def count(self, process: int, rows: int, session: str = "s") -> int:
+        self.invoke(process, "count", session)
+        self.step()
+        return self.writer.ok(process, Rows(rows))
+
+    # -- disturbances -------------------------------------------------------------------------------------
+
+    def inject(self, fault: str, offset_s: float = 0.0) -> int:
+        self.step()
+        return self.writer.fault_injected(fault, Disturbance(offset_s=offset_s) if offset_s else None)
+
+    def heal(self, fault: str) -> int:
+        self.step()
+        return self.writer.fault_healed(fault)
+
+    def crash(self, fault: str = "kill-engine") -> int:
+        """Inject, stop, start, heal; returns the index of the injection."""
+        index = self.inject(fault)
+        self.step()
+        self.writer.engine_stopped()
+        self.step()
+        self.writer.engine_started()
+        self.heal(fault)
+        return index
+
+    # -- the verdict --------------------------------------------------------------------------------------
+
+    def history(self, *, truncated: bool = False) -> RecordedHistory:
+        lines = self.file.getvalue().split(b"\n")
+        header = msgspec.json.decode(lines[0], type=Header)
+        events = msgspec.json.Decoder(Event).decode_lines(b"\n".join(lines[1:]))
+        return RecordedHistory(header, events, truncated=truncated)
+
+    def verdict(self) -> Verdict:
+        return analyze(self.history())
+
+    def names(self) -> list[str]:
+        return [anomaly.name for anomaly in self.verdict().anomalies]
+
+    def counts(self) -> dict[str, int]:
+        return {anomaly.name: anomaly.count for anomaly in self.verdict().anomalies}
+
+    def only(self) -> Anomaly:
+        verdict = self.verdict()
+        assert len(verdict.anomalies) == 1, [anomaly.sentence for anomaly in verdict.anomalies]
+        return verdict.anomalies[0]
+
+
+def _elements(shown: tuple[int | Element, ...] | list[int]) -> list[Element]:
+    return [item if isinstance(item, Element) else Element(item, item) for item in shown]

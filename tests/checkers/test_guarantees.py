@@ -1,0 +1,101 @@
+"""The engines' promises: complete, with sources, and as measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.guarantees import ENGINES, FAULTS, durability, promise, what_can_be_lost
+from recollect.verify.checkers import ANOMALIES
+
+CELLS = [(engine, policy, fault) for engine in ENGINES for policy in ENGINES[engine] for fault in FAULTS]
+
+
+def test_every_cell_has_a_promise_with_a_source() -> None:
+    for engine, policy, fault in CELLS:
+        given = promise(engine, policy, fault)
+        assert (given.engine, given.policy, given.fault) == (engine, policy, fault)
+        assert given.sentence
+        assert given.source
+        assert given.allows <= set(ANOMALIES)
+        assert given.keeps_everything == (not given.allows)
+        if given.allows:
+            assert given.remedy
+        else:
+            assert given.window_s == 0.0
+
+
+def test_all_faults_of_the_design_are_known() -> None:
+    assert len(FAULTS) == len(set(FAULTS)) == 29
+
+
+# What FACTS measured: does the policy lose acknowledged writes on SIGKILL, on power loss?
+@pytest.mark.parametrize(
+    ("engine", "policy", "kill", "power", "durable"),
+    [
+        ("redis", "none", True, True, "buffered"),
+        ("redis", "rdb", True, True, "buffered"),
+        ("redis", "aof-everysec", True, True, "buffered"),
+        ("redis", "mixed", True, True, "buffered"),
+        ("redis", "aof-always", False, False, "fsynced"),
+        ("redis", "aof-no", False, True, "written"),
+        ("valkey", "aof-everysec", True, True, "buffered"),
+        ("postgres", "default", False, False, "fsynced"),
+        ("postgres", "async-commit", True, True, "buffered"),
+        ("postgres", "fsync-off", False, True, "written"),
+        ("sqlite", "wal-full", False, False, "fsynced"),
+        ("sqlite", "wal-normal", False, True, "written"),
+        ("sqlite", "delete-full", False, True, "written"),
+        ("sqlite", "delete-extra", False, False, "fsynced"),
+        ("chroma", "embedded", False, False, "written"),
+        ("chroma", "server", False, False, "written"),
+        ("redis", "custom", False, False, "buffered"),
+    ],
+)
+def test_the_table(engine: str, policy: str, kill: bool, power: bool, durable: str) -> None:
+    assert ("lost-tail" in promise(engine, policy, "kill-engine").allows) == kill
+    assert ("lost-tail" in promise(engine, policy, "power-loss").allows) == power
+    assert durability(engine, policy) == durable
+    # What survives only the engine's death may be lost with the power, and the other way round.
+    if durable == "fsynced":
+        assert not kill
+        assert not power
+    if durable == "written":
+        assert not kill
+
+
+def test_silence_is_never_promised_for_wiped_volumes() -> None:
+    for engine in ENGINES:
+        allowed = promise(engine, ENGINES[engine][0], "wipe-volume").allows
+        assert allowed == {"refuses-to-start", "unreadable"}
+
+
+def test_no_engine_may_lose_updates_or_duplicate_by_concurrency() -> None:
+    for engine, policy, _ in CELLS:
+        for fault in ("concurrent-writers", "lost-ack", "latency", "kill-app", "older-writer"):
+            assert promise(engine, policy, fault).keeps_everything
+
+
+def test_what_can_be_lost_is_worst_first_with_a_remedy() -> None:
+    assert what_can_be_lost("postgres", "default") == []
+    assert what_can_be_lost("redis", "aof-always") == []
+    everysec = what_can_be_lost("redis", "aof-everysec")
+    assert [found.fault for found in everysec] == ["power-loss", "kill-engine"]
+    assert all("appendfsync always" in found.remedy for found in everysec)
+    (rdb,) = what_can_be_lost("redis", "rdb")
+    assert rdb.window_s is None
+    assert "CONFIG SET appendonly yes" in rdb.remedy
+    both = what_can_be_lost("postgres", "fsync-off", ("failover", "power-loss", "replica-lag"))
+    assert [found.fault for found in both] == ["power-loss", "failover"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "policy", "fault", "message"),
+    [
+        ("mysql", "default", "cut", "unknown engine 'mysql'; known are redis, postgres"),
+        ("redis", "wal-full", "cut", "unknown policy 'wal-full' of redis; known are none, rdb"),
+        ("redis", "rdb", "gremlins", "unknown fault 'gremlins'; known are restart"),
+    ],
+)
+def test_unknown_names_are_refused(engine: str, policy: str, fault: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        promise(engine, policy, fault)

@@ -1,0 +1,3 @@
+"""A module whose dependency is missing."""
+
+import not_installed_anywhere  # type: ignore[import-not-found]  # noqa: F401

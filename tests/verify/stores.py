@@ -1,0 +1,112 @@
+"""Stores of every shape the kit knows, in memory: enough to see how it drives them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.verify.engines.endpoint import Endpoint
+
+KEPT: dict[str, list[Any]] = {}
+
+
+@dataclass
+class ChatMessage:
+    role: str
+    content: str
+    timestamp: float
+
+
+class Articles:
+    """append_message with a class of its own, get_history with a limit by default."""
+
+    def append_message(self, session: str, message: ChatMessage) -> None:
+        assert isinstance(message, ChatMessage)
+        KEPT.setdefault(session, []).append(message)
+
+    def get_history(self, session: str, limit: int = 10) -> list[ChatMessage]:
+        return KEPT.get(session, [])[-limit:]
+
+
+class Strings:
+    async def append_message(self, session: str, message: str) -> None:
+        KEPT.setdefault(session, []).append(message)
+
+    async def get_messages(self, session: str) -> list[str]:
+        return KEPT.get(session, [])
+
+
+class WholeList:
+    def save(self, session: str, messages: list[Any]) -> None:
+        KEPT[session] = list(messages)
+
+    def load(self, session: str) -> list[Any]:
+        return KEPT.get(session, [])
+
+
+class Agents:
+    def __init__(self, session: str) -> None:
+        self.session = session
+
+    async def add_items(self, items: list[Any]) -> None:
+        KEPT.setdefault(self.session, []).extend(items)
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        items = KEPT.get(self.session, [])
+        return items if limit is None else items[-limit:]
+
+
+class Shapeless:
+    def remember(self, text: str) -> None: ...
+
+
+def articles(endpoint: Endpoint) -> Articles:
+    return Articles()
+
+
+async def strings(endpoint: Endpoint) -> Strings:
+    return Strings()
+
+
+def whole_list(endpoint: Endpoint) -> WholeList:
+    return WholeList()
+
+
+def agents(endpoint: Endpoint, session: str) -> Agents:
+    return Agents(session)
+
+
+def shapeless(endpoint: Endpoint) -> Shapeless:
+    return Shapeless()
+
+
+def raises(endpoint: Endpoint) -> None:
+    raise RuntimeError("no database configured")
+
+
+def hangs(endpoint: Endpoint) -> Articles:
+    return Hanging()
+
+
+class Hanging(Articles):
+    def append_message(self, session: str, message: ChatMessage) -> None:
+        import time
+
+        time.sleep(3600)
+
+
+def noisy(endpoint: Endpoint) -> Articles:
+    print("\x00\x01 garbage {]} on standard output " * 100)
+    return Articles()
+
+
+def suicidal(endpoint: Endpoint) -> Articles:
+    return Suicidal()
+
+
+class Suicidal(Articles):
+    def append_message(self, session: str, message: ChatMessage) -> None:
+        import os
+
+        os._exit(7)
+
+
+not_callable = 42

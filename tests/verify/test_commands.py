@@ -1,0 +1,145 @@
+"""The command line from outside: what it prints, what it writes, and how it exits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+RECOLLECT = [sys.executable, "-m", "recollect"]
+
+
+def recollect(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    project = str(Path(__file__).parent.parent.parent)
+    environment = {**os.environ, "PYTHONPATH": project, "COLUMNS": "160"}
+    return subprocess.run(
+        [*RECOLLECT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, env=environment
+    )
+
+
+def cells(output: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(output)["cells"]
+    return found
+
+
+def test_a_documented_loss_is_said_and_exits_0(tmp_path: Path) -> None:
+    done = recollect(
+        "verify", "redis", "--policy", "rdb", "--fault", "kill-engine", "--json", "-", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    (cell,) = cells(done.stdout)
+    assert cell["status"] == "documented-loss"
+    assert cell["lost"] > 0
+    assert cell["acked"] == cell["kept"] + cell["lost"] + cell["forgotten"] + cell["unchecked"]
+    assert set(cell) >= {
+        "target", "engine", "engine_version", "provider", "policy", "fault", "workload", "status", "acked", "kept",
+        "lost", "unknown_outcomes", "loss_window_s", "promise", "anomalies", "history", "replay", "reason",
+    }  # fmt: skip
+    assert cell["anomalies"][0]["first"]["session"]
+    assert (tmp_path / cell["history"]).exists()
+    required = recollect(
+        "verify", "redis", "--policy", "rdb", "--fault", "kill-engine", "--require", "written", cwd=tmp_path
+    )
+    assert required.returncode == 1
+
+    folder = str(Path(cell["history"]).parent)
+    again = recollect("report", folder, "--json", "-", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert cells(again.stdout)[0]["lost"] == cell["lost"], (
+        "judged again, without an engine, the verdict is the same"
+    )
+
+
+def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Path) -> None:
+    target = "tests.planted.whole_list_overwritten:factory"
+    done = recollect(
+        "verify", target, "--engine", "redis", "--policy", "aof-always", "--fault", "concurrent-writers",
+        "--workload", "rewrite", "--budget", "40s", "--json", "out.json", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "lost-update" in done.stdout
+    assert "seen again in" in done.stdout
+    (cell,) = cells((tmp_path / "out.json").read_text())
+    assert cell["reproduced"] is not None
+    assert cell["replay"] in " ".join(done.stdout.split())
+    replayed = recollect(*cell["replay"].split()[1:], "--times", "2", cwd=tmp_path)
+    assert "lost-update: seen in" in replayed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["verify", "redis", "--fault", "kill-engin"], "did you mean 'kill-engine'"),
+        (["verify", "redis", "--policy", "aof"], "unknown policy"),
+        (["verify", "no.such:thing", "--engine", "redis"], "no module"),
+        (["verify", "tests.verify.stores:raises", "--engine", "sqlite"], "no database configured"),
+        (["verify", "tests.verify.stores:shapeless", "--engine", "sqlite"], "no known shape"),
+        (["verify", "redis", "--shard", "3/2"], "shard"),
+        (["verify", "redis", "--budget", "soon"], "60s"),
+        (["verify", "redis", "--require", "gold"], "written or fsynced"),
+        (["report", "no-such-folder"], "no-such-folder"),
+        (["replay", "no-such-folder"], "not the folder of a cell"),
+    ],
+    ids=lambda value: " ".join(value[1:])[:40] if isinstance(value, list) else "",
+)
+def test_wrong_usage_exits_2_with_one_clear_sentence(tmp_path: Path, arguments: list[str], says: str) -> None:
+    done = recollect(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert says in " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_concluded_exits_3(tmp_path: Path) -> None:
+    done = recollect("verify", "sqlite", "--fault", "pause", cwd=tmp_path)
+    assert done.returncode == 3, done.stdout
+    assert "skipped" in done.stdout
+
+
+def test_a_bad_target_does_not_keep_the_others_from_running(tmp_path: Path) -> None:
+    done = recollect(
+        "verify", "sqlite", "tests.verify.stores:raises", "--engine", "sqlite", "--policy", "wal-full",
+        "--fault", "kill-app", "--json", "-", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {cell["target"]: cell for cell in cells(done.stdout)}
+    assert found["sqlite"]["status"] == "held"
+    assert found["tests.verify.stores:raises"]["status"] == "unknown"
+
+
+def test_shards_are_merged(tmp_path: Path) -> None:
+    for index in ("1", "2"):
+        recollect(
+            "verify", "sqlite", "--policy", "wal-full", "--fault", "kill-app", "--fault", "restart",
+            "--shard", f"{index}/2", "--seed", "5", "--out", f"shard{index}", cwd=tmp_path,
+        )  # fmt: skip
+    merged = recollect("report", "shard1", "shard2", "--json", "-", cwd=tmp_path)
+    assert merged.returncode == 0, merged.stderr
+    assert {cell["fault"] for cell in cells(merged.stdout)} == {"kill-app", "restart"}
+
+
+def test_interrupted_it_prints_what_is_known_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*RECOLLECT, "verify", "sqlite", "redis", "--out", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    children: list[psutil.Process] = []
+    while time.monotonic() < deadline and len(children) < 5:
+        children = psutil.Process(process.pid).children(recursive=True)
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert "interrupted" in output
+    assert "sqlite" in output
+    _, alive = psutil.wait_procs(children, timeout=15)
+    assert not alive

@@ -1,0 +1,88 @@
+"""Whole runs on real engines: what is held, what is lost as documented, and targets that misbehave."""
+
+from pathlib import Path
+
+import pytest
+
+from recollect.verify.history import History
+from recollect.verify.runner import Run
+from recollect.verify.scenario import Scenario, load
+from recollect.verify.verdict import Verdict
+
+
+def run(folder: Path, target: str, policy: str, fault: str, **more: object) -> tuple[Run, Verdict]:
+    engine = more.pop("engine", target)
+    scenario = Scenario(target=target, engine=str(engine), policy=policy, fault=fault, seed=3, **more)  # type: ignore[arg-type]
+    one = Run(scenario, folder)
+    return one, one.execute()
+
+
+def test_redis_that_syncs_always_holds(tmp_path: Path) -> None:
+    _, verdict = run(tmp_path, "redis", "aof-always", "kill-engine", workload="turns")
+    assert (verdict.status, verdict.lost) == ("held", 0), verdict
+    assert verdict.acked > 50
+
+
+def test_redis_with_snapshots_only_loses_everything_since_the_last_as_documented(tmp_path: Path) -> None:
+    _, verdict = run(tmp_path, "redis", "rdb", "kill-engine", workload="turns")
+    assert verdict.status == "documented-loss", verdict
+    assert verdict.lost > 50
+    assert "snapshot" in verdict.promise
+
+
+def test_sqlite_killed_with_its_processes_holds(tmp_path: Path) -> None:
+    _, verdict = run(tmp_path, "sqlite", "wal-full", "kill-engine", workload="turns")
+    assert (verdict.status, verdict.lost) == ("held", 0), verdict
+
+
+def test_everything_needed_to_run_it_again_is_saved(tmp_path: Path) -> None:
+    one, _ = run(tmp_path, "sqlite", "wal-full", "concurrent-writers", workload="summarise")
+    assert load(tmp_path) == one.scenario
+    history = History(tmp_path / "history.jsonl")
+    assert history.header.fault == "concurrent-writers"
+    events = list(history)
+    processes = {event.process for event in events if event.kind == "invoke"}
+    final = [event for event in events if event.kind == "invoke"][-1]
+    assert final.operation == "read"
+    assert final.process == max(processes), "the last reads are those of a fresh process"
+
+
+def test_a_target_that_hangs_is_named_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.verify.runner.OPERATION_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("recollect.verify.runner.SETTLE_TIMEOUT_S", 1.0)
+    one, verdict = run(
+        tmp_path, "tests.verify.stores:hangs", "wal-full", "kill-app", engine="sqlite", workload="turns"
+    )
+    assert verdict.status == "unknown"
+    assert any("took longer than" in hang for hang in one.notes.hangs)
+
+
+def test_a_target_that_ends_its_own_process_is_named(tmp_path: Path) -> None:
+    one, verdict = run(
+        tmp_path, "tests.verify.stores:suicidal", "wal-full", "kill-app", engine="sqlite", workload="turns"
+    )
+    assert verdict.status == "unknown"
+    assert any("exit code 7" in death for death in one.notes.deaths)
+    assert "exit code 7" in (verdict.reason or "")
+
+
+def test_what_a_target_prints_goes_to_its_log(tmp_path: Path) -> None:
+    _, verdict = run(
+        tmp_path, "tests.verify.stores:noisy", "wal-full", "kill-app", engine="sqlite", workload="turns"
+    )
+    assert verdict.acked > 0
+    assert b"garbage" in (tmp_path / "target.log").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("raises", "no database configured"), ("shapeless", "no known shape"), ("missing", "has no 'missing'")],
+)
+def test_a_target_that_cannot_be_opened_is_unknown_with_the_reason(
+    tmp_path: Path, name: str, says: str
+) -> None:
+    _, verdict = run(
+        tmp_path, f"tests.verify.stores:{name}", "wal-full", "kill-app", engine="sqlite", workload="turns"
+    )
+    assert verdict.status == "unknown"
+    assert says in (verdict.reason or "")

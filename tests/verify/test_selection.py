@@ -1,0 +1,87 @@
+"""Which cells a request has."""
+
+import pytest
+
+from recollect.guarantees import FAULTS as EVERY_FAULT
+from recollect.verify.faults import FAULTS
+from recollect.verify.probe import OUR_ABILITIES
+from recollect.verify.selection import BadRequest, Request, select
+from recollect.verify.targets import BUILT_IN
+
+ALL = dict.fromkeys(BUILT_IN, OUR_ABILITIES)
+
+
+def test_the_core_tier_has_at_least_sixty_cells_that_can_run() -> None:
+    cells = select(Request(targets=tuple(BUILT_IN)), ALL)
+    assert sum(cell.skipped is None for cell in cells) >= 60
+    names = [cell.scenario.name for cell in cells]
+    assert len(names) == len(set(names))
+
+
+def test_every_fault_of_the_design_exists_and_says_what_it_does_not_verify() -> None:
+    assert set(FAULTS) == set(EVERY_FAULT)
+    for fault in FAULTS.values():
+        assert len(fault.verifies) > 20
+        assert len(fault.does_not_verify) > 10
+
+
+def test_full_has_every_policy_fault_and_variant() -> None:
+    core = select(Request(targets=("redis",)), ALL)
+    full = select(Request(targets=("redis",), full=True), ALL)
+    assert len(full) > 3 * len(core)
+    assert {cell.scenario.policy for cell in full} >= {
+        "none",
+        "rdb",
+        "aof-no",
+        "aof-everysec",
+        "aof-always",
+        "mixed",
+    }
+    assert {"bgsave", "bgrewriteaof", "after-snapshot"} <= {cell.scenario.variant for cell in full}
+
+
+def test_shards_are_disjoint_and_complete() -> None:
+    whole = {cell.scenario.name for cell in select(Request(targets=("sqlite",)), ALL)}
+    parts = [
+        {cell.scenario.name for cell in select(Request(targets=("sqlite",), shard=(index, 3)), ALL)}
+        for index in (1, 2, 3)
+    ]
+    assert set.union(*parts) == whole
+    assert sum(map(len, parts)) == len(whole)
+
+
+def test_a_cell_that_cannot_run_stays_with_its_reason() -> None:
+    cells = select(Request(targets=("sqlite",), faults=("pause",)), ALL)
+    assert cells
+    assert all(cell.skipped and "inside the target's process" in cell.skipped for cell in cells)
+
+
+def test_an_engine_of_the_user_s_is_never_broken() -> None:
+    cells = select(Request(targets=("redis",), url="redis://127.0.0.1:6379/15", full=True), ALL)
+    runnable = {cell.scenario.fault for cell in cells if cell.skipped is None}
+    destroying = {"kill-engine", "restart", "wipe-volume", "evict", "power-loss", "disk-full", "policy-change",
+                  "upgrade", "downgrade", "failover", "pause", "pool-exhausted", "slow-fsync"}  # fmt: skip
+    assert runnable
+    assert not runnable & destroying
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (Request(targets=("redis",), faults=("kill-engin",)), "did you mean 'kill-engine'"),
+        (Request(targets=("redis",), policies=("aof-everysecond",)), "did you mean 'aof-everysec'"),
+        (Request(targets=("redis",), workloads=("turn",)), "did you mean 'turns'"),
+        (Request(targets=("myapp:factory",)), "needs --engine"),
+        (Request(targets=("redis",), engine="postgres"), "runs on redis"),
+    ],
+    ids=["fault", "policy", "workload", "engine", "other-engine"],
+)
+def test_unknown_names_are_refused_with_the_nearest(request_: Request, says: str) -> None:
+    with pytest.raises(BadRequest, match=says):
+        select(request_, ALL)
+
+
+def test_workloads_fit_what_the_target_can_do() -> None:
+    whole_list = {"app:factory": frozenset({"whole-list", "batches"})}
+    cells = select(Request(targets=("app:factory",), engine="redis"), whole_list)
+    assert {cell.scenario.workload for cell in cells} == {"rewrite", "compact"}

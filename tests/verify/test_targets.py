@@ -1,0 +1,102 @@
+"""Finding a target, recognising its shape, and saying what is wrong with it."""
+
+import pytest
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.pipe import Said
+from recollect.verify.said import mark
+from recollect.verify.targets import BadTarget, FactoryRaised, Target, recognised, resolve
+from tests.verify.stores import KEPT
+
+ENDPOINT = Endpoint(
+    url="redis://127.0.0.1:1/0",
+    engine="redis",
+    product="Redis",
+    version="7",
+    policy="none",
+    provider="system",
+)
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> None:
+    KEPT.clear()
+
+
+async def opened(name: str) -> Target:
+    target = Target(f"tests.verify.stores:{name}", ENDPOINT)
+    await target.open()
+    return target
+
+
+@pytest.mark.parametrize("name", ["articles", "strings", "agents"])
+async def test_a_store_of_each_shape_is_written_and_read(name: str) -> None:
+    target = await opened(name)
+    said = [Said(number, mark(number, "hello")) for number in range(12)]
+    for one in said:
+        await target.append("s1", [one], turn=None, expect=None)
+    await target.append("s2", [Said(12, mark(12, "other"))], turn=None, expect=None)
+    raw, _ = await target.read("s1", None, None)
+    assert [recognised(item)[0].number for item in raw] == list(range(12)), "also beyond a limit by default"
+    assert all(recognised(item)[0].intact for item in raw)
+    if "last" in target.abilities:
+        raw, _ = await target.read("s1", 3, None)
+        assert [recognised(item)[0].number for item in raw] == [9, 10, 11]
+
+
+async def test_a_whole_list_is_written_back_with_what_was_read() -> None:
+    target = await opened("whole_list")
+    assert "whole-list" in target.abilities
+    await target.save("s", [Said(0, mark(0, "a"))], drop=0)
+    await target.read("s", None, None)
+    await target.save("s", [Said(1, mark(1, "b"))], drop=0)
+    await target.read("s", None, None)
+    await target.save("s", [Said(2, mark(2, "c"))], drop=1)
+    raw, _ = await target.read("s", None, None)
+    assert [recognised(item)[0].number for item in raw] == [1, 2]
+
+
+async def test_our_own_store_is_recognised(tmp_path: object) -> None:
+    endpoint = Endpoint(
+        url=f"sqlite:///{tmp_path}/m.db",
+        engine="sqlite",
+        product="",
+        version="",
+        policy="wal-full",
+        provider="",
+    )
+    target = Target("sqlite", endpoint)
+    await target.open()
+    assert {"turn", "expect", "forget", "batches", "last", "after"} <= set(target.abilities)
+    acknowledged = await target.append("s", [Said(0, mark(0, "a"))], turn="t", expect=0)
+    assert (acknowledged.sequence, acknowledged.durability) == (1, "fsynced")
+    raw, sequence = await target.read("s", None, None)
+    assert (recognised(raw[0])[0].number, sequence) == (0, 1)
+    await target.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("nonsense", "name a built-in"),
+        ("no.such.module:factory", "no module 'no'"),
+        ("tests.verify.stores:missing", "has no 'missing'"),
+        ("tests.verify.stores:not_callable", "not something to call"),
+        ("tests.verify.broken_import:factory", "imports 'not_installed_anywhere'"),
+    ],
+)
+def test_a_target_that_cannot_be_found_says_why(spec: str, says: str) -> None:
+    with pytest.raises(BadTarget, match=says):
+        resolve(spec)
+
+
+async def test_a_factory_that_raises_says_what_it_raised() -> None:
+    with pytest.raises(FactoryRaised, match="RuntimeError: no database configured"):
+        await opened("raises")
+
+
+async def test_a_store_without_a_known_shape_names_the_shapes_and_what_was_found() -> None:
+    with pytest.raises(BadTarget) as error:
+        await opened("shapeless")
+    for part in ("remember", "append with history", "save with load", "add_items with get_items"):
+        assert part in str(error.value)
