@@ -122,8 +122,15 @@ async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise EngineUnavailable(f"{shown}: {short_reason(error)}") from None
     finally:
-        connection.terminate()
+        await _end(connection)
     return diagnose(answers)
+
+
+async def _end(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=1.0)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()
 
 
 async def _ask(connection: Connection, shown: str) -> Answers:

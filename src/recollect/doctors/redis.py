@@ -409,6 +409,21 @@ def _early_waitaof(answers: Answers) -> Finding | None:
 
 
 def _role(answers: Answers) -> Finding | None:
+    mode = answers.info.get("redis_mode") or answers.info.get("server_mode")
+    if mode == "sentinel":
+        return Finding(
+            name="is-a-sentinel",
+            level="cannot-tell",
+            sentence="cannot tell what is lost: this is a Sentinel, which keeps no data",
+            procedure=("ask it with SENTINEL GET-MASTER-ADDR-BY-NAME <name>, and examine the primary",),
+        )
+    if mode == "cluster" and not answers.is_replica:
+        return Finding(
+            name="one-node-of-a-cluster",
+            level="note",
+            sentence="this is one node of a cluster; the others have settings of their own",
+            procedure=("examine each primary that CLUSTER NODES names",),
+        )
     if not answers.is_replica:
         return None
     return Finding(
