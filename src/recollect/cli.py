@@ -11,6 +11,10 @@ from typing import NamedTuple
 
 import typer
 
+from recollect.errors import RecollectError
+
+EXIT_USAGE = 2
+
 
 class _Command(NamedTuple):
     module: str
@@ -26,6 +30,9 @@ COMMANDS: dict[str, _Command] = {
     "report": _Command("recollect.commands.report", "report", "verify"),
     "init": _Command("recollect.commands.init", "init", "verify"),
     "engines": _Command("recollect.commands.engines", "engines", "verify"),
+    "doctor": _Command("recollect.commands.doctor", "doctor", None),
+    "chat": _Command("recollect.commands.chat", "chat", "chat"),
+    "recall-eval": _Command("recollect.commands.recall_eval", "recall_eval", "chat"),
     "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),
 }
 
@@ -69,4 +76,12 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
 
 
 def main() -> None:
-    build(sys.argv[1:])()
+    try:
+        build(sys.argv[1:])()
+    except RecollectError as error:  # it says what to do next; a traceback would hide that
+        typer.echo(f"recollect: {error}", err=True)
+        sys.exit(EXIT_USAGE)
+
+
+if __name__ == "__main__":
+    main()

@@ -161,6 +161,16 @@ def test_a_clock_moved_further_than_the_retention() -> None:
     assert stayed.names() == ["never-expired"]
 
 
+def test_a_crash_beside_a_clock_fault_is_a_loss_not_an_expiry() -> None:
+    script = kept_for(600.0)
+    script.inject("clock-forward", 60.0)
+    script.heal("clock-forward")
+    script.crash("power-loss")
+    script.read(2)
+    script.read(2, 2, session="other")
+    assert script.counts() == {"lost-tail": 2}
+
+
 def test_memory_without_a_retention_is_for_ever() -> None:
     script = Script()
     script.append(1)

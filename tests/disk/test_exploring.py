@@ -81,7 +81,7 @@ def test_the_first_bad_state_is_explained() -> None:
     assert found.first_bad is not None
     state, _ = found.first_bad
     told = str(explain(BASE, RUN, state, "ext4"))
-    assert "the last acknowledgement before it: ack 0" in told
+    assert "the last that was acknowledged: 0" in told
     assert "the power went before fsync of memory returns" in told
     assert "fsync of memory begins" in told
     assert "1 changes of memory: 1 bytes, the first at 0" in told

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from recollect.commands.verify import write_json
+from recollect.commands.writing import HtmlOption, JunitOption, write_reports
 from recollect.verify import results as saved
 from recollect.verify.analyze import analyze
 from recollect.verify.history import History, HistoryError
@@ -28,6 +29,8 @@ def report(
     json_file: Annotated[
         str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
     ] = None,
+    html_file: HtmlOption = None,
+    junit_file: JunitOption = None,
 ) -> None:
     """Judge saved runs again, without any engine, and render them. Several folders are shards of one run: merged."""
     try:
@@ -42,6 +45,7 @@ def report(
     merged = merge(parts)
     terminal.show(console, merged)
     write_json(merged, json_file)
+    write_reports(merged, html_file, junit_file, require)
     raise typer.Exit(exit_code(merged, require))
 
 

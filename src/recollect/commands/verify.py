@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from recollect.commands.writing import HtmlOption, JunitOption, write_reports
 from recollect.verify import durations
 from recollect.verify.matrix import Matrix
 from recollect.verify.probe import EngineError, TargetBroken, abilities_of
@@ -89,6 +90,8 @@ def verify(
     json_file: Annotated[
         str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
     ] = None,
+    html_file: HtmlOption = None,
+    junit_file: JunitOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")
     ] = None,
@@ -135,6 +138,7 @@ def verify(
     )
     terminal.show(console, results)
     write_json(results, json_file)
+    write_reports(results, html_file, junit_file, require)
     raise typer.Exit(exit_code(results, require))
 
 

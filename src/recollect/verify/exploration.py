@@ -151,13 +151,14 @@ def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> No
             pipe.Said(number, mark(number, text))
             for number, text in zip(turn.numbers, turn.texts, strict=True)
         ]
-        recorder.mark(f"ask {index}")
+        what = f"turn {index} (messages {turn.numbers[0]} to {turn.numbers[-1]} of {turn.session})"
+        recorder.mark(f"ask {what}")
         client.send(pipe.Append(turn.session, said, turn=f"turn-{index}"))
         reply = client.receive()
         if not isinstance(reply, pipe.Acked):
             said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)
             raise NothingRecorded(f"an append failed while nothing was wrong: {said_what}")
-        recorder.mark(f"ack {index}")
+        recorder.mark(f"ack {what}")
 
 
 class TargetCheck:
@@ -196,18 +197,26 @@ class TargetCheck:
                 history.fault_healed(_FAULT, Disturbance())
                 _tell_reads(transcript, read)
         verdict = analyze(History(path))
-        if verdict.status == "held":
+        if verdict.status == "held" or (verdict.status == "unknown" and acked == 0):
             return HELD
+        documented = verdict.status == "documented-loss"
+        if isinstance(read, str):
+            return Finding("refuses-to-start", _ends(read), documented)
         first = verdict.anomalies[0] if verdict.anomalies else None
         name = first.name if first is not None else verdict.status
         detail = first.sentence if first is not None else verdict.reason or ""
-        said = f"; the engine said: {read.splitlines()[0]}" if isinstance(read, str) else ""
-        return Finding(name, detail + said, documented=verdict.status == "documented-loss")
+        return Finding(name, detail, documented)
 
     def close(self) -> None:
         self._recovery.close()
         self._loop.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _ends(said: str) -> str:
+    """The first and the last line of what an engine said, which is what happened and why."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return " … ".join(dict.fromkeys((lines[0], lines[-1])))
 
 
 Reading = Mapping[str, pipe.Elements | str]

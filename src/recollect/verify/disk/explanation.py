@@ -15,6 +15,7 @@ from recollect.verify.disk.records import Flag, Op, Record
 from recollect.verify.disk.states import State
 
 _CALLS_SHOWN = 12
+_ACK = "ack "
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,12 @@ class Explanation:
 
 def explain(base: Base, records: Sequence[Record], state: State, mode: Mode) -> Explanation:
     """Replay up to the crash and say what happened around it."""
-    marks = [index for index, record in enumerate(records[: state.point]) if record.op is Op.MARK]
-    since = marks[-1] + 1 if marks else 0
+    acks = [
+        index
+        for index, record in enumerate(records[: state.point])
+        if record.op is Op.MARK and record.path1.startswith(_ACK)
+    ]
+    since = acks[-1] + 1 if acks else 0
     model = Model(base, mode).replay(records[:since])
     calls: list[str] = []
     for record in records[since : state.point]:
@@ -58,9 +63,9 @@ def explain(base: Base, records: Sequence[Record], state: State, mode: Mode) -> 
         hidden = len(calls) - _CALLS_SHOWN + 1
         calls[:hidden] = [f"… {hidden} calls"]
     after = records[state.point] if state.point < len(records) else None
-    last = records[marks[-1]].path1 if marks else None
+    last = records[acks[-1]].path1.removeprefix(_ACK) if acks else None
     return Explanation(
-        f"the last acknowledgement before it: {last}" if last else "nothing had been acknowledged yet",
+        f"the last that was acknowledged: {last}" if last else "nothing had been acknowledged yet",
         tuple(calls),
         tuple(_unsynced(model)),
         f"{state.kind}{f' ({state.detail})' if state.detail else ''}",
@@ -70,7 +75,9 @@ def explain(base: Base, records: Sequence[Record], state: State, mode: Mode) -> 
 
 def describe(record: Record, model: Model) -> str:
     """One call, with its file and offset."""
-    where = model.path_of(record.ino) or (f"inode {record.ino}" if record.ino else "")
+    where = model.path_of(record.ino)
+    if where is None:
+        where = f"inode {record.ino}"
     op = record.op
     if op is Op.WRITE:
         how = (
@@ -92,7 +99,7 @@ def describe(record: Record, model: Model) -> str:
     if op is Op.CLOSE:
         return f"close of {where}"
     if op is Op.MARK:
-        return f"acknowledgement: {record.path1}"
+        return f"({record.path1})"
     return f"{op.name.lower()} of {record.path1 or where}"
 
 

@@ -103,8 +103,10 @@ class Model:
         return self.disk_view.image()
 
     def path_of(self, ino: int) -> str | None:
-        """A name that this inode has now."""
+        """A name that this inode has now; "" is the folder itself."""
         node = self._nodes.get(ino)
+        if node is self.top:
+            return ""
         return next(iter(self.cache_view.paths_of(node)), None) if node is not None else None
 
     @property

@@ -1,0 +1,1 @@
+"""The demo service: a chat whose memory is acknowledged only once it is durable, and a page that shows it."""

@@ -1,0 +1,291 @@
+"""The chat service over HTTP: routes and their shapes. What they do is in `recollect.chat.service`.
+
+Every answer that reports a failure says whether the message was written, in `error`: ``not-written`` (safe to send
+again), ``outcome-unknown`` (send again with the same turn), ``memory-missing``, ``refused``, ``model-failed``.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from pydantic import BaseModel, Field
+
+from recollect import __version__
+from recollect.chat import page
+from recollect.chat.documentation import documentation
+from recollect.chat.limits import Limits
+from recollect.chat.service import ChatService, Said, Used
+from recollect.chat.settings import Settings, from_environment
+from recollect.errors import NotWritten, OutcomeUnknown, RecollectError, Refused, StoreReplaced
+from recollect.message import Message, new_id
+from recollect.recall.llm import ModelFailed
+from recollect.recall.memory import Memory
+from recollect.store import Receipt
+
+ID_LENGTH_MAX = 200
+TEXT_LENGTH_MAX = 8_000
+
+User = Annotated[str, Query(min_length=1, max_length=ID_LENGTH_MAX, description="Whose memory it is.")]
+Session = Annotated[str, Query(max_length=ID_LENGTH_MAX, description="The conversation.")]
+
+
+class ChatRequest(BaseModel):
+    """One message of a user."""
+
+    user: str = Field(min_length=1, max_length=ID_LENGTH_MAX)
+    session: str = Field(default="", max_length=ID_LENGTH_MAX)
+    message: str = Field(min_length=1, max_length=TEXT_LENGTH_MAX)
+    turn: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=ID_LENGTH_MAX,
+        description="An id of the message. Sent again with the same one, it is stored and answered once.",
+    )
+    stream: bool = Field(default=False, description="Server-sent events instead of one answer.")
+
+
+class MemoryModel(BaseModel):
+    id: int
+    text: str
+    created_at: float
+    session: str | None
+    message: str | None
+    score: float | None = None
+
+
+class ReceiptModel(BaseModel):
+    """Where the message is stored, and what it survives."""
+
+    first: int
+    last: int
+    durability: str
+    replicas: int
+
+
+class ChatReply(BaseModel):
+    reply: str
+    memories: list[MemoryModel] = Field(description="What the reply was made from.")
+    noted: list[MemoryModel] = Field(description="What this message added to the memory.")
+    receipt: ReceiptModel
+    engine: dict[str, Any]
+    turn: str
+
+
+class HistoryItem(BaseModel):
+    sequence: int
+    role: str
+    text: str
+    timestamp: float
+    turn: str | None
+    damaged: str | None = None
+
+
+class Forgotten(BaseModel):
+    forgotten: int
+
+
+class HealthModel(BaseModel):
+    status: str
+    durable: bool = Field(description="Whether the last write reached the durability asked for.")
+    same_store: bool = Field(description="Whether the store is the one it was when the service started.")
+    store: str = Field(description="The store's identity: another one is another memory.")
+    last_write_at: float | None
+    engine: dict[str, Any]
+    error: str | None
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    chosen = settings or from_environment()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service = await ChatService.open(chosen)
+        app.state.service = service
+        try:
+            yield
+        finally:
+            # Requests have ended by now; what they were promised is on disk, the rest of the index is not needed.
+            await service.close()
+
+    app = FastAPI(
+        title="recollect chat",
+        version=__version__,
+        summary="A chat whose memory is acknowledged only once it is durable.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.add_middleware(Limits, settings=chosen)
+    app.add_exception_handler(RecollectError, _report)
+    _add_talking(app)
+    _add_memories(app)
+    _add_pages(app, chosen)
+    return app
+
+
+def _service(request: Request) -> ChatService:
+    service: ChatService = request.app.state.service
+    return service
+
+
+def _add_talking(app: FastAPI) -> None:
+    @app.post("/chat", response_model=ChatReply, summary="Say something, and get an answer")
+    async def chat(request: Request, body: ChatRequest) -> Any:
+        """Answers after the message and the facts in it have reached the durability the service was started with.
+
+        With `stream`, the events are `remembered` (it is durable), `piece` (of the reply), and `reply` (the whole, as
+        without `stream`), or `failed`.
+        """
+        service = _service(request)
+        said = await service.hear(body.user, body.session, body.message, body.turn or new_id())
+        if body.stream:
+            return StreamingResponse(_events(service, said), media_type="text/event-stream")
+        return _reply(service, said, await service.answer(said))
+
+    @app.get("/history", response_model=list[HistoryItem], summary="What was said in a session")
+    async def history(
+        request: Request, user: User, session: Session = "", last: Annotated[int, Query(ge=1, le=500)] = 100
+    ) -> Any:
+        return [_history_item(item) for item in await _service(request).history(user, session, last)]
+
+    @app.delete("/history", status_code=204, summary="Forget what was said in a session")
+    async def forget_history(request: Request, user: User, session: Session = "") -> None:
+        await _service(request).forget_session(user, session)
+
+
+def _add_memories(app: FastAPI) -> None:
+    @app.get("/memories", response_model=list[MemoryModel], summary="What is remembered of a user")
+    async def memories(
+        request: Request,
+        user: User,
+        before: int | None = None,
+        limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    ) -> Any:
+        found = await _service(request).recall.memories(user, before=before, limit=limit)
+        return [_memory(memory) for memory in found]
+
+    @app.delete("/memories/{memory}", response_model=Forgotten, summary="Forget one memory of a user")
+    async def forget_one(request: Request, memory: int, user: User) -> Any:
+        return Forgotten(forgotten=await _service(request).recall.forget(user, memory))
+
+    @app.delete("/memories", response_model=Forgotten, summary="Forget all memories of a user")
+    async def forget_all(request: Request, user: User) -> Any:
+        return Forgotten(forgotten=await _service(request).recall.forget(user))
+
+
+def _add_pages(app: FastAPI, settings: Settings) -> None:
+    @app.get("/health", response_model=HealthModel, summary="Is the memory there, and is it durable?")
+    async def health(request: Request) -> Any:
+        service = _service(request)
+        state = await service.health()
+        status = "ok" if state.ok else "memory-missing" if not state.same_store else "failing"
+        answer = HealthModel(
+            status=status,
+            durable=state.last_write_durable,
+            same_store=state.same_store,
+            store=service.store.identity,
+            last_write_at=state.last_write_at,
+            engine=service.engine(),
+            error=state.error,
+        )
+        return JSONResponse(answer.model_dump(), 200 if state.ok else 503)
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> HTMLResponse:
+        return HTMLResponse(page.HTML, headers=page.HEADERS)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(documentation(app.openapi()), headers=page.PLAIN_HEADERS)
+
+
+async def _events(service: ChatService, said: Said) -> AsyncIterator[str]:
+    yield _event("remembered", {"receipt": _receipt(said.receipt), "turn": said.turn})
+    pieces: list[str] = []
+    try:
+        async for piece in service.stream(said):
+            pieces.append(piece)
+            yield _event("piece", {"text": piece})
+    except RecollectError as error:
+        yield _event("failed", {"error": _kind(error)[1], "detail": str(error)})
+        return
+    yield _event("reply", _reply(service, said, "".join(pieces)).model_dump())
+
+
+def _event(name: str, content: Any) -> str:
+    return f"event: {name}\ndata: {json.dumps(content, default=lambda model: model.model_dump())}\n\n"
+
+
+def _reply(service: ChatService, said: Said, text: str) -> ChatReply:
+    return ChatReply(
+        reply=text,
+        memories=[_used(used) for used in said.used],
+        noted=[_memory(memory) for memory in said.noted],
+        receipt=_receipt(said.receipt),
+        engine=service.engine(),
+        turn=said.turn,
+    )
+
+
+def _receipt(receipt: Receipt) -> ReceiptModel:
+    return ReceiptModel(
+        first=receipt.first,
+        last=receipt.last,
+        durability=receipt.durability.value,
+        replicas=receipt.replicas,
+    )
+
+
+def _memory(memory: Memory, score: float | None = None) -> MemoryModel:
+    return MemoryModel(
+        id=memory.sequence,
+        text=memory.text,
+        created_at=memory.created_at,
+        session=memory.session,
+        message=memory.message,
+        score=score,
+    )
+
+
+def _used(used: Used) -> MemoryModel:
+    return _memory(used.memory, round(used.score, 3))
+
+
+def _history_item(item: Any) -> HistoryItem:
+    message = item.message
+    if not isinstance(message, Message):
+        return HistoryItem(
+            sequence=item.sequence, role="", text="", timestamp=0.0, turn=None, damaged=message.reason
+        )
+    return HistoryItem(
+        sequence=item.sequence,
+        role=message.role,
+        text=message.text,
+        timestamp=message.timestamp,
+        turn=message.metadata.get("turn"),
+    )
+
+
+_KINDS: tuple[tuple[type[RecollectError], int, str], ...] = (
+    (Refused, 422, "refused"),
+    (StoreReplaced, 503, "memory-missing"),
+    (NotWritten, 503, "not-written"),
+    (OutcomeUnknown, 503, "outcome-unknown"),
+    (ModelFailed, 502, "model-failed"),
+)
+
+
+def _kind(error: RecollectError) -> tuple[int, str]:
+    for kind, status, name in _KINDS:
+        if isinstance(error, kind):
+            return status, name
+    return 503, "memory-unavailable"
+
+
+async def _report(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RecollectError)
+    status, name = _kind(error)
+    return JSONResponse({"error": name, "detail": str(error)}, status)

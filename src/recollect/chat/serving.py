@@ -1,0 +1,35 @@
+"""Running the service: opened and checked once before any port is bound, then served by uvicorn until a signal."""
+
+import asyncio
+
+import msgspec
+import uvicorn
+
+from recollect.chat.service import ChatService
+from recollect.chat.settings import Settings, checked, to_environment
+
+GRACE_S = 30
+
+
+def serve(settings: Settings) -> None:
+    """Returns when the service was told to stop and has answered what it had begun. Raises if it may not start."""
+    checked(settings)
+    asyncio.run(_try_memory(settings))
+    to_environment(settings)
+    uvicorn.run(
+        "recollect.chat.app:create_app",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
+        log_level="warning",
+        timeout_graceful_shutdown=GRACE_S,
+        server_header=False,
+        http="h11",
+    )
+
+
+async def _try_memory(settings: Settings) -> None:
+    """A refusal comes as one sentence here, not as a traceback out of a worker. The index is not opened for that."""
+    service = await ChatService.open(msgspec.structs.replace(settings, index="none"))
+    await service.close()

@@ -1,0 +1,89 @@
+"""What the chat service was asked for. Travels to its worker processes as JSON in one environment variable."""
+
+import ipaddress
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from recollect.errors import Refused
+from recollect.stores.sqlite_file import parse_url
+
+VARIABLE = "RECOLLECT_CHAT_SETTINGS"
+TOKEN_VARIABLE = "RECOLLECT_CHAT_TOKEN"
+TOKEN_LENGTH_MIN = 16
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    memory: str = "sqlite:///recollect-memory/memory.db"
+    index: str = "auto"
+    """``auto`` (Chroma next to a SQLite file, pgvector in PostgreSQL), ``none``, or an address for `open_recall`."""
+    durability: str = "fsynced"
+    witness: str | None = None
+    allow_ephemeral: bool = False
+    host: str = "127.0.0.1"
+    port: int = 8321
+    token: str | None = None
+    workers: int = 1
+    model: str | None = None
+    """A model of an OpenAI-compatible endpoint; the stand-in if None."""
+    base_url: str | None = None
+    request_bytes_max: int = 64 * 1024
+    memories_per_reply: int = 5
+    score_min: float = 0.12
+    budget_tokens: int = 1_000
+    history_messages: int = 20
+
+    @property
+    def folder(self) -> Path | None:
+        """Where a memory in files lives."""
+        return parse_url(self.memory)[0].parent if urlsplit(self.memory).scheme == "sqlite" else None
+
+    @property
+    def index_url(self) -> str | None:
+        if self.index == "none":
+            return None
+        if self.index != "auto":
+            return self.index
+        if self.folder is None:
+            return self.memory
+        return f"chroma:///{parse_url(self.memory)[0].with_suffix('.index')}"
+
+    @property
+    def loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def checked(settings: Settings) -> Settings:
+    scheme = urlsplit(settings.memory).scheme
+    if scheme not in ("sqlite", "postgresql", "postgres"):
+        raise Refused(
+            "--memory: long-term memory needs sqlite:///file.db or postgresql://host/db, "
+            f"not {scheme or settings.memory!r}"
+        )
+    if not settings.loopback and not settings.token:
+        raise Refused(
+            f"--host {settings.host} can be reached from elsewhere: set {TOKEN_VARIABLE} to a secret of at least "
+            f"{TOKEN_LENGTH_MIN} characters, or stay on 127.0.0.1"
+        )
+    if settings.token is not None and len(settings.token) < TOKEN_LENGTH_MIN:
+        raise Refused(
+            f"the token has {len(settings.token)} characters; at least {TOKEN_LENGTH_MIN} are needed"
+        )
+    if settings.workers < 1:
+        raise Refused(f"--workers: at least 1, not {settings.workers}")
+    return settings
+
+
+def to_environment(settings: Settings) -> None:
+    os.environ[VARIABLE] = msgspec.json.encode(settings).decode()
+
+
+def from_environment() -> Settings:
+    return msgspec.json.decode(os.environ.get(VARIABLE, "{}"), type=Settings)

@@ -1,0 +1,58 @@
+"""`recollect chat`: the demo service."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from recollect.chat.serving import serve
+from recollect.chat.settings import TOKEN_VARIABLE, Settings
+
+_DEFAULTS = Settings()
+
+
+def chat(
+    memory: Annotated[
+        str, typer.Option(help="Where memory is kept: sqlite:///folder/file.db or postgresql://host/db.")
+    ] = _DEFAULTS.memory,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = _DEFAULTS.port,
+    host: Annotated[str, typer.Option(help="Loopback unless told otherwise.")] = _DEFAULTS.host,
+    index: Annotated[
+        str,
+        typer.Option(
+            help="The vector index: auto, none, chroma:///folder, http://host:port or pgvector://…."
+        ),
+    ] = _DEFAULTS.index,
+    durability: Annotated[
+        str, typer.Option(help="What a reply waits for: buffered, written or fsynced.")
+    ] = _DEFAULTS.durability,
+    witness: Annotated[
+        str | None, typer.Option(help="A file kept elsewhere that notices a wiped or swapped memory.")
+    ] = None,
+    allow_ephemeral: Annotated[
+        bool, typer.Option("--allow-ephemeral", help="Start on storage that dies with the container.")
+    ] = False,
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 1,
+    model: Annotated[
+        str | None, typer.Option(help="A model of an OpenAI-compatible endpoint; without it, a stand-in.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option(help="The endpoint's address.")] = None,
+) -> None:
+    """Chat with a memory that is acknowledged only once it is durable. The page is at http://HOST:PORT/."""
+    settings = Settings(
+        memory=memory,
+        port=port,
+        host=host,
+        index=index,
+        durability=durability,
+        witness=witness,
+        allow_ephemeral=allow_ephemeral,
+        workers=workers,
+        model=model,
+        base_url=base_url,
+        token=os.environ.get(TOKEN_VARIABLE) or None,
+    )
+    typer.echo(f"recollect chat: http://{host}:{port}/", err=True)
+    serve(settings)

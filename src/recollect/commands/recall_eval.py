@@ -1,0 +1,50 @@
+"""`recollect recall-eval`: does a memory still find what it must, and nothing that it must not?"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recollect.recall import evaluation
+
+EXIT_REGRESSION = 1
+
+
+def recall_eval(
+    cases: Annotated[
+        Path | None, typer.Argument(help="A YAML file of cases; the sample that ships if left out.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Compare with the measurements saved here; fail on a regression.")
+    ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Save the measurements as the baseline.")] = False,
+    k: Annotated[int | None, typer.Option(min=1, max=100, help="Instead of the file's k.")] = None,
+    score_min: Annotated[float | None, typer.Option(help="Instead of the file's threshold.")] = None,
+    embedder: Annotated[
+        str | None, typer.Option(help="hashing, hashing:DIMENSION, openai:MODEL:DIMENSION or local:MODEL.")
+    ] = None,
+    index: Annotated[str | None, typer.Option(help="A vector index, as open_recall takes it.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="How much worse is still no regression.")
+    ] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
+) -> None:
+    """Measure recall@k and precision@k of a memory on a file of cases; exit 1 on a regression."""
+    suite = evaluation.load_cases(cases or evaluation.SAMPLE)
+    suite = evaluation.changed(suite, k=k, score_min=score_min, embedder=embedder)
+    measured = asyncio.run(evaluation.measure(suite, index=index))
+    if save:
+        if baseline is None:
+            raise typer.BadParameter("--save needs --baseline FILE")
+        evaluation.save(measured, baseline)
+    regressions = (
+        [] if save or baseline is None else evaluation.compare(measured, evaluation.load(baseline), tolerance)
+    )
+    typer.echo(
+        evaluation.as_json(measured, regressions) if as_json else evaluation.as_text(measured, regressions)
+    )
+    if regressions or not measured.ok:
+        raise typer.Exit(EXIT_REGRESSION)

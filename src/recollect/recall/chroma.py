@@ -1,0 +1,215 @@
+"""Embedded Chroma as a vector index, in a folder of this process's own.
+
+The marker is an item of the collection, written in the same call as the vectors it speaks of, which Chroma keeps in one
+SQLite transaction. Its vectors are another matter: HNSW files are rewritten in place every `SYNC_THRESHOLD` changes and
+never fsynced, and the log behind them is purged. `recollect.recall.chroma_folder` notices when that went wrong.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from recollect.errors import MissingExtra, RecollectError
+from recollect.recall.chroma_folder import Generation, Slot
+from recollect.recall.index import IndexBroken, Marker, Near
+from recollect.recall.rows import Change
+
+SYNC_THRESHOLD = 10_000
+"""Chroma's own default is 1,000. Each flush rewrites the whole index, and we sync it: rarer is cheaper. The price is
+that a start replays up to this many changes, in the background."""
+_MARKER = "marker"
+_THREADS = 4
+
+Value = TypeVar("Value")
+
+
+class ChromaFolderIndex:
+    """Chroma inside this process, in a folder that no other process uses.
+
+    Each process takes the first free slot of the folder (a lock that dies with it) and follows the rows by itself. So
+    there is one writer to a Chroma folder and no second reader, and what other processes write comes from the rows.
+    """
+
+    name = "chroma (folder)"
+
+    def __init__(self, folder: Path, sync_threshold: int = SYNC_THRESHOLD) -> None:
+        self._folder = folder
+        self._sync_threshold = sync_threshold
+        self._threads = ThreadPoolExecutor(_THREADS, "recollect-chroma")  # Chroma's calls block
+        self._collection: Any = None
+        self._slot: Slot | None = None
+        self._generation: Generation | None = None
+        self._client: Any = None
+
+    async def open(self) -> Marker | None:
+        return await self._call(self._open)
+
+    async def reset(self, marker: Marker) -> None:
+        await self._call(self._reset, marker)
+
+    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+        await self._call(self._apply, changes, marker)
+
+    async def complete(self) -> None:
+        return
+
+    async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
+        if self._generation is None or not self._generation.present():
+            raise IndexBroken(f"{self._folder}: the folder of the index was taken away")
+        return await self._call(_query, self._collection, user, vector, k)
+
+    async def count(self) -> int:
+        return await self._call(_count, self._collection)
+
+    async def close(self) -> None:
+        await self._call(self._close)
+        self._threads.shutdown()
+
+    async def _call(self, work: Callable[..., Value], *arguments: Any) -> Value:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        except RecollectError:
+            raise
+        except Exception as error:  # Chroma raises whatever its parts raise
+            raise IndexBroken(f"{self.name}: {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            if type(error).__name__ == "PanicException":  # of its compiled part, outside of Exception
+                raise IndexBroken(f"{self.name}: {error}") from error
+            raise
+
+    def _open(self) -> Marker | None:
+        self._leave()
+        if self._slot is None:
+            self._slot = Slot.take(self._folder)
+        generation = self._slot.newest()
+        if generation is None:
+            return None
+        if not generation.trusted():  # not even loaded: a torn file can bring the process down
+            generation.discard()
+            return None
+        try:
+            self._enter(generation)
+            names = self._client.list_collections()
+            self._collection = self._client.get_collection(names[0].name, embedding_function=None)
+            return _read_marker(self._collection)
+        except Exception:
+            self._leave()
+            return None
+
+    def _reset(self, marker: Marker) -> None:
+        self._leave()
+        if self._slot is None:
+            self._slot = Slot.take(self._folder)
+        generation = self._slot.fresh()
+        self._slot.discard_others(generation)
+        self._enter(generation)
+        self._collection = _create(self._client, "recall-index", self._sync_threshold)
+        _apply(self._collection, [], marker)
+        generation.begin()
+
+    def _apply(self, changes: Sequence[Change], marker: Marker) -> None:
+        generation = self._generation
+        if generation is None or not generation.present():
+            raise IndexBroken(f"{self._folder}: the folder of the index was taken away")
+        try:
+            with generation.changing(len(changes) + 1, self._sync_threshold):
+                _apply(self._collection, changes, marker)
+        except BaseException:
+            # In doubt from here on; and if the disk is full, the rows need the space more.
+            self._leave()
+            generation.discard()
+            raise
+
+    def _enter(self, generation: Generation) -> None:
+        chromadb = _chromadb()
+        settings = chromadb.config.Settings(anonymized_telemetry=False)
+        # Every generation is another path, so Chroma's cache of clients by path never gives us an old one.
+        self._client = chromadb.PersistentClient(str(generation.path), settings=settings)
+        self._generation = generation
+
+    def _leave(self) -> None:
+        client, self._client, self._collection, self._generation = self._client, None, None, None
+        if client is not None:
+            client.close()
+
+    def _close(self) -> None:
+        self._leave()
+        if self._slot is not None:
+            self._slot.release()
+            self._slot = None
+
+
+# ---- calls on a collection
+
+
+def _create(client: Any, name: str, sync_threshold: int) -> Any:
+    configuration = {"hnsw": {"space": "cosine", "sync_threshold": sync_threshold}}
+    return client.create_collection(name, embedding_function=None, configuration=configuration)
+
+
+def _apply(collection: Any, changes: Sequence[Change], marker: Marker) -> None:
+    import numpy as np
+
+    gone = [str(change.sequence) for change in changes if change.vector is None]
+    # A row that came and went within these changes comes without its vector, so the order does not matter.
+    came = [change for change in changes if change.vector is not None and change.user is not None]
+    if gone:
+        collection.delete(ids=gone)
+    place = np.zeros(marker.dimension, dtype=np.float32)
+    place[0] = 1.0
+    vectors = [place, *(_vector(change.vector) for change in came)]
+    state = {
+        "user": "",
+        "rows": marker.rows,
+        "space": marker.space,
+        "dimension": marker.dimension,
+        "through": marker.through,
+    }
+    collection.upsert(
+        ids=[_MARKER, *(str(change.sequence) for change in came)],
+        embeddings=vectors,
+        metadatas=[state, *({"user": change.user.hex()} for change in came if change.user is not None)],
+    )
+
+
+def _read_marker(collection: Any) -> Marker | None:
+    found = collection.get(ids=[_MARKER], include=["metadatas"])["metadatas"]
+    if not found:
+        return None
+    state = found[0]
+    return Marker(str(state["rows"]), int(state["space"]), int(state["dimension"]), int(state["through"]))
+
+
+def _query(collection: Any, user: bytes, vector: bytes, k: int) -> list[Near]:
+    if collection is None:
+        raise IndexBroken("the index is not open")
+    answer = collection.query(
+        query_embeddings=[_vector(vector)], n_results=k, where={"user": user.hex()}, include=["distances"]
+    )
+    pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
+    return [Near(int(id_), 1.0 - float(distance)) for id_, distance in pairs]
+
+
+def _count(collection: Any) -> int:
+    """Without the marker."""
+    if collection is None:
+        raise IndexBroken("the index is not open")
+    return int(collection.count()) - 1
+
+
+def _vector(raw: bytes | None) -> Any:
+    import numpy as np
+
+    assert raw is not None
+    return np.frombuffer(raw, dtype=np.float32)
+
+
+def _chromadb() -> Any:
+    try:
+        import chromadb
+        import chromadb.config
+    except ImportError as error:
+        raise MissingExtra("chromadb is not installed: pip install 'recollect[chroma]'") from error
+    return chromadb

@@ -1,0 +1,159 @@
+"""The folder of an embedded Chroma index: whose it is, and whether its files can be trusted.
+
+    index/
+      slot-0/                 one process at a time, by a lock that the kernel drops when the process ends
+        lock
+        00000003-9f1c…/       a generation: Chroma's folder, never used again once it is in doubt
+          state.json          ours: is a flush under way, and how the vector files looked after the last one
+
+Chroma rewrites its vector files in place when a number of changes has come together, without fsync. So before a call
+that may do that, the state says "flushing", durably; after it, the files are fsynced and their sizes and times noted. A
+process that died in between leaves "flushing" behind, a power loss or another hand leaves other sizes or times: either
+way the generation is not trusted, not even loaded, and the index is rebuilt from the rows.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from recollect.recall.index import IndexBroken
+
+SLOTS_MAX = 64
+_STATE = "state.json"
+_DATABASE = "chroma.sqlite3"
+
+
+class Slot:
+    """A place for one process's index."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, folder: Path) -> "Slot":
+        for number in range(SLOTS_MAX):
+            path = folder / f"slot-{number}"
+            path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                continue
+            return cls(path, descriptor)
+        raise IndexBroken(
+            f"{folder}: all {SLOTS_MAX} slots are in use; more processes than that need a server"
+        )
+
+    def newest(self) -> "Generation | None":
+        found = self._generations()
+        return Generation(found[-1]) if found else None
+
+    def fresh(self) -> "Generation":
+        found = self._generations()
+        number = int(found[-1].name.split("-")[0]) + 1 if found else 1
+        path = self.path / f"{number:08d}-{uuid.uuid4().hex[:8]}"
+        path.mkdir(parents=True)
+        return Generation(path)
+
+    def discard_others(self, kept: "Generation") -> None:
+        for path in self._generations():
+            if path != kept.path:
+                Generation(path).discard()
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+    def _generations(self) -> list[Path]:
+        if not self.path.is_dir():
+            return []
+        return sorted(path for path in self.path.iterdir() if path.is_dir() and path.name[:8].isdigit())
+
+
+class Generation:
+    """One folder that Chroma writes to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._since_flush: int | None = None
+        """Changes since the last flush; None where that is not known."""
+
+    def present(self) -> bool:
+        return (self.path / _STATE).exists() and (self.path / _DATABASE).exists()
+
+    def trusted(self) -> bool:
+        try:
+            state = json.loads((self.path / _STATE).read_text())
+        except (OSError, ValueError):
+            return False
+        return state.get("flushing") is False and state.get("files") == self._files()
+
+    def discard(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def begin(self) -> None:
+        """The generation is complete as far as it goes."""
+        self._since_flush = 1
+        self._settle()
+
+    @contextmanager
+    def changing(self, size: int, threshold: int) -> Iterator[None]:
+        """Around a call with so many changes: makes a flush inside of it recognisable afterwards."""
+        before = self._files()
+        flush = self._since_flush is None or self._since_flush + size >= threshold or not before
+        if flush:
+            self._write_state(flushing=True)
+        yield
+        files = self._files()
+        if files != before:
+            # Seen on Chroma 1.5.9: a flush takes everything up to the call that crosses the threshold.
+            self._since_flush = 0
+            self._settle()
+            return
+        if self._since_flush is not None:
+            self._since_flush += size
+        if flush:
+            self._write_state(flushing=False)
+
+    def _settle(self) -> None:
+        """What Chroma wrote and did not sync, we sync."""
+        for folder, _, names in os.walk(self.path):
+            for name in names:
+                if name != _STATE and not name.startswith(
+                    _DATABASE
+                ):  # closing those would drop SQLite's locks
+                    _sync(Path(folder, name))
+            _sync(Path(folder))
+        self._write_state(flushing=False)
+
+    def _files(self) -> dict[str, list[int]]:
+        """Size and time of the vector files."""
+        found: dict[str, list[int]] = {}
+        for folder in (path for path in self.path.iterdir() if path.is_dir()):
+            for path in folder.iterdir():
+                status = path.stat()
+                found[f"{folder.name}/{path.name}"] = [status.st_size, status.st_mtime_ns]
+        return dict(sorted(found.items()))
+
+    def _write_state(self, *, flushing: bool) -> None:
+        scratch = self.path / f"{_STATE}.new"
+        with scratch.open("w") as file:
+            json.dump({"flushing": flushing, "files": self._files()}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(self.path / _STATE)
+        _sync(self.path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,161 @@
+"""A Chroma server as a vector index, spoken to over its HTTP API (v2).
+
+Not through chromadb's client, which waits for a silent server for ever, shares connections between everything in the
+process that uses the same address, and takes seconds to import.
+
+Any number of processes share the index: all of them apply the same changes, which does no harm. The collection's name
+carries the rows' identity and a growing number: an index that is in doubt is left behind, not repaired.
+"""
+
+import uuid
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from recollect.errors import CannotOpen, MissingExtra
+from recollect.recall.index import IndexBroken, Marker, Near
+from recollect.recall.rows import Change
+
+try:
+    import httpx
+except ImportError as missing:
+    raise MissingExtra("a Chroma server needs httpx: pip install 'recollect[chroma]'") from missing
+
+SYNC_THRESHOLD = 10_000
+_COLLECTIONS = "/api/v2/tenants/default_tenant/databases/default_database/collections"
+_MARKER = "marker"
+_PAGE = 100
+
+
+class ChromaServerIndex:
+    name = "chroma (server)"
+
+    def __init__(self, url: str, rows: str, timeout_s: float = 10.0) -> None:
+        try:
+            self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise CannotOpen(f"{url}: a Chroma server is http://host:port ({error})") from error
+        self._prefix = f"recall-{rows}-"
+        self._collection: str | None = None
+
+    async def open(self) -> Marker | None:
+        self._collection = None
+        found = await self._ours()
+        if not found:
+            return None
+        self._collection = found[-1]["id"]
+        answer = await self._ask("get", {"ids": [_MARKER], "include": ["metadatas"]})
+        if not answer["ids"]:
+            return None
+        state = answer["metadatas"][0]
+        return Marker(str(state["rows"]), int(state["space"]), int(state["dimension"]), int(state["through"]))
+
+    async def reset(self, marker: Marker) -> None:
+        old = await self._ours()
+        number = 1 + max((_number(item["name"], self._prefix) for item in old), default=0)
+        created = await self._request(
+            "POST",
+            _COLLECTIONS,
+            {
+                # Names sort by number, so that every process finds the newest last.
+                "name": f"{self._prefix}{number:08d}-{uuid.uuid4().hex[:8]}",
+                "configuration": {"hnsw": {"space": "cosine", "sync_threshold": SYNC_THRESHOLD}},
+            },
+        )
+        self._collection = created["id"]
+        await self.apply([], marker)
+        for item in old:
+            try:
+                await self._request("DELETE", f"{_COLLECTIONS}/{item['name']}")
+            except IndexBroken:  # a damaged collection may not even be deleted; it is only left behind
+                continue
+
+    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+        gone = [str(change.sequence) for change in changes if change.vector is None]
+        # A row that came and went within these changes comes without its vector, so the order does not matter.
+        came = [(change, change.user) for change in changes if change.user is not None]
+        if gone:
+            await self._ask("delete", {"ids": gone})
+        state = {
+            "user": "",
+            "rows": marker.rows,
+            "space": marker.space,
+            "dimension": marker.dimension,
+            "through": marker.through,
+        }
+        await self._ask(
+            "upsert",
+            {
+                "ids": [_MARKER, *(str(change.sequence) for change, _ in came)],
+                "embeddings": [
+                    [1.0] + [0.0] * (marker.dimension - 1),
+                    *(_floats(change.vector) for change, _ in came),
+                ],
+                "metadatas": [state, *({"user": user.hex()} for _, user in came)],
+            },
+        )
+
+    async def complete(self) -> None:
+        return
+
+    async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
+        answer = await self._ask(
+            "query",
+            {
+                "query_embeddings": [_floats(vector)],
+                "n_results": k,
+                "where": {"user": user.hex()},
+                "include": ["distances"],
+            },
+        )
+        pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
+        return [Near(int(id_), 1.0 - float(distance)) for id_, distance in pairs]
+
+    async def count(self) -> int:
+        """Without the marker."""
+        return int(await self._request("GET", f"{_COLLECTIONS}/{self._known()}/count")) - 1
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _ours(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        offset = 0
+        while page := await self._request("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={offset}"):
+            found += [item for item in page if item["name"].startswith(self._prefix)]
+            offset += len(page)
+        return sorted(found, key=lambda item: str(item["name"]))
+
+    def _known(self) -> str:
+        if self._collection is None:
+            raise IndexBroken(f"{self.name}: not open")
+        return self._collection
+
+    async def _ask(self, call: str, body: dict[str, Any]) -> Any:
+        return await self._request("POST", f"{_COLLECTIONS}/{self._known()}/{call}", body)
+
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        content = None if body is None else msgspec.json.encode(body)
+        try:
+            response = await self._http.request(
+                method, path, content=content, headers={"content-type": "application/json"}
+            )
+        except httpx.HTTPError as error:
+            raise IndexBroken(f"{self.name}: {type(error).__name__}: {error}") from error
+        if response.status_code >= 300:
+            raise IndexBroken(f"{self.name}: {response.status_code} {response.text[:300]}")
+        try:
+            return msgspec.json.decode(response.content) if response.content else None
+        except msgspec.DecodeError as error:
+            raise IndexBroken(f"{self.name}: the answer is not JSON: {error}") from error
+
+
+def _number(name: str, prefix: str) -> int:
+    digits = name.removeprefix(prefix).split("-")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _floats(vector: bytes | None) -> list[float]:
+    return array("f", vector or b"").tolist()

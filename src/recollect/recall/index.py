@@ -1,0 +1,58 @@
+"""A vector index: derived from the rows, thrown away and rebuilt whenever it is in doubt.
+
+An index holds sequences, users and vectors; no text. It carries a `Marker`: whose rows, in which space, up to which
+number of the sequence. Whatever an index says is checked against the rows: a sequence that is not there, not the
+user's, or forgotten does not come back from a search; and a search that finds too little is done over the rows.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from recollect.errors import RecollectError
+from recollect.recall.rows import Change
+
+
+class IndexBroken(RecollectError):
+    """The index cannot be used as it is. The rows are not affected."""
+
+
+class Marker(msgspec.Struct, frozen=True):
+    rows: str
+    """The identity of the rows."""
+    space: int
+    dimension: int
+    through: int
+    """Every change up to this number of the sequence is in the index."""
+
+
+class Near(msgspec.Struct, frozen=True):
+    sequence: int
+    score: float
+
+
+class VectorIndex(Protocol):
+    """Any error of the engine below comes out as `IndexBroken`."""
+
+    name: str
+
+    async def open(self) -> Marker | None:
+        """What the index on hand carries; None if there is none that can be trusted."""
+        ...
+
+    async def reset(self, marker: Marker) -> None:
+        """An empty index in its place."""
+        ...
+
+    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+        """Takes over the changes and the marker; applying some of them again changes nothing."""
+        ...
+
+    async def complete(self) -> None:
+        """All rows have been applied to an index that was reset: what is cheaper done at once is done now."""
+        ...
+
+    async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]: ...
+    async def count(self) -> int: ...
+    async def close(self) -> None: ...

@@ -1,0 +1,277 @@
+"""Keeps an index in step with the rows, and knows whether it can be trusted.
+
+The index follows the rows in the background, in batches. What it has not taken over yet is the tail, which a search
+compares one by one; so a search right after a `remember`, by any process, is complete, and remembering never waits for
+the index.
+
+At open, and whenever the index fails, it is checked: whose rows it carries and in which space; then it is caught up,
+its number of vectors compared with the rows', and some rows are looked up by their own vectors (probes). An index that
+fails any of this is rebuilt from the rows, in batches, with progress. Meanwhile searches scan the rows.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from recollect.errors import RecollectError
+from recollect.recall.index import IndexBroken, Marker, Near, VectorIndex
+from recollect.recall.memory import IndexState
+from recollect.recall.rows import Rows, Space
+from recollect.recall.tail import Tail
+
+log = logging.getLogger("recollect")
+
+BATCH = 500
+TAIL_MAX = 5_000
+"""More rows than this behind, a search scans instead, and the tail is not kept."""
+GATHER_S = 0.02
+"""How long the first new row waits for others before the index takes them over together."""
+POLL_S = 1.0
+"""Rows of other processes are looked for at least this often."""
+RETRY_FIRST_S, RETRY_MAX_S = 0.2, 30.0
+READY_POLL_S = 0.005
+PROBES = 24
+_RECENT = (0, 1, 10, 100, 500)
+"""What is newest is at risk most, so rows this far back are always probed."""
+PROBE_EVERY = 64
+"""Searches between two probes of an index in use."""
+_CLOSE_ENOUGH = 1e-3
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a rebuild or a catching-up is, in numbers of the sequence."""
+
+    done: int
+    total: int
+    reason: str
+
+
+class Indexer:
+    def __init__(
+        self,
+        rows: Rows,
+        index: VectorIndex,
+        space: Space,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._rows = rows
+        self._index = index
+        self._space = space
+        self._on_progress = on_progress
+        self._through = 0
+        self._tail = Tail()
+        self._wake = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._pulling = asyncio.Lock()
+        self._searches = 0
+        self._doubt: str | None = "opened"
+        self._closed = False
+        self.state = IndexState.REBUILDING
+        self.rebuilds = 0
+        self.last_error: str | None = None
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+
+    # ---- for Recall
+
+    async def nearest(
+        self, user: bytes, vector: bytes, k: int
+    ) -> tuple[list[Near], list[tuple[int, bytes]]] | None:
+        """What the index finds, and the user's rows it has not seen; None if it cannot be trusted now."""
+        if self.state is not IndexState.READY or not await self._pull():
+            return None
+        tail = self._tail.of(user)
+        removed = min(len(self._tail), 20)  # some of the nearest may be forgotten ones
+        try:
+            near = await self._index.query(user, vector, k + removed)
+        except IndexBroken as error:
+            self.suspect(str(error))
+            return None
+        self._searches += 1
+        if self._searches % PROBE_EVERY == 0:
+            self._wake.set()
+        return near, tail
+
+    @property
+    def complete(self) -> bool:
+        """Whether the index itself has seen every row this process knows of."""
+        return self.state is IndexState.READY and not len(self._tail)
+
+    def nudge(self) -> None:
+        """Rows were written."""
+        self._wake.set()
+
+    def suspect(self, reason: str) -> None:
+        """The index did not do what the rows say it should: it is checked before it is used again."""
+        self._doubt = reason
+        self.last_error = reason
+        self.state = IndexState.DOWN
+        self._ready.clear()
+        self._wake.set()
+
+    async def ready(self) -> None:
+        """Returns once the index is trusted and has taken over every row."""
+        while True:
+            await self._ready.wait()
+            if await self._pull() and not len(self._tail):
+                return
+            self._wake.set()
+            await asyncio.sleep(READY_POLL_S)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._wake.set()
+        await asyncio.wait([self._task])
+        await self._index.close()
+
+    # ---- in the background
+
+    async def _follow(self) -> None:
+        retry_s = RETRY_FIRST_S
+        while not self._closed:
+            self._wake.clear()
+            try:
+                if self._doubt is not None:
+                    await self._restore(self._doubt)
+                    retry_s = RETRY_FIRST_S
+                await self._catch_up()
+                if self._searches >= PROBE_EVERY:
+                    self._searches = 0
+                    await self._probe(1)
+                pause_s = POLL_S
+            except RecollectError as error:
+                self.suspect(str(error))
+                self._wake.clear()
+                if self._closed:
+                    return
+                log.warning("the vector index is not used, searches scan the rows: %s", error)
+                pause_s, retry_s = retry_s, min(retry_s * 2, RETRY_MAX_S)
+            except Exception as error:
+                self.suspect(f"{type(error).__name__}: {error}")
+                log.exception("the vector index failed in an unforeseen way; searches scan the rows")
+                self._wake.clear()
+                pause_s, retry_s = retry_s, min(retry_s * 2, RETRY_MAX_S)
+            await self._wait(pause_s)
+
+    async def _wait(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        if not self._closed and self._doubt is None:
+            await asyncio.sleep(GATHER_S)
+
+    async def _restore(self, reason: str) -> None:
+        self.state = IndexState.REBUILDING
+        marker = await self._index.open()
+        if marker is not None and not self._ours(marker):
+            reason, marker = "it belongs to other rows or another embedder", None
+        elif marker is None:
+            reason = "there is none that can be trusted"
+        if marker is not None:
+            self._through = marker.through
+            await self._catch_up(reason="behind")
+            wrong = await self._what_is_wrong()
+            if wrong is not None:
+                reason, marker = wrong, None
+        if marker is None:
+            await self._rebuild(reason)
+        self._doubt = None
+        self.last_error = None
+        self._tail.start(self._through)
+        self.state = IndexState.READY
+        self._ready.set()
+
+    def _ours(self, marker: Marker) -> bool:
+        return (marker.rows, marker.space, marker.dimension) == (
+            self._rows.identity,
+            self._space.number,
+            self._space.dimension,
+        )
+
+    async def _rebuild(self, reason: str) -> None:
+        last, count = await self._rows.totals()
+        if count:
+            log.info("rebuilding the vector index from %d rows: %s", count, reason)
+            self.rebuilds += 1
+        self._through = 0
+        await self._index.reset(self._marker(0))
+        await self._catch_up(reason=reason, total=last)
+        await self._index.complete()
+        wrong = await self._what_is_wrong()
+        if wrong is not None:
+            raise IndexBroken(f"rebuilt, and still wrong: {wrong}")
+
+    def _marker(self, through: int) -> Marker:
+        return Marker(self._rows.identity, self._space.number, self._space.dimension, through)
+
+    async def _catch_up(self, reason: str | None = None, total: int | None = None) -> None:
+        """Takes over all changes there are, a batch at a time."""
+        while not self._closed:
+            changes = await self._rows.changes(self._through, BATCH)
+            if not changes:
+                return
+            await self._index.apply(changes, self._marker(changes[-1].at))
+            self._through = changes[-1].at
+            self._tail.drop(self._through)
+            if reason is not None and self._on_progress is not None:
+                if total is None:
+                    total = (await self._rows.totals())[0]
+                self._on_progress(Progress(self._through, max(total, self._through), reason))
+            if len(changes) < BATCH:
+                return
+        if reason is not None:
+            raise IndexBroken("closed before the index was caught up")
+
+    async def _pull(self) -> bool:
+        """Reads what any process has written since; False if that is more than a tail should be."""
+        async with self._pulling:
+            if self._tail.through < self._through:
+                self._tail.start(self._through)
+            while changes := await self._rows.changes(self._tail.through, 50):
+                self._tail.add(changes)
+                if len(self._tail) > TAIL_MAX:
+                    self._tail.start(self._through)
+                    self._wake.set()
+                    return False
+                if len(changes) < 50:
+                    self._wake.set()
+                    break
+            return True
+
+    # ---- checking
+
+    async def _what_is_wrong(self) -> str | None:
+        last, expected = await self._rows.totals()
+        found = await self._index.count()
+        if found != expected and self._through >= last:
+            return f"it has {found} vectors, the rows are {expected}"
+        return await self._missing(PROBES)
+
+    async def _probe(self, points: int) -> None:
+        missing = await self._missing(points)
+        if missing is not None:
+            raise IndexBroken(missing)
+
+    async def _missing(self, points: int) -> str | None:
+        """Looks some rows up by their own vectors."""
+        if not self._through:
+            return None
+        numbers = [random.randint(1, self._through) for _ in range(points)]
+        numbers += [max(1, self._through - back) for back in _RECENT[:points]]
+        for row in await self._rows.sample(numbers):
+            if row.sequence > self._through:
+                continue
+            if not await self._finds(row.user, row.vector, row.sequence):
+                if not await self._rows.fetch(row.user, [row.sequence]):
+                    continue  # forgotten meanwhile
+                return f"row {row.sequence} is not found by its own vector"
+        return None
+
+    async def _finds(self, user: bytes, vector: bytes, sequence: int) -> bool:
+        """Approximate search may pass over one of many equal vectors, so as near is near enough."""
+        near = await self._index.query(user, vector, 10)
+        return any(hit.sequence == sequence or hit.score > 1 - _CLOSE_ENOUGH for hit in near)

@@ -1,0 +1,211 @@
+"""`open_recall`: rows by the scheme of their address, the index by its own.
+
+    async with open_recall("sqlite:///memory.db", index="chroma:///memory.index") as recall: …
+
+| index | |
+|---|---|
+| ``chroma:///folder`` | embedded Chroma; each process has a part of the folder of its own; ``?sync_threshold=`` |
+| ``chroma+http://host:8000``, ``http://host:8000`` | a Chroma server |
+| ``pgvector://host/db``, ``postgresql://host/db`` | pgvector |
+| None | none: searches compare all of a user's rows, one by one |
+"""
+
+import logging
+from collections.abc import Callable, Generator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from recollect.errors import CannotOpen, MissingExtra, RecollectError
+from recollect.opening import checked_options
+from recollect.recall.embedding import Embedder, EmbedderChanged, HashingEmbedder
+from recollect.recall.index import VectorIndex
+from recollect.recall.indexing import Indexer, Progress
+from recollect.recall.llm import LLM, StandIn
+from recollect.recall.recall import Recall
+from recollect.recall.rows import Rows, Space, memory_of
+from recollect.store import Durability, MemoryStore, Options
+from recollect.witness import Witness
+
+log = logging.getLogger("recollect")
+
+REEMBEDDED_AT_ONCE = 200
+
+
+class RecallOpening:
+    """What `open_recall` returns: ``await`` it, or use it as ``async with``, which also closes it."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self._arguments = arguments
+        self._recall: Recall | None = None
+
+    def __await__(self) -> Generator[Any, None, Recall]:
+        return _open(**self._arguments).__await__()
+
+    async def __aenter__(self) -> Recall:
+        self._recall = await _open(**self._arguments)
+        return self._recall
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._recall is not None:
+            await self._recall.close()
+
+
+def open_recall(
+    url: str,
+    *,
+    index: str | None = None,
+    embedder: Embedder | None = None,
+    llm: LLM | None = None,
+    conversations: MemoryStore | None = None,
+    durability: Durability | str | None = None,
+    witness: str | Path | None = None,
+    reembed: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    timeout_s: float = 10.0,
+    pool_size: int = 8,
+) -> RecallOpening:
+    """Opens the long-term memory whose rows are at `url` (``sqlite:///memory.db`` or ``postgresql://host/db``).
+
+    Without an `embedder` the hashing one is taken: lexical, nothing to download. If the memory was embedded by another
+    one, it is refused, or with `reembed` embedded anew before it opens. `on_progress` hears of every batch of a
+    re-embedding, a rebuild or a catching-up of the index.
+    """
+    options = checked_options(
+        durability=durability,
+        replicas=0,
+        witness=witness,
+        ttl=None,
+        refresh="append",
+        turns_kept=1000,
+        timeout_s=timeout_s,
+        pool_size=pool_size,
+        read_url=None,
+        migrate=True,
+    )
+    return RecallOpening(
+        url=url,
+        index=index,
+        embedder=embedder or HashingEmbedder(),
+        llm=llm or StandIn(),
+        conversations=conversations,
+        options=options,
+        reembed=reembed,
+        on_progress=on_progress,
+    )
+
+
+async def _open(
+    url: str,
+    index: str | None,
+    embedder: Embedder,
+    llm: LLM,
+    conversations: MemoryStore | None,
+    options: Options,
+    reembed: bool,
+    on_progress: Callable[[Progress], None] | None,
+) -> Recall:
+    rows = await _open_rows(url, options)
+    try:
+        witness = None
+        if options.witness is not None:
+            witness = await Witness.check(options.witness, rows.identity, lambda _: _last(rows))
+        space = await _settle_space(rows, embedder, reembed, on_progress)
+        indexer = None
+        if index is not None:
+            indexer = Indexer(rows, _index(index, rows, options), space, on_progress)
+    except BaseException:
+        await rows.close()
+        raise
+    if rows.notice:
+        log.warning("%s: %s", urlsplit(url).scheme, rows.notice)
+    return Recall(rows, embedder, space, llm, indexer=indexer, conversations=conversations, witness=witness)
+
+
+async def _last(rows: Rows) -> int:
+    return (await rows.totals())[0]
+
+
+async def _open_rows(url: str, options: Options) -> Rows:
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        from recollect.recall.rows_sqlite import SqliteRows
+
+        return await SqliteRows.open(url, options)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from recollect.recall.rows_postgres import PostgresRows
+        except ImportError as error:
+            raise MissingExtra(f"{scheme}:// needs a driver: pip install 'recollect[postgres]'") from error
+        return await PostgresRows.open(url, options)
+    raise CannotOpen(
+        "long-term memory is kept in sqlite:///file.db or postgresql://host/db, "
+        f"not {scheme or 'an address without a scheme'!r}"
+    )
+
+
+def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
+    parts = urlsplit(url)
+    if parts.scheme == "chroma":
+        from recollect.recall.chroma import SYNC_THRESHOLD, ChromaFolderIndex
+
+        folder = unquote(parts.path[1:])
+        if parts.netloc or not folder:
+            raise CannotOpen(f"{url}: write chroma:///relative/folder or chroma:////absolute/folder")
+        threshold = parse_qs(parts.query).get("sync_threshold", [str(SYNC_THRESHOLD)])[0]
+        if not threshold.isdigit() or int(threshold) < 10:
+            raise CannotOpen(f"{url}: sync_threshold is a number of at least 10")
+        return ChromaFolderIndex(Path(folder).absolute(), int(threshold))
+    if parts.scheme in ("http", "https", "chroma+http", "chroma+https"):
+        from recollect.recall.chroma_server import ChromaServerIndex
+
+        return ChromaServerIndex(url.removeprefix("chroma+"), rows.identity, options.timeout_s)
+    if parts.scheme in ("pgvector", "postgresql", "postgres"):
+        try:
+            from recollect.recall.pgvector import PgVectorIndex
+        except ImportError as error:
+            raise MissingExtra("pgvector needs a driver: pip install 'recollect[postgres]'") from error
+        address = f"postgresql{url[len(parts.scheme) :]}"
+        return PgVectorIndex(address, options.timeout_s)
+    raise CannotOpen(
+        f"{parts.scheme!r} is no vector index; use chroma:///folder, http://host:port or pgvector://…"
+    )
+
+
+async def _settle_space(
+    rows: Rows, embedder: Embedder, reembed: bool, on_progress: Callable[[Progress], None] | None
+) -> Space:
+    """The memory's space, which must be the embedder's; refused or re-embedded if not, never mixed."""
+    found = await rows.space(embedder.name, embedder.dimension)
+    if (found.name, found.dimension) != (embedder.name, embedder.dimension):
+        if not reembed:
+            raise EmbedderChanged(
+                f"this memory was embedded by {found.name!r} ({found.dimension} numbers), not by {embedder.name!r} "
+                f"({embedder.dimension}). Open it with that one, or with reembed=True to embed all of it anew"
+            )
+        found = Space(found.number + 1, embedder.name, embedder.dimension)
+        await rows.move(found)
+    await _embed_strays(rows, embedder, found, on_progress)
+    return found
+
+
+async def _embed_strays(
+    rows: Rows, embedder: Embedder, space: Space, on_progress: Callable[[Progress], None] | None
+) -> None:
+    """Rows that a re-embedding has not reached yet, because it is starting or was interrupted."""
+    total = None
+    while batch := await rows.strays(space.number, REEMBEDDED_AT_ONCE):
+        texts = [memory_of(row.sequence, row.record).text for row in batch]
+        vectors = await embedder.embed(texts)
+        if len(vectors) != len(batch):
+            raise RecollectError(f"{embedder.name} gave {len(vectors)} vectors for {len(batch)} texts")
+        await rows.restate(
+            [(row.sequence, vector.tobytes()) for row, vector in zip(batch, vectors, strict=True)],
+            space.number,
+        )
+        if on_progress is not None:
+            total = total or (await rows.totals())[0]
+            on_progress(Progress(batch[-1].sequence, total, "embedding anew"))

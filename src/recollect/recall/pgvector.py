@@ -1,0 +1,213 @@
+"""pgvector as a vector index, in the database of the rows or in another one.
+
+Vectors and marker are written in one transaction, under the lock of the marker's row: any number of processes may apply
+changes, and those that another one has applied already are left out. After a crash PostgreSQL itself brings table and
+index back together.
+"""
+
+import asyncio
+import struct
+import sys
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import asyncpg
+
+from recollect.errors import CannotOpen, RecollectError
+from recollect.recall.index import IndexBroken, Marker, Near
+from recollect.recall.rows import Change
+from recollect.stores.postgres_pool import Connection, Pool
+
+HNSW_DIMENSIONS_MAX = 2_000
+"""Of pgvector's HNSW index. Longer vectors are compared one by one, which is exact and slower."""
+
+BUILD_MEMORY = "256MB"
+BUILD_TIMEOUT_S = 3600.0
+
+EXTENSION_MISSING = (
+    "PostgreSQL has no extension 'vector': install pgvector on its host (Debian: postgresql-NN-pgvector), then "
+    "CREATE EXTENSION vector"
+)
+
+_CREATE = """
+DROP TABLE IF EXISTS recall_index_vectors, recall_index_marker;
+CREATE TABLE recall_index_marker (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    rows text NOT NULL, space integer NOT NULL, dimension integer NOT NULL, through bigint NOT NULL
+);
+CREATE TABLE recall_index_vectors (
+    sequence bigint PRIMARY KEY, owner bytea NOT NULL, embedding vector({dimension}) NOT NULL
+);
+CREATE INDEX recall_index_by_owner ON recall_index_vectors (owner);"""
+
+_QUERY = """
+SELECT sequence, 1 - (embedding <=> $2) FROM recall_index_vectors
+ WHERE owner = $1 ORDER BY embedding <=> $2 LIMIT $3"""
+
+
+Value = TypeVar("Value")
+
+
+class PgVectorIndex:
+    name = "pgvector"
+
+    def __init__(self, url: str, timeout_s: float = 10.0, pool_size: int = 4) -> None:
+        self._pool = Pool(url, pool_size, _prepare)
+        self._timeout_s = timeout_s
+
+    async def open(self) -> Marker | None:
+        async def work(connection: Connection) -> Marker | None:
+            try:
+                row = await connection.fetchrow(
+                    "SELECT rows, space, dimension, through FROM recall_index_marker"
+                )
+            except asyncpg.UndefinedTableError:
+                return None
+            return None if row is None else Marker(*row)
+
+        return await self._with(work)
+
+    async def reset(self, marker: Marker) -> None:
+        async def work(connection: Connection) -> None:
+            async with connection.transaction():
+                await connection.execute(
+                    "SELECT pg_advisory_xact_lock(hashtextextended('recollect index ' || current_schema(), 0))"
+                )
+                await connection.execute(_CREATE.format(dimension=marker.dimension))
+                if marker.dimension <= HNSW_DIMENSIONS_MAX:
+                    # Fits into a page. Kept aside, as rows above 2 kB are, each comparison would fetch it from there.
+                    await connection.execute(
+                        "ALTER TABLE recall_index_vectors ALTER embedding SET STORAGE PLAIN"
+                    )
+                await connection.execute(
+                    "INSERT INTO recall_index_marker (rows, space, dimension, through) VALUES ($1, $2, $3, $4)",
+                    marker.rows,
+                    marker.space,
+                    marker.dimension,
+                    marker.through,
+                )
+
+        await self._with(work)
+
+    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+        async def work(connection: Connection) -> None:
+            async with connection.transaction():
+                known = await connection.fetchrow(
+                    "SELECT rows, space, through FROM recall_index_marker FOR UPDATE"
+                )
+                if known is None or (known[0], known[1]) != (marker.rows, marker.space):
+                    raise IndexBroken("pgvector: the index was replaced by another process's")
+                news = [change for change in changes if change.at > known[2]]
+                await _write(connection, news)
+                await connection.execute(
+                    "UPDATE recall_index_marker SET through = greatest(through, $1)", marker.through
+                )
+
+        await self._with(work)
+
+    async def complete(self) -> None:
+        """Building the graph at once is many times faster than growing it row by row."""
+
+        async def work(connection: Connection) -> None:
+            dimension = await connection.fetchval("SELECT dimension FROM recall_index_marker")
+            if dimension is None or dimension > HNSW_DIMENSIONS_MAX:
+                return
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL maintenance_work_mem = '{BUILD_MEMORY}'")
+                await connection.execute(
+                    "CREATE INDEX IF NOT EXISTS recall_index_hnsw ON recall_index_vectors "
+                    "USING hnsw (embedding vector_cosine_ops)"
+                )
+            await connection.execute("ANALYZE recall_index_vectors")
+
+        await self._with(work, BUILD_TIMEOUT_S)
+
+    async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
+        async def work(connection: Connection) -> list[Near]:
+            return [Near(*row) for row in await connection.fetch(_QUERY, user, vector, k)]
+
+        return await self._with(work)
+
+    async def count(self) -> int:
+        async def work(connection: Connection) -> int:
+            return int(await connection.fetchval("SELECT count(*) FROM recall_index_vectors"))
+
+        return await self._with(work)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _with(
+        self, work: Callable[[Connection], Awaitable[Value]], timeout_s: float | None = None
+    ) -> Value:
+        try:
+            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
+        except RecollectError as error:
+            if isinstance(error, CannotOpen) and "extension" in str(error):
+                raise
+            raise IndexBroken(f"pgvector: {error}") from error
+        try:
+            async with asyncio.timeout(timeout_s or self._timeout_s):
+                answer = await work(connection)
+        except BaseException as error:
+            self._pool.discard(connection)
+            if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+                raise IndexBroken(f"pgvector: {type(error).__name__}: {error}") from error
+            raise
+        self._pool.release(connection)
+        return answer
+
+
+async def _prepare(connection: Connection) -> None:
+    try:
+        await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    except asyncpg.PostgresError as error:
+        raise CannotOpen(f"{EXTENSION_MISSING} ({error})") from error
+    schema = await connection.fetchval(
+        "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+    )
+    # The extension may live in a schema that is not ours, where its type and operators are not seen.
+    await connection.execute(
+        "SELECT set_config('search_path', current_setting('search_path') || ', ' || quote_ident($1), false) "
+        "WHERE to_regtype('vector') IS NULL",
+        schema,
+    )
+    await connection.set_type_codec(
+        "vector", schema=schema, encoder=_to_wire, decoder=_from_wire, format="binary"
+    )
+    # A filter on the user leaves some of the nearest out: go on looking until there are enough.
+    await connection.execute("SET hnsw.iterative_scan = strict_order")
+
+
+async def _write(connection: Connection, changes: Sequence[Change]) -> None:
+    gone = [change.sequence for change in changes if change.vector is None]
+    came = [change for change in changes if change.vector is not None]
+    if gone:
+        await connection.execute("DELETE FROM recall_index_vectors WHERE sequence = ANY($1)", gone)
+    if came:
+        await connection.execute(
+            "INSERT INTO recall_index_vectors (sequence, owner, embedding) "
+            "SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::vector[]) "
+            "ON CONFLICT (sequence) DO NOTHING",
+            [change.sequence for change in came],
+            [change.user for change in came],
+            [change.vector for change in came],
+        )
+
+
+def _to_wire(vector: bytes) -> bytes:
+    """pgvector's binary form: the number of dimensions, two unused bytes, then the floats, big-endian."""
+    floats = array("f", vector)
+    count = len(floats)
+    if sys.byteorder == "little":
+        floats.byteswap()
+    return struct.pack(">HH", count, 0) + floats.tobytes()
+
+
+def _from_wire(data: bytes) -> bytes:
+    floats = array("f", data[4:])
+    if sys.byteorder == "little":
+        floats.byteswap()
+    return floats.tobytes()

@@ -1,0 +1,293 @@
+"""Recall: conversation → facts → embedding → rows → index, and back: search → context for the prompt.
+
+Rows are the truth (`rows`), the index is derived from them (`indexing`). An acknowledgement of `remember` means that
+the rows are as durable as it says; the index follows by itself and can be lost at any time.
+
+Summarising is compare-and-set. A conversation has a cursor: the last of its messages that was summarised. A summariser
+reads what comes after the cursor, extracts facts, and writes facts and new cursor in one commit that fails if the
+cursor has moved. Two summarisers thus never store the same twice, and a message that arrives meanwhile lies after the
+cursor and is summarised next.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from types import TracebackType
+
+from recollect.errors import Refused
+from recollect.message import Damaged, Message
+from recollect.recall.embedding import Embedder
+from recollect.recall.index import Near
+from recollect.recall.indexing import Indexer
+from recollect.recall.llm import LLM, facts_from, summary_prompt
+from recollect.recall.memory import (
+    Hit,
+    IndexState,
+    Memory,
+    Remembered,
+    Search,
+    conversation_id,
+    user_key,
+)
+from recollect.recall.rows import Cursor, CursorMoved, Draft, Rows, Space, Write, memory_of, record_of
+from recollect.recall.tail import merged, nearest, scan
+from recollect.store import MemoryStore
+from recollect.witness import Witness
+
+K_MAX = 10_000
+SURE_K_MAX = 100
+"""An approximate index may miss some of very many; of this few it must not."""
+SUMMARISED_AT_ONCE_MAX = 200
+"""Messages given to one summary; a longer conversation takes several."""
+CONFLICTS_MAX = 100
+FACTS_MAX = 1_000
+_WITNESS_SESSION = "recall"
+
+
+def estimated_tokens(text: str) -> int:
+    """An upper estimate without a tokenizer: three bytes of UTF-8 a token, which also holds for Chinese."""
+    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / 3)
+
+
+class Recall:
+    """Long-term memory of many users. Made by `recollect.recall.open_recall`."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        embedder: Embedder,
+        space: Space,
+        llm: LLM,
+        *,
+        indexer: Indexer | None = None,
+        conversations: MemoryStore | None = None,
+        witness: Witness | None = None,
+    ) -> None:
+        self.rows = rows
+        self.embedder = embedder
+        self.llm = llm
+        self.conversations = conversations
+        self._space = space
+        self._indexer = indexer
+        self._witness = witness
+
+    # ---- remembering
+
+    async def remember(
+        self, user: str, messages: Sequence[Message], *, session: str | None = None, turn: str | None = None
+    ) -> Remembered:
+        """Keeps the facts in these messages; with a conversation store also the messages, as a turn of the session.
+
+        Returns when all of it is as durable as the answer says. A retry with the same `turn` stores nothing twice.
+        """
+        if self.conversations is None:
+            facts = await self._facts(messages)
+            return await self._keep(user, facts, session=session, turn=turn)
+        session = session if session is not None else ""
+        receipt = await self.conversations.append(conversation_id(user, session), messages, turn=turn)
+        memories = await self.summarise(user, session)
+        durability = min(receipt.durability, self.rows.durability)
+        return Remembered(memories, durability, receipt)
+
+    async def add(
+        self,
+        user: str,
+        facts: Sequence[str],
+        *,
+        session: str | None = None,
+        turn: str | None = None,
+        created_at: float | None = None,
+    ) -> Remembered:
+        """Keeps facts as they are, without a summariser."""
+        now = Message("user", "", time.time() if created_at is None else created_at)
+        return await self._keep(user, [(fact, now) for fact in facts], session=session, turn=turn)
+
+    async def summarise(self, user: str, session: str) -> list[Memory]:
+        """Brings the session's facts up to its newest message; returns the new ones. Safe to run at any time."""
+        if self.conversations is None:
+            raise Refused("summarise: Recall was opened without a conversation store")
+        conversation = conversation_id(user, session)
+        key = _digest(conversation)
+        added: list[Memory] = []
+        for _ in range(CONFLICTS_MAX):
+            through = await self.rows.summarised(key)
+            news = await self.conversations.history(conversation, after=through)
+            if not news:
+                return added
+            portion = news[:SUMMARISED_AT_ONCE_MAX]
+            messages = [item.message for item in portion if not isinstance(item.message, Damaged)]
+            facts = await self._facts(messages)
+            drafts, memories = await self._drafts(facts, session)
+            cursor = Cursor(key, through, portion[-1].sequence)
+            try:
+                written = await self._write(Write(user_key(user), drafts, self._space.number, cursor=cursor))
+            except CursorMoved:
+                continue  # another summariser took these; look again for what is left
+            added += _numbered(memories, written)
+        return added
+
+    async def _keep(
+        self, user: str, facts: Sequence[tuple[str, Message]], *, session: str | None, turn: str | None
+    ) -> Remembered:
+        key = user_key(user)
+        if not facts:
+            return Remembered([], self.rows.durability)
+        drafts, memories = await self._drafts(facts, session)
+        turn_key = None if turn is None else _digest(f"{session or ''}\0{turn}")
+        written = await self._write(Write(key, drafts, self._space.number, turn=turn_key))
+        return Remembered(_numbered(memories, written), self.rows.durability)
+
+    async def _write(self, write: Write) -> list[int]:
+        written = await self.rows.write(write)
+        if self._indexer is not None and written.sequences:
+            self._indexer.nudge()
+        if self._witness is not None and written.sequences:
+            self._witness.note(_WITNESS_SESSION, written.sequences[-1])
+        return written.sequences
+
+    async def _facts(self, messages: Sequence[Message]) -> list[tuple[str, Message]]:
+        """Each fact with the message it came from: asked of each message that a user wrote."""
+        facts: list[tuple[str, Message]] = []
+        for message in messages:
+            if message.role == "user" and message.text.strip():
+                answer = await self.llm.complete([summary_prompt(), message])
+                facts += [(fact, message) for fact in facts_from(answer)]
+        return facts[:FACTS_MAX]
+
+    async def _drafts(
+        self, facts: Sequence[tuple[str, Message]], session: str | None
+    ) -> tuple[list[Draft], list[Memory]]:
+        vectors = await self.embedder.embed([text for text, _ in facts]) if facts else []
+        drafts: list[Draft] = []
+        memories: list[Memory] = []
+        for (text, message), vector in zip(facts, vectors, strict=True):
+            record = record_of(text, message.timestamp, session, message.id)
+            drafts.append(Draft(record, vector.tobytes()))
+            memories.append(Memory(0, text, message.timestamp, session, message.id))
+        return drafts, memories
+
+    # ---- recalling
+
+    async def search(self, user: str, query: str, k: int = 5) -> Search:
+        """The user's k memories nearest to the query, best first."""
+        if not 0 < k <= K_MAX:
+            raise Refused(f"k: 1 to {K_MAX}, not {k}")
+        key = user_key(user)
+        (embedded,) = await self.embedder.embed([query])
+        vector = embedded.tobytes()
+        if self._indexer is not None:
+            found = await self._indexer.nearest(key, vector, k)
+            if found is not None:
+                near, tail = found
+                candidates = merged([near, nearest(vector, tail, k)], k + len(near))
+                hits = await self._hits(key, candidates, k)
+                if len(hits) == k or len(hits) == await self.rows.held(key, k):
+                    return Search(hits, self._indexer.state, "index", self._indexer.complete)
+                if k <= SURE_K_MAX:
+                    self._indexer.suspect(f"a search for {k} found {len(hits)}, though the rows have more")
+        near = await scan(self.rows, key, vector, k)
+        state = IndexState.NONE if self._indexer is None else self._indexer.state
+        return Search(await self._hits(key, near, k), state, "scan", False)
+
+    async def _hits(self, user: bytes, near: Sequence[Near], k: int) -> list[Hit]:
+        """What the rows say of these: only the user's, only what is not forgotten."""
+        if not near:
+            return []
+        rows = {row.sequence: row for row in await self.rows.fetch(user, [item.sequence for item in near])}
+        living = [item for item in near if item.sequence in rows]
+        return [Hit(memory_of(item.sequence, rows[item.sequence].record), item.score) for item in living[:k]]
+
+    async def context(
+        self,
+        user: str,
+        query: str,
+        budget_tokens: int,
+        *,
+        k: int = 20,
+        score_min: float = 0.05,
+        count_tokens: Callable[[str], int] = estimated_tokens,
+    ) -> str:
+        """The memories that matter to the query, one a line, best first, as many as the budget holds."""
+        return context_of(await self.search(user, query, k), budget_tokens, score_min, count_tokens)
+
+    async def memories(self, user: str, *, before: int | None = None, limit: int = 100) -> list[Memory]:
+        """What is remembered of the user, newest first, from the rows."""
+        rows = await self.rows.newest(user_key(user), before, limit)
+        return [memory_of(row.sequence, row.record) for row in rows]
+
+    async def forget(self, user: str, sequence: int | None = None) -> int:
+        """Forgets one memory of the user, or all of them; how many there were. The conversation is not touched."""
+        count = await self.rows.forget(user_key(user), None if sequence is None else [sequence])
+        if self._indexer is not None:
+            self._indexer.nudge()
+        return count
+
+    # ---- the index
+
+    @property
+    def index_state(self) -> IndexState:
+        return IndexState.NONE if self._indexer is None else self._indexer.state
+
+    @property
+    def index_error(self) -> str | None:
+        return None if self._indexer is None else self._indexer.last_error
+
+    @property
+    def rebuilds(self) -> int:
+        """How many times the index was rebuilt from rows since it was opened."""
+        return 0 if self._indexer is None else self._indexer.rebuilds
+
+    async def index_ready(self) -> None:
+        """Returns once the index is trusted and has taken over every row; at once without an index."""
+        if self._indexer is not None:
+            await self._indexer.ready()
+
+    async def close(self) -> None:
+        """The conversation store is its opener's to close."""
+        if self._indexer is not None:
+            await self._indexer.close()
+        if self._witness is not None:
+            await self._witness.close()
+        await self.rows.close()
+
+    async def __aenter__(self) -> "Recall":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def context_of(
+    search: Search,
+    budget_tokens: int,
+    score_min: float = 0.05,
+    count_tokens: Callable[[str], int] = estimated_tokens,
+) -> str:
+    lines: list[str] = []
+    left = budget_tokens
+    for hit in search.hits:
+        line = (
+            f"- {' '.join(hit.memory.text.split())}"  # one line each: a memory cannot pretend to be another
+        )
+        cost = count_tokens(line + "\n")
+        if hit.score < score_min or not hit.memory.text or cost > left:
+            continue
+        lines.append(line)
+        left -= cost
+    return "\n".join(lines)
+
+
+def _numbered(memories: Sequence[Memory], sequences: Sequence[int]) -> list[Memory]:
+    """The memories with their numbers; of a repeated turn the summariser may have made another count this time."""
+    pairs = zip(memories, sequences, strict=False)
+    return [
+        Memory(sequence, memory.text, memory.created_at, memory.session, memory.message)
+        for memory, sequence in pairs
+    ]
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=b"recollect-recall").digest()

@@ -1,0 +1,178 @@
+"""Rows: the truth of long-term memory, in SQLite or PostgreSQL.
+
+Every write takes the next numbers of one ever-growing sequence, in the order of the commits: a row's number when it is
+written, another one when it is forgotten. So "everything after n" (`changes`) is complete, for every process and every
+index, however late it asks. Forgetting empties the row and keeps its number, so that an index hears of it and a retried
+turn does not bring it back.
+
+Each row names the space (the embedder's generation) its vector belongs to. A write states its space and is refused
+when the memory has moved to another one: vectors of two embedders never meet.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from recollect.errors import RecollectError
+from recollect.message import Damaged, Message, decode, encode
+from recollect.recall.embedding import EmbedderChanged
+from recollect.recall.memory import Memory
+from recollect.store import Durability
+
+
+class Space(msgspec.Struct, frozen=True):
+    """Which embedder the vectors belong to."""
+
+    number: int
+    name: str
+    dimension: int
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A memory to be written."""
+
+    record: bytes
+    vector: bytes
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Compare-and-set on how far a conversation has been summarised."""
+
+    conversation: bytes
+    """A digest of its id."""
+    expect: int
+    through: int
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One commit: its memories, and the cursor they belong to, whole or not at all."""
+
+    user: bytes
+    drafts: Sequence[Draft]
+    space: int
+    turn: bytes | None = None
+    """A digest; a retry with the same one stores nothing new."""
+    cursor: Cursor | None = None
+
+
+class Written(msgspec.Struct, frozen=True):
+    sequences: list[int]
+    durability: Durability
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A row that came (`user` and `vector`) or went (neither), at a number of the sequence."""
+
+    at: int
+    sequence: int
+    user: bytes | None
+    vector: bytes | None
+
+
+class Row(msgspec.Struct, frozen=True):
+    sequence: int
+    user: bytes
+    record: bytes
+    vector: bytes
+
+
+class CursorMoved(RecollectError):
+    """Another summariser was there first; nothing was written."""
+
+    def __init__(self, expected: int, actual: int) -> None:
+        super().__init__(
+            f"the conversation is summarised up to {actual}, not {expected}; nothing was written"
+        )
+        self.expected, self.actual = expected, actual
+
+
+class Rows(Protocol):
+    """What Recall needs of the truth. `recollect.recall.rows_sqlite` and `rows_postgres` are the two that are."""
+
+    @property
+    def identity(self) -> str: ...
+    @property
+    def durability(self) -> Durability: ...
+    @property
+    def notice(self) -> str | None: ...
+
+    async def write(self, write: Write) -> Written: ...
+    async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
+        """Empties these memories of the user, or all of them; how many there were."""
+        ...
+
+    async def changes(self, after: int, limit: int) -> list[Change]:
+        """What came and went after a number, in order; fewer than `limit` means that is all."""
+        ...
+
+    async def scan(self, user: bytes, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """The user's vectors, in order of their numbers."""
+        ...
+
+    async def fetch(self, user: bytes, sequences: Sequence[int]) -> list[Row]:
+        """Those of these rows that are the user's and not forgotten, in any order."""
+        ...
+
+    async def newest(self, user: bytes, before: int | None, limit: int) -> list[Row]: ...
+    async def held(self, user: bytes, limit: int) -> int:
+        """How many memories the user has, counted up to `limit`."""
+        ...
+
+    async def totals(self) -> tuple[int, int]:
+        """The last number given, and how many rows live: one snapshot."""
+        ...
+
+    async def sample(self, points: Sequence[int]) -> list[Row]:
+        """For each number, the first living row at or after it."""
+        ...
+
+    async def summarised(self, conversation: bytes) -> int:
+        """The last sequence of a conversation that has been summarised; 0 if none."""
+        ...
+
+    async def space(self, name: str, dimension: int) -> Space:
+        """The memory's space; a new memory takes this one."""
+        ...
+
+    async def move(self, space: Space) -> None:
+        """Makes another space the memory's; its rows follow by `restate`."""
+        ...
+
+    async def strays(self, space: int, limit: int) -> list[Row]:
+        """Rows that are not in this space yet."""
+        ...
+
+    async def restate(self, vectors: Sequence[tuple[int, bytes]], space: int) -> None: ...
+    async def close(self) -> None: ...
+
+
+ROLE = "memory"
+
+
+def record_of(text: str, created_at: float, session: str | None, message: str | None) -> bytes:
+    """A memory as a record of the message codec: versioned, and able to hold any text on any engine."""
+    details = {"session": session, "message": message}
+    return encode(
+        Message(ROLE, text, created_at, {name: value for name, value in details.items() if value is not None})
+    )
+
+
+def memory_of(sequence: int, record: bytes) -> Memory:
+    message = decode(record)
+    if isinstance(message, Damaged):
+        return Memory(sequence, "", 0.0, damaged=message.reason)
+    return Memory(
+        sequence,
+        message.text,
+        message.timestamp,
+        message.metadata.get("session"),
+        message.metadata.get("message"),
+    )
+
+
+def moved_away(space: int, found: int) -> EmbedderChanged:
+    return EmbedderChanged(
+        f"the memory has moved to another embedder (generation {found}, this process has {space}); nothing was "
+        "written: open it again with the new embedder"
+    )

@@ -1,0 +1,408 @@
+"""Rows in PostgreSQL.
+
+Numbers come from one counter row, whose lock is held until the commit: so the order of the numbers is the order in
+which commits become visible, and "everything after n" never skips a slower writer, as it would with a PostgreSQL
+sequence. Writes that arrive together are one statement (`Batcher`), and so one commit. A write with a cursor is a
+transaction of its own, because its compare-and-set may fail alone.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from recollect.batching import Batcher
+from recollect.errors import (
+    CannotOpen,
+    EngineUnavailable,
+    NotWritten,
+    RecollectError,
+    StoreReplaced,
+)
+from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
+from recollect.store import Durability, Options
+from recollect.stores.postgres_durability import Reach, reach, read_settings
+from recollect.stores.postgres_errors import read_error, write_error
+from recollect.stores.postgres_opening import check_server
+from recollect.stores.postgres_pool import Connection, Pool, connect
+
+SCHEMA_VERSION = 1
+
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('recollect recall ' || current_schema(), 0))"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS recall_meta (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    identity uuid NOT NULL DEFAULT gen_random_uuid(),
+    schema integer NOT NULL,
+    space integer NOT NULL DEFAULT 0,
+    embedder text,
+    dimension integer
+);
+CREATE TABLE IF NOT EXISTS recall_counter (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single), last bigint NOT NULL
+);
+CREATE TABLE IF NOT EXISTS recall_memories (
+    sequence bigint PRIMARY KEY,
+    owner bytea NOT NULL,
+    turn bytea,
+    part integer NOT NULL,
+    forgotten bigint,
+    space integer NOT NULL,
+    record bytea NOT NULL,
+    vector bytea NOT NULL
+);
+ALTER TABLE recall_memories ALTER vector SET STORAGE EXTERNAL;
+CREATE INDEX IF NOT EXISTS recall_by_user ON recall_memories (owner, sequence) WHERE forgotten IS NULL;
+CREATE INDEX IF NOT EXISTS recall_by_forgotten ON recall_memories (forgotten) WHERE forgotten IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS recall_by_turn ON recall_memories (owner, turn, part) WHERE turn IS NOT NULL;
+CREATE TABLE IF NOT EXISTS recall_cursors (conversation bytea PRIMARY KEY, through bigint NOT NULL);
+"""
+
+# Counter and insert in one statement: an error means that nothing was written. A turn that is known inserts nothing;
+# its first numbers are looked up afterwards.
+_WRITE = """
+WITH counter AS (
+    UPDATE recall_counter SET last = last + cardinality($2::bytea[])
+     WHERE (SELECT space FROM recall_meta) = $6
+    RETURNING last - cardinality($2::bytea[]) AS base
+)
+INSERT INTO recall_memories (sequence, owner, turn, part, space, record, vector)
+SELECT base + new.place, new.owner, new.turn, new.part, $6, new.record, new.vector
+  FROM counter, unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::int[])
+       WITH ORDINALITY AS new (owner, record, vector, turn, part, place)
+ WHERE NOT EXISTS (SELECT FROM recall_memories known WHERE known.owner = new.owner AND known.turn = new.turn)
+ON CONFLICT (owner, turn, part) WHERE turn IS NOT NULL DO NOTHING
+RETURNING sequence, owner, turn, part"""
+
+_KNOWN = "SELECT sequence FROM recall_memories WHERE owner = $1 AND turn = $2 ORDER BY part"
+
+_CHANGES = """
+(SELECT sequence AS at, sequence, owner, vector FROM recall_memories
+  WHERE sequence > $1 AND forgotten IS NULL ORDER BY sequence LIMIT $2)
+UNION ALL
+(SELECT forgotten, sequence, NULL, NULL FROM recall_memories WHERE forgotten > $1 ORDER BY forgotten LIMIT $2)
+ORDER BY at LIMIT $2"""
+
+_FORGET = """
+WITH gone AS (
+    SELECT sequence, row_number() OVER () AS place FROM recall_memories
+     WHERE owner = $1 AND forgotten IS NULL AND ($2::bigint[] IS NULL OR sequence = ANY($2))
+), counter AS (
+    UPDATE recall_counter SET last = last + (SELECT count(*) FROM gone)
+    RETURNING last - (SELECT count(*) FROM gone) AS base
+)
+UPDATE recall_memories m SET forgotten = base + gone.place, record = '', vector = ''
+  FROM gone, counter WHERE m.sequence = gone.sequence AND m.forgotten IS NULL
+RETURNING m.sequence"""
+
+_ROW = "SELECT sequence, owner, record, vector FROM recall_memories "
+
+
+class PostgresRows:
+    """See `recollect.recall.rows.Rows`. Made by `PostgresRows.open("postgresql://…", options)`."""
+
+    def __init__(self, url: str, options: Options, identity: str, reached: Reach) -> None:
+        self._timeout_s = options.timeout_s
+        self._reach = reached
+        self.identity = identity
+        self.notice = reached.notice
+        self._pool = Pool(url, options.pool_size, self._prepare)
+        self._batcher = Batcher[Write, list[int]](self._run, timeout_s=options.timeout_s)
+        self._closed = False
+
+    @classmethod
+    async def open(cls, url: str, options: Options) -> "PostgresRows":
+        connection = await connect(url, time.monotonic() + options.timeout_s)
+        try:
+            async with connection.transaction():
+                await connection.execute(_LOCK, timeout=options.timeout_s)
+                identity = await _prepare_schema(connection, options)
+            reached = reach(await read_settings(connection, options.timeout_s), options)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise read_error(error) from error
+        finally:
+            await connection.close()
+        return cls(url, options, identity, reached)
+
+    @property
+    def durability(self) -> Durability:
+        return self._reach.durability
+
+    # ---- writing
+
+    async def write(self, write: Write) -> Written:
+        if self._closed:
+            raise NotWritten("the memory is closed")
+        if write.cursor is None and write.drafts:
+            return Written(await self._batcher.submit(write), self.durability)
+        return Written(await self._transaction(write), self.durability)
+
+    async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
+        return len(await self._send(_FORGET, user, None if sequences is None else list(sequences)))
+
+    async def move(self, space: Space) -> None:
+        await self._send(
+            "UPDATE recall_meta SET space = $1, embedder = $2, dimension = $3",
+            space.number,
+            space.name,
+            space.dimension,
+        )
+
+    async def restate(self, vectors: Sequence[tuple[int, bytes]], space: int) -> None:
+        statement = (
+            "UPDATE recall_memories m SET vector = new.vector, space = $3 "
+            "FROM unnest($1::bigint[], $2::bytea[]) AS new (sequence, vector) "
+            "WHERE m.sequence = new.sequence AND m.forgotten IS NULL"
+        )
+        await self._send(
+            statement, [number for number, _ in vectors], [vector for _, vector in vectors], space
+        )
+
+    async def space(self, name: str, dimension: int) -> Space:
+        await self._send(
+            "UPDATE recall_meta SET space = 1, embedder = $1, dimension = $2 WHERE embedder IS NULL",
+            name,
+            dimension,
+        )
+        rows = await self._fetch("SELECT space, embedder, dimension FROM recall_meta")
+        return Space(*rows[0])
+
+    # ---- reading
+
+    async def changes(self, after: int, limit: int) -> list[Change]:
+        return [Change(*row) for row in await self._fetch(_CHANGES, after, limit)]
+
+    async def scan(self, user: bytes, after: int, limit: int) -> list[tuple[int, bytes]]:
+        statement = (
+            "SELECT sequence, vector FROM recall_memories "
+            "WHERE owner = $1 AND forgotten IS NULL AND sequence > $2 ORDER BY sequence LIMIT $3"
+        )
+        return [(row[0], row[1]) for row in await self._fetch(statement, user, after, limit)]
+
+    async def fetch(self, user: bytes, sequences: Sequence[int]) -> list[Row]:
+        statement = _ROW + "WHERE sequence = ANY($1) AND owner = $2 AND forgotten IS NULL"
+        return await self._rows(statement, list(sequences), user)
+
+    async def newest(self, user: bytes, before: int | None, limit: int) -> list[Row]:
+        statement = (
+            _ROW + "WHERE owner = $1 AND forgotten IS NULL AND sequence < $2 ORDER BY sequence DESC LIMIT $3"
+        )
+        return await self._rows(statement, user, before or 2**62, limit)
+
+    async def held(self, user: bytes, limit: int) -> int:
+        statement = (
+            "SELECT count(*) FROM "
+            "(SELECT FROM recall_memories WHERE owner = $1 AND forgotten IS NULL LIMIT $2) AS held"
+        )
+        return int((await self._fetch(statement, user, limit))[0][0])
+
+    async def totals(self) -> tuple[int, int]:
+        statement = (
+            "SELECT (SELECT last FROM recall_counter), "
+            "(SELECT count(*) FROM recall_memories WHERE forgotten IS NULL)"
+        )
+        (row,) = await self._fetch(statement)
+        return row[0], row[1]
+
+    async def sample(self, points: Sequence[int]) -> list[Row]:
+        statement = (
+            "SELECT m.* FROM unnest($1::bigint[]) AS point CROSS JOIN LATERAL ("
+            + _ROW
+            + "WHERE sequence >= point AND forgotten IS NULL ORDER BY sequence LIMIT 1) AS m"
+        )
+        return await self._rows(statement, list(points))
+
+    async def strays(self, space: int, limit: int) -> list[Row]:
+        statement = _ROW + "WHERE space <> $1 AND forgotten IS NULL ORDER BY sequence LIMIT $2"
+        return await self._rows(statement, space, limit)
+
+    async def summarised(self, conversation: bytes) -> int:
+        rows = await self._fetch("SELECT through FROM recall_cursors WHERE conversation = $1", conversation)
+        return rows[0][0] if rows else 0
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._batcher.drain()
+        await self._pool.close()
+
+    # ---- statements
+
+    async def _run(self, writes: list[Write]) -> list[list[int] | Exception]:
+        new = [(write, part, draft) for write in writes for part, draft in enumerate(write.drafts)]
+        rows = await self._send(
+            _WRITE,
+            [write.user for write, _, _ in new],
+            [draft.record for _, _, draft in new],
+            [draft.vector for _, _, draft in new],
+            [write.turn for write, _, _ in new],
+            [part for _, part, _ in new],
+            writes[0].space,
+        )
+        if not rows and any(write.turn is None for write in writes):
+            found = (await self._fetch("SELECT space FROM recall_meta"))[0][0]
+            return [moved_away(write.space, found) for write in writes]
+        by_turn: dict[tuple[bytes, bytes], list[int]] = {}
+        plain: list[int] = []
+        for sequence, owner, turn, _ in sorted(rows):
+            if turn is None:
+                plain.append(sequence)
+            else:
+                by_turn.setdefault((owner, turn), []).append(sequence)
+        return [await self._numbers(write, by_turn, plain) for write in writes]
+
+    async def _numbers(
+        self, write: Write, by_turn: dict[tuple[bytes, bytes], list[int]], plain: list[int]
+    ) -> list[int] | Exception:
+        """The numbers a write was given. Those without a turn come in the order they were sent."""
+        if write.turn is None:
+            numbers, plain[: len(write.drafts)] = plain[: len(write.drafts)], []
+            return numbers
+        numbers = by_turn.get((write.user, write.turn), [])
+        if len(numbers) == len(write.drafts):
+            return numbers
+        known = [row[0] for row in await self._fetch(_KNOWN, write.user, write.turn)]
+        if known:
+            return known
+        found = (await self._fetch("SELECT space FROM recall_meta"))[0][0]
+        return moved_away(write.space, found)
+
+    async def _transaction(self, write: Write) -> list[int]:
+        try:
+            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
+        except EngineUnavailable as error:
+            raise write_error(error) from error
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                async with connection.transaction():
+                    numbers = await _write_with_cursor(connection, write)
+        except RecollectError:
+            self._pool.release(connection)
+            raise
+        except asyncpg.PostgresError as error:
+            self._pool.release(connection)
+            raise write_error(error) from error
+        except BaseException as error:
+            self._pool.discard(connection)
+            if isinstance(error, Exception):
+                raise write_error(error) from error
+            raise
+        self._pool.release(connection)
+        return numbers
+
+    async def _rows(self, statement: str, *arguments: Any) -> list[Row]:
+        return [Row(*row) for row in await self._fetch(statement, *arguments)]
+
+    async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        """Rows of a read; once more on a fresh connection if the one from the pool had ended."""
+        for attempt in (1, 2):
+            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
+            try:
+                rows = await connection.fetch(statement, *arguments, timeout=self._timeout_s)
+            except (Exception, asyncio.CancelledError) as error:
+                ended = connection.is_closed()
+                self._pool.discard(connection)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                if ended and attempt == 1:
+                    continue
+                raise read_error(error) from error
+            self._pool.release(connection)
+            return rows
+        raise AssertionError("unreachable")
+
+    async def _send(self, statement: str, *arguments: Any) -> list[Any]:
+        """Rows of a write, sent once."""
+        try:
+            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
+        except EngineUnavailable as error:
+            raise write_error(error) from error
+        try:
+            rows = await connection.fetch(statement, *arguments, timeout=self._timeout_s)
+        except asyncpg.PostgresError as error:
+            self._pool.release(connection)
+            raise write_error(error) from error
+        except BaseException as error:
+            self._pool.discard(connection)
+            if isinstance(error, Exception):
+                raise write_error(error) from error
+            raise
+        self._pool.release(connection)
+        return rows
+
+    async def _prepare(self, connection: Connection) -> None:
+        """A new connection may lead to another engine than the last one."""
+        try:
+            found = await connection.fetchval(
+                "SELECT identity::text FROM recall_meta", timeout=self._timeout_s
+            )
+        except asyncpg.UndefinedTableError:
+            found = None
+        if found != self.identity:
+            raise StoreReplaced(
+                f"this is not the memory that was opened ({self.identity}): {found or 'none'} answers at its address. "
+                "It was wiped, swapped or restored from nothing"
+            )
+        await check_server(connection, self._reach.commit_mode, self._timeout_s)
+
+
+async def _prepare_schema(connection: Connection, options: Options) -> str:
+    version = None
+    if await connection.fetchval("SELECT to_regclass('recall_meta') IS NOT NULL"):
+        version = await connection.fetchval("SELECT schema FROM recall_meta")
+    if version is None:
+        if not options.migrate:
+            raise CannotOpen("there is no long-term memory here yet, and migrate=False forbids to create it")
+        await connection.execute(_SCHEMA, timeout=options.timeout_s)
+        await connection.execute(
+            "INSERT INTO recall_meta (schema) VALUES ($1) ON CONFLICT DO NOTHING", SCHEMA_VERSION
+        )
+        await connection.execute("INSERT INTO recall_counter (last) VALUES (0) ON CONFLICT DO NOTHING")
+    elif version > SCHEMA_VERSION:
+        raise CannotOpen(
+            f"the long-term memory has schema {version}, this release knows {SCHEMA_VERSION}: upgrade recollect"
+        )
+    return str(await connection.fetchval("SELECT identity::text FROM recall_meta"))
+
+
+async def _write_with_cursor(connection: Connection, write: Write) -> list[int]:
+    if write.turn is not None:
+        known = await connection.fetch(_KNOWN, write.user, write.turn)
+        if known:
+            return [row[0] for row in known]
+    # Taken first, so that two summarisers of one conversation come one after the other.
+    size = len(write.drafts)
+    row = await connection.fetchrow(
+        "UPDATE recall_counter SET last = last + $1 RETURNING last - $1, (SELECT space FROM recall_meta)",
+        size,
+    )
+    assert row is not None
+    base, space = row
+    if space != write.space:
+        raise moved_away(write.space, space)
+    if write.cursor is not None:
+        cursor = write.cursor
+        through = await connection.fetchval(
+            "SELECT through FROM recall_cursors WHERE conversation = $1", cursor.conversation
+        )
+        if (through or 0) != cursor.expect:
+            raise CursorMoved(cursor.expect, through or 0)
+        await connection.execute(
+            "INSERT INTO recall_cursors VALUES ($1, $2) ON CONFLICT (conversation) DO UPDATE SET through = $2",
+            cursor.conversation,
+            cursor.through,
+        )
+    numbers = list(range(base + 1, base + 1 + size))
+    await connection.executemany(
+        "INSERT INTO recall_memories (sequence, owner, turn, part, space, record, vector) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        [
+            (number, write.user, write.turn, part, write.space, draft.record, draft.vector)
+            for part, (number, draft) in enumerate(zip(numbers, write.drafts, strict=True))
+        ],
+    )
+    return numbers

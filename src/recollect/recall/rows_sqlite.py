@@ -1,0 +1,448 @@
+"""Rows in one SQLite file, which may be the file of the conversation store.
+
+Writes that arrive together share one transaction and one fsync. A short commit runs on the event loop, any other on the
+rows' own thread, as in `recollect.stores.sqlite`. Numbers are taken inside ``BEGIN IMMEDIATE``, so their order is the
+order of the commits. What is forgotten is overwritten in the file, not only unlinked (``secure_delete``).
+"""
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from recollect.batching import Batcher
+from recollect.errors import (
+    CannotOpen,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    StoreReplaced,
+    Unreadable,
+)
+from recollect.guarantees import what_can_be_lost
+from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
+from recollect.store import Durability, Options
+from recollect.stores.sqlite_file import (
+    POLICIES,
+    FileGuard,
+    choose_policy,
+    is_locked,
+    parse_url,
+    prepare_file,
+    until,
+)
+
+SCHEMA_VERSION = 1
+INLINE_MAX_S = 0.002
+INLINE_ROWS_MAX = 50
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS recall_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS recall_memories (
+    sequence INTEGER PRIMARY KEY,
+    user BLOB NOT NULL,
+    turn BLOB,
+    part INTEGER NOT NULL,       -- place within its turn
+    forgotten INTEGER,           -- the number at which it was forgotten; record and vector are then empty
+    space INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    vector BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS recall_by_user ON recall_memories (user) WHERE forgotten IS NULL;
+CREATE INDEX IF NOT EXISTS recall_by_forgotten ON recall_memories (forgotten) WHERE forgotten IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS recall_by_turn ON recall_memories (user, turn, part) WHERE turn IS NOT NULL;
+CREATE TABLE IF NOT EXISTS recall_cursors (conversation BLOB PRIMARY KEY, through INTEGER NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO recall_meta VALUES ('last', '0');
+"""
+
+_CHANGES = """
+SELECT sequence AS at, sequence, user, vector FROM recall_memories WHERE sequence > ?1 AND forgotten IS NULL
+UNION ALL
+SELECT forgotten, sequence, NULL, NULL FROM recall_memories WHERE forgotten > ?1
+ORDER BY at LIMIT ?2"""
+
+_INSERT = """
+INSERT INTO recall_memories (sequence, user, turn, part, space, record, vector) VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+_FORGET = "UPDATE recall_memories SET forgotten = ?, record = x'', vector = x'' WHERE sequence = ?"
+
+Value = TypeVar("Value")
+Job = Write | Callable[[sqlite3.Connection], Any]
+
+
+class SqliteRows:
+    """See `recollect.recall.rows.Rows`. Made by `SqliteRows.open("sqlite:///memory.db", options)`."""
+
+    def __init__(self, path: Path, policy_name: str, options: Options) -> None:
+        self._path = path
+        self._policy = POLICIES[policy_name]
+        self._timeout_s = options.timeout_s
+        self._writer = self._connect()
+        self._reader = self._connect()
+        self._far_reader = self._connect()
+        self._guard = FileGuard(path)
+        self._commit_s = 0.0
+        self._closed = False
+        self._write_thread = ThreadPoolExecutor(1, "recollect-rows-write")
+        self._read_thread = ThreadPoolExecutor(1, "recollect-rows-read")
+        self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
+        self.identity: str = self._writer.execute(
+            "SELECT value FROM recollect_meta WHERE name = 'identity'"
+        ).fetchone()[0]
+        losses = what_can_be_lost("sqlite", policy_name)
+        self.notice = losses[0].sentence if losses else None
+
+    @classmethod
+    async def open(cls, url: str, options: Options) -> "SqliteRows":
+        path, asked = parse_url(url)
+        return await asyncio.to_thread(_open, cls, path, choose_policy(asked, options), options)
+
+    @property
+    def durability(self) -> Durability:
+        return self._policy.durability
+
+    # ---- writing
+
+    async def write(self, write: Write) -> Written:
+        return Written(await self._submit(write), self.durability)
+
+    async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
+        def job(connection: sqlite3.Connection) -> int:
+            if sequences is None:
+                found = connection.execute(
+                    "SELECT sequence FROM recall_memories WHERE user = ? AND forgotten IS NULL", (user,)
+                ).fetchall()
+            else:
+                found = [
+                    row
+                    for sequence in set(sequences)
+                    for row in connection.execute(
+                        "SELECT sequence FROM recall_memories WHERE sequence = ? AND user = ? AND forgotten IS NULL",
+                        (sequence, user),
+                    )
+                ]
+            last = _last(connection)
+            for number, (sequence,) in enumerate(found, last + 1):
+                connection.execute(_FORGET, (number, sequence))
+            _advance(connection, last + len(found))
+            return len(found)
+
+        return int(await self._submit(job))
+
+    async def move(self, space: Space) -> None:
+        content = json.dumps({"number": space.number, "name": space.name, "dimension": space.dimension})
+        await self._submit(
+            lambda connection: (
+                connection.execute(
+                    "UPDATE recall_meta SET value = ? WHERE name = 'space'", (content,)
+                ).rowcount
+            )
+        )
+
+    async def restate(self, vectors: Sequence[tuple[int, bytes]], space: int) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            connection.executemany(
+                "UPDATE recall_memories SET vector = ?, space = ? WHERE sequence = ? AND forgotten IS NULL",
+                [(vector, space, sequence) for sequence, vector in vectors],
+            )
+
+        await self._submit(job)
+
+    async def space(self, name: str, dimension: int) -> Space:
+        content = json.dumps({"number": 1, "name": name, "dimension": dimension})
+
+        def job(connection: sqlite3.Connection) -> str:
+            connection.execute("INSERT OR IGNORE INTO recall_meta VALUES ('space', ?)", (content,))
+            return str(connection.execute("SELECT value FROM recall_meta WHERE name = 'space'").fetchone()[0])
+
+        return Space(**json.loads(await self._submit(job)))
+
+    # ---- reading
+
+    async def changes(self, after: int, limit: int) -> list[Change]:
+        rows = await self._read(
+            lambda connection: connection.execute(_CHANGES, (after, limit)).fetchall(),
+            inline=limit <= INLINE_ROWS_MAX,
+        )
+        return [Change(*row) for row in rows]
+
+    async def scan(self, user: bytes, after: int, limit: int) -> list[tuple[int, bytes]]:
+        return await self._read(
+            lambda connection: connection.execute(
+                "SELECT sequence, vector FROM recall_memories "
+                "WHERE user = ? AND forgotten IS NULL AND sequence > ? ORDER BY sequence LIMIT ?",
+                (user, after, limit),
+            ).fetchall()
+        )
+
+    async def fetch(self, user: bytes, sequences: Sequence[int]) -> list[Row]:
+        marks = ",".join("?" * len(sequences))
+        statement = (
+            "SELECT sequence, user, record, vector FROM recall_memories "
+            f"WHERE sequence IN ({marks}) AND user = ? AND forgotten IS NULL"
+        )
+        return await self._rows(statement, (*sequences, user), inline=len(sequences) <= INLINE_ROWS_MAX)
+
+    async def newest(self, user: bytes, before: int | None, limit: int) -> list[Row]:
+        statement = (
+            "SELECT sequence, user, record, vector FROM recall_memories "
+            "WHERE user = ? AND forgotten IS NULL AND sequence < ? ORDER BY sequence DESC LIMIT ?"
+        )
+        return await self._rows(statement, (user, before or 2**62, limit), inline=limit <= INLINE_ROWS_MAX)
+
+    async def held(self, user: bytes, limit: int) -> int:
+        statement = (
+            "SELECT count(*) FROM "
+            "(SELECT 1 FROM recall_memories WHERE user = ? AND forgotten IS NULL LIMIT ?)"
+        )
+        rows = await self._read(
+            lambda connection: connection.execute(statement, (user, limit)).fetchall(), inline=limit <= 1000
+        )
+        return int(rows[0][0])
+
+    async def totals(self) -> tuple[int, int]:
+        statement = (
+            "SELECT (SELECT value FROM recall_meta WHERE name = 'last'), "
+            "(SELECT count(*) FROM recall_memories WHERE forgotten IS NULL)"
+        )
+        rows = await self._read(lambda connection: connection.execute(statement).fetchall())
+        return int(rows[0][0]), int(rows[0][1])
+
+    async def sample(self, points: Sequence[int]) -> list[Row]:
+        statement = (
+            "SELECT sequence, user, record, vector FROM recall_memories "
+            "WHERE sequence >= ? AND forgotten IS NULL ORDER BY sequence LIMIT 1"
+        )
+        found = [await self._rows(statement, (point,)) for point in points]
+        return [row for rows in found for row in rows]
+
+    async def strays(self, space: int, limit: int) -> list[Row]:
+        statement = (
+            "SELECT sequence, user, record, vector FROM recall_memories "
+            "WHERE space <> ? AND forgotten IS NULL ORDER BY sequence LIMIT ?"
+        )
+        return await self._rows(statement, (space, limit))
+
+    async def summarised(self, conversation: bytes) -> int:
+        statement = "SELECT through FROM recall_cursors WHERE conversation = ?"
+        rows = await self._read(
+            lambda connection: connection.execute(statement, (conversation,)).fetchall(), inline=True
+        )
+        return int(rows[0][0]) if rows else 0
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await self._batcher.drain()
+        self._closed = True
+        await asyncio.to_thread(self._end_threads)
+        for connection in (self._reader, self._far_reader, self._writer):
+            connection.close()
+        self._guard.close()
+
+    # ---- inside the write transaction
+
+    def _write(self, connection: sqlite3.Connection, write: Write) -> list[int]:
+        """Every check comes before the first change, so that an error undoes nothing of the batch."""
+        if write.turn is not None:
+            known = connection.execute(
+                "SELECT sequence FROM recall_memories WHERE user = ? AND turn = ? ORDER BY part",
+                (write.user, write.turn),
+            ).fetchall()
+            if known:
+                # A commit that changes something syncs what came before: the first write is then as durable as asked.
+                connection.execute(
+                    "INSERT OR REPLACE INTO recall_meta VALUES ('repeated', ?)", (str(known[0][0]),)
+                )
+                return [sequence for (sequence,) in known]
+        found = _space_number(connection)
+        if found != write.space:
+            raise moved_away(write.space, found)
+        if write.cursor is not None:
+            row = connection.execute(
+                "SELECT through FROM recall_cursors WHERE conversation = ?", (write.cursor.conversation,)
+            ).fetchone()
+            through = 0 if row is None else row[0]
+            if through != write.cursor.expect:
+                raise CursorMoved(write.cursor.expect, through)
+            connection.execute(
+                "INSERT OR REPLACE INTO recall_cursors VALUES (?, ?)",
+                (write.cursor.conversation, write.cursor.through),
+            )
+        last = _last(connection)
+        numbers = list(range(last + 1, last + 1 + len(write.drafts)))
+        for part, (number, draft) in enumerate(zip(numbers, write.drafts, strict=True)):
+            values = (number, write.user, write.turn, part, write.space, draft.record, draft.vector)
+            connection.execute(_INSERT, values)
+        _advance(connection, last + len(numbers))
+        return numbers
+
+    # ---- running transactions
+
+    async def _submit(self, job: Job) -> Any:
+        if self._closed:
+            raise NotWritten("the memory is closed")
+        if self._batcher.alone() and self._inline():
+            results = self._commit([job], 0.0)
+            if results is not None:
+                if self._batcher.yield_due():
+                    await asyncio.sleep(0)
+                if isinstance(results[0], Exception):
+                    raise results[0]
+                return results[0]
+        return await self._batcher.submit(job)
+
+    def _inline(self) -> bool:
+        """Whether commits are short enough for the event loop."""
+        return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
+
+    async def _run(self, jobs: list[Job]) -> list[Any]:
+        if self._inline():
+            results = self._commit(jobs, 0.0)
+            if results is not None:
+                return results
+        wait_s = self._timeout_s * 0.9
+        loop = asyncio.get_running_loop()
+        results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)
+        if results is None:
+            raise NotWritten(f"{self._path} was locked by another process for {wait_s:g} s; safe to retry")
+        return results
+
+    def _commit(self, jobs: list[Job], wait_s: float) -> list[Any] | None:
+        """Runs the jobs in one transaction; None if another process kept the lock."""
+        connection = self._writer
+        deadline = time.monotonic() + wait_s
+        started = time.monotonic()
+        try:
+            if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
+                return None
+            started = time.monotonic()
+            results = [self._outcome(job, connection) for job in jobs]
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise NotWritten(f"{self._path}: {error}; nothing was written") from error
+        try:
+            committed = until(deadline, lambda: connection.execute("COMMIT"))
+        except sqlite3.Error as error:
+            self._roll_back()
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+                raise NotWritten(f"{self._path}: the disk is full; nothing was written") from error
+            raise OutcomeUnknown(
+                f"{self._path}: commit failed ({error}); retry with the same turn id"
+            ) from error
+        if not committed:
+            self._roll_back()
+            return None
+        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
+        self._check_file()
+        return results
+
+    def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
+        try:
+            return self._write(connection, job) if isinstance(job, Write) else job(connection)
+        except RecollectError as error:
+            return error
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:  # a full disk has rolled back already
+            self._writer.execute("ROLLBACK")
+
+    async def _rows(self, statement: str, values: Sequence[Any], *, inline: bool = False) -> list[Row]:
+        found = await self._read(
+            lambda connection: connection.execute(statement, tuple(values)).fetchall(), inline=inline
+        )
+        return [Row(*row) for row in found]
+
+    async def _read(
+        self, query: Callable[[sqlite3.Connection], list[Any]], *, inline: bool = False
+    ) -> list[Any]:
+        if self._closed:
+            raise EngineUnavailable("the memory is closed")
+        self._check_file()
+        try:
+            if inline and self._policy.journal == "wal":
+                try:
+                    return query(self._reader)
+                except sqlite3.OperationalError as error:
+                    if not is_locked(error):
+                        raise
+            return await asyncio.get_running_loop().run_in_executor(self._read_thread, self._query, query)
+        except sqlite3.Error as error:
+            raise Unreadable(f"{self._path}: {error}") from error
+
+    def _query(self, query: Callable[[sqlite3.Connection], list[Any]]) -> list[Any]:
+        answer: list[list[Any]] = []
+        if not until(time.monotonic() + self._timeout_s, lambda: answer.append(query(self._far_reader))):
+            raise EngineUnavailable(f"{self._path} was locked for {self._timeout_s:g} s")
+        return answer[0]
+
+    def _check_file(self) -> None:
+        if not self._guard.intact():
+            raise StoreReplaced(
+                f"{self._path} was deleted or replaced while the memory was open; what was written since then is not "
+                "there. Open it again once the volume is back."
+            )
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
+        connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
+        connection.execute("PRAGMA secure_delete = ON")
+        return connection
+
+    def _end_threads(self) -> None:
+        self._write_thread.shutdown()
+        self._read_thread.shutdown()
+
+
+def _last(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT value FROM recall_meta WHERE name = 'last'").fetchone()[0])
+
+
+def _advance(connection: sqlite3.Connection, last: int) -> None:
+    connection.execute("UPDATE recall_meta SET value = ? WHERE name = 'last'", (str(last),))
+
+
+def _space_number(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT value FROM recall_meta WHERE name = 'space'").fetchone()
+    return 0 if row is None else int(json.loads(row[0])["number"])
+
+
+def _open(kind: type[SqliteRows], path: Path, policy_name: str, options: Options) -> SqliteRows:
+    if not path.parent.is_dir():
+        raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
+    deadline = time.monotonic() + options.timeout_s
+    try:
+        prepare_file(path, policy_name, deadline)
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        try:
+            connection.execute(f"PRAGMA synchronous = {POLICIES[policy_name].synchronous}")
+            _prepare(connection, path, deadline)
+        finally:
+            connection.close()
+        return kind(path, policy_name, options)
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error
+        raise Unreadable(f"{path}: {error}") from error
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, deadline: float) -> None:
+    if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
+        raise EngineUnavailable(f"{path} is locked by another process")
+    for statement in _SCHEMA.split(";\n"):
+        connection.execute(statement)
+    connection.execute("INSERT OR IGNORE INTO recall_meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+    (version,) = connection.execute("SELECT value FROM recall_meta WHERE name = 'schema'").fetchone()
+    if int(version) > SCHEMA_VERSION:
+        connection.execute("ROLLBACK")
+        raise Unreadable(
+            f"{path}: its long-term memory was written by a newer release (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); upgrade recollect"
+        )
+    if not until(deadline, lambda: connection.execute("COMMIT")):
+        raise EngineUnavailable(f"{path} is locked by another process")

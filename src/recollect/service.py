@@ -1,0 +1,301 @@
+"""A service under test: any command that serves HTTP and keeps its data in a folder.
+
+    def test_the_memory_survives(service_under_test):
+        service = service_under_test("uvicorn myapp:app --port {port}", health="/health", data_env="MYAPP_DATA")
+        with service.kill_after_response("POST", "/chat"):
+            httpx.post(f"{service.base_url}/chat", json={"message": "my name is Xiao Li"})
+        service.restart()
+        assert "Xiao Li" in httpx.get(f"{service.base_url}/memories").text
+
+The service runs in a process group of its own, with a data folder of its own named by an environment variable, behind
+a proxy (`recollect.service_proxy`) that can kill it the moment its answer is complete, or lose the answer. `base_url`
+stays the same over restarts, so an open page or client finds it again.
+
+The fixture is `recollect.service_fixture.service_under_test`.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recollect.errors import RecollectError
+
+PROXY = Path(__file__).with_name("service_proxy.py")
+POLL_S = 0.02
+STRIKE_TIMEOUT_S = 30.0
+
+
+class ServiceFailed(RecollectError):
+    """The service did not start, answer or stop as it should; its output is in the message."""
+
+
+class Service:
+    """One command on one data folder. Made by the fixture `service_under_test`."""
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        folder: Path,
+        *,
+        health: str | Callable[[str], bool] = "/health",
+        data_env: str = "DATA_DIR",
+        data: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+        port_env: str | None = "PORT",
+        start_timeout_s: float = 30.0,
+        stop_timeout_s: float = 30.0,
+    ) -> None:
+        self.folder = folder
+        self.data = data or folder / "data"
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.log_path = folder / "service.log"
+        self._health = health
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
+        self._port = port or _free_port()
+        parts = shlex.split(command) if isinstance(command, str) else list(command)
+        self._command = [
+            part.replace("{port}", str(self._port)).replace("{data}", str(self.data)) for part in parts
+        ]
+        self._env = {**os.environ, **(env or {}), data_env: str(self.data)}
+        if port_env is not None:
+            self._env[port_env] = str(self._port)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._proxy = _Proxy()
+        self.base_url = f"http://127.0.0.1:{self._proxy.port}"
+        self.direct_url = f"http://127.0.0.1:{self._port}"
+
+    # ---- its life
+
+    def start(self) -> "Service":
+        """Starts it on its data and returns once it is healthy."""
+        if self.alive:
+            raise ServiceFailed("the service is already running; stop() or kill() it first")
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self._env,
+                start_new_session=True,
+            )
+        self._proxy.order(service=self._port, group=self._process.pid)
+        deadline = time.monotonic() + self._start_timeout_s
+        while not self.healthy():
+            if self._process.poll() is not None:
+                raise ServiceFailed(
+                    f"it ended with {self._process.returncode} before it was healthy:\n{self.log}"
+                )
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServiceFailed(f"not healthy after {self._start_timeout_s:g} s:\n{self.log}")
+            time.sleep(POLL_S)
+        return self
+
+    def stop(self) -> None:
+        """Asks it to stop, as an operator would, and waits."""
+        process = self._running()
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(self._stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServiceFailed(
+                f"still there {self._stop_timeout_s:g} s after SIGTERM:\n{self.log}"
+            ) from None
+        self._end_group(process.pid)
+
+    def kill(self) -> None:
+        """SIGKILL to every process of it at once. Not a power loss."""
+        process = self._running()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        self._reap(process)
+
+    def restart(self) -> "Service":
+        """Starts it again on the same data; kills it first if it is running."""
+        if self.alive:
+            self.kill()
+        return self.start()
+
+    def wipe(self) -> None:
+        """Deletes its data, as a lost volume does. It must be down."""
+        if self.alive:
+            raise ServiceFailed("wipe() needs the service down: kill() or stop() it first")
+        for path in self.data.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def close(self) -> None:
+        if self.alive:
+            self.kill()
+        self._proxy.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def log(self) -> str:
+        """What it printed, over all its starts."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def healthy(self) -> bool:
+        if not isinstance(self._health, str):
+            return self._health(self.direct_url)
+        try:
+            with urllib.request.urlopen(f"{self.direct_url}{self._health}", timeout=5) as response:
+                return bool(200 <= response.status < 300)
+        except (urllib.error.URLError, OSError, ValueError):
+            return False
+
+    # ---- striking
+
+    @contextlib.contextmanager
+    def kill_after_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
+        """The next such request is answered completely, and the service is dead before the answer arrives.
+
+        After the block the service is down; `restart` brings it back on the same data.
+        """
+        with self._strike("kill", method, path):
+            yield
+        assert self._process is not None
+        self._reap(self._process)
+
+    @contextlib.contextmanager
+    def drop_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
+        """The next such request is served, and its answer never arrives: the client is cut off."""
+        with self._strike("drop", method, path):
+            yield
+
+    @contextlib.contextmanager
+    def _strike(self, kind: str, method: str, path: str) -> Iterator[None]:
+        self._running()
+        self._proxy.order(strike=kind, method=method, path=path)
+        try:
+            yield
+            if not self._proxy.struck(STRIKE_TIMEOUT_S):
+                raise ServiceFailed(
+                    f"no {method} {path} was answered through base_url within {STRIKE_TIMEOUT_S:g} s"
+                )
+        finally:
+            self._proxy.order(strike=None)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            raise ServiceFailed(f"the service is not running:\n{self.log}")
+        return self._process
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait(self._stop_timeout_s)
+        self._end_group(process.pid)
+
+    def _end_group(self, group: int) -> None:
+        """Waits until no process of the group is left, so that none of them writes on."""
+        deadline = time.monotonic() + self._stop_timeout_s
+        while _group_lives(group):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise ServiceFailed(f"processes of the service are still there:\n{self.log}")
+            time.sleep(POLL_S)
+
+
+class _Proxy:
+    """The other process of `recollect.service_proxy`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-E", str(PROXY), "0"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.port = int(self._read()["port"])
+        self._strikes = 0
+
+    def order(self, **content: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(content) + "\n")
+        self._process.stdin.flush()
+        while "done" not in self._read():
+            self._strikes += 1
+
+    def struck(self, timeout_s: float) -> bool:
+        """Whether the strike was carried out; waits for one that is under way."""
+        deadline = time.monotonic() + timeout_s
+        while not self._strikes:
+            self.order()
+            if self._strikes or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        struck, self._strikes = self._strikes > 0, 0
+        return struck
+
+    def close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise ServiceFailed("the proxy in front of the service ended")
+        content: dict[str, Any] = json.loads(line)
+        return content
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return any(_state(pid) not in ("Z", "X") for pid in _pids_of(group))
+
+
+def _pids_of(group: int) -> list[int]:
+    if not Path("/proc/self").exists():
+        return [group]
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(fields[2]) == group:
+                    found.append(int(entry.name))
+    return found
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return "X"

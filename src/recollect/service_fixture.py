@@ -1,0 +1,29 @@
+"""The pytest fixture `service_under_test`: registered by the pytest plugin, or by importing it in a conftest."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from recollect.service import Service
+
+
+@pytest.fixture
+def service_under_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Service]]:
+    """Starts a command as a service on a data folder of its own; `recollect.service.Service` has what can be done.
+
+    ``service_under_test(command, health="/health", data_env="DATA_DIR", …)``. Everything that was started is ended when
+    the test ends.
+    """
+    services: list[Service] = []
+
+    def start(command: str | Sequence[str], **options: Any) -> Service:
+        service = Service(command, tmp_path_factory.mktemp("service"), **options)
+        services.append(service)
+        return service.start()
+
+    try:
+        yield start
+    finally:
+        for service in services:
+            service.close()

@@ -1,0 +1,213 @@
+"""A small HTTP proxy in front of a service under test, in a process of its own: it strikes at the right moment.
+
+A test that kills a service "right after the answer" from the test itself comes too late for a window of a few
+milliseconds. This process reads the answer on its way, kills the service's whole process group the moment the last byte
+of it has arrived, and only then lets the client have it: whatever the service left for after its answer is not done.
+
+Run as ``python -S service_proxy.py LISTEN_PORT``; orders come on standard input, one JSON object a line, and each is
+acknowledged with a line. Standard library only, so that it starts fast and depends on nothing of the project.
+
+    {"service": 8000, "group": 1234}                      where the service is, and its process group
+    {"strike": "kill" | "drop", "method": "POST", "path": "/chat"}
+    {"strike": null}
+
+``kill``: after the complete response. ``drop``: the complete response is thrown away, and the client cut off.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+
+HEAD_BYTES_MAX = 256 * 1024
+PIECE = 64 * 1024
+HOP_HEADERS = (b"connection", b"keep-alive", b"proxy-connection", b"expect")
+
+
+class State:
+    """What was ordered; written by the orders' thread, read by the connections'."""
+
+    def __init__(self) -> None:
+        self.service = 0
+        self.group = 0
+        self.strike: dict[str, str] | None = None
+        self.lock = threading.Lock()
+
+    def take_strike(self, method: str, path: str) -> str | None:
+        """The strike that this request is the first to meet."""
+        with self.lock:
+            strike = self.strike
+            if strike is None or strike["method"] != method or not path.startswith(strike["path"]):
+                return None
+            self.strike = None
+            return strike["strike"]
+
+
+class Cut(Exception):
+    """The other side ended the connection."""
+
+
+class Stream:
+    """Bytes of a socket, by line, by count, or as they come."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.waiting = b""
+
+    def head(self) -> bytes:
+        while b"\r\n\r\n" not in self.waiting:
+            if len(self.waiting) > HEAD_BYTES_MAX:
+                raise Cut("the head is too long")
+            self._more()
+        head, _, self.waiting = self.waiting.partition(b"\r\n\r\n")
+        return head
+
+    def line(self) -> bytes:
+        while b"\r\n" not in self.waiting:
+            self._more()
+        line, _, self.waiting = self.waiting.partition(b"\r\n")
+        return line
+
+    def some(self, most: int) -> bytes:
+        """At least one byte and at most so many."""
+        if not self.waiting:
+            self._more()
+        piece, self.waiting = self.waiting[:most], self.waiting[most:]
+        return piece
+
+    def _more(self) -> None:
+        piece = self.connection.recv(PIECE)
+        if not piece:
+            raise Cut("the connection ended")
+        self.waiting += piece
+
+
+def headers_of(head: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    first, *lines = head.split(b"\r\n")
+    pairs = [line.partition(b":") for line in lines]
+    return first, [(name.strip(), value.strip()) for name, _, value in pairs]
+
+
+def value_of(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    return next((value for known, value in headers if known.lower() == name), None)
+
+
+def joined(first: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    kept = [name + b": " + value for name, value in headers if name.lower() not in HOP_HEADERS]
+    return b"\r\n".join([first, *kept, b"connection: close", b"", b""])
+
+
+def body_pieces(stream: Stream, headers: list[tuple[bytes, bytes]], *, until_end: bool):  # type: ignore[no-untyped-def]
+    """The body as it goes over the wire, piece by piece; ends when it is complete."""
+    if (value_of(headers, b"transfer-encoding") or b"").lower() == b"chunked":
+        yield from chunks(stream)
+        return
+    length = value_of(headers, b"content-length")
+    if length is not None:
+        left = int(length)
+        while left:
+            piece = stream.some(left)
+            left -= len(piece)
+            yield piece
+    elif until_end:
+        with contextlib.suppress(Cut):
+            while True:
+                yield stream.some(PIECE)
+
+
+def chunks(stream: Stream):  # type: ignore[no-untyped-def]
+    while True:
+        line = stream.line()
+        left = int(line.split(b";")[0], 16)
+        if left == 0:
+            trailer = line + b"\r\n"
+            while rest := stream.line():
+                trailer += rest + b"\r\n"
+            yield trailer + b"\r\n"
+            return
+        yield line + b"\r\n"
+        left += 2
+        while left:
+            piece = stream.some(left)
+            left -= len(piece)
+            yield piece
+
+
+def serve(client: socket.socket, state: State) -> None:
+    with client, contextlib.suppress(Cut, OSError, ValueError):
+        incoming = Stream(client)
+        first, headers = headers_of(incoming.head())
+        method, path, *_ = first.decode("latin-1").split(" ")
+        if (value_of(headers, b"expect") or b"").lower() == b"100-continue":
+            client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = b"".join(body_pieces(incoming, headers, until_end=False))
+        strike = state.take_strike(method, path)
+        with socket.create_connection(("127.0.0.1", state.service), timeout=120) as service:
+            service.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            service.sendall(joined(first, headers) + body)
+            answer(client, Stream(service), method, strike, state)
+
+
+def answer(client: socket.socket, service: Stream, method: str, strike: str | None, state: State) -> None:
+    first, headers = headers_of(service.head())
+    status = first.split(b" ")[1]
+    held = joined(first, headers)
+    bodyless = method == "HEAD" or status in (b"204", b"304")
+    pieces = iter(()) if bodyless else body_pieces(service, headers, until_end=True)
+    for piece in pieces:
+        if strike is None:
+            client.sendall(held + piece)
+            held = b""
+        else:
+            held += piece
+    # Here the response is complete, and the client does not have all of it yet.
+    if strike == "kill":
+        os.killpg(state.group, signal.SIGKILL)
+        report({"struck": "kill"})
+    elif strike == "drop":
+        report({"struck": "drop"})
+        return
+    client.sendall(held)
+
+
+def report(content: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(content) + "\n")
+    sys.stdout.flush()
+
+
+def be_quick() -> None:
+    """Ahead of everything else on this machine, as far as we may."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        return
+    with contextlib.suppress(OSError):
+        os.nice(-10)
+
+
+def listen(listener: socket.socket, state: State) -> None:
+    while True:
+        client, _ = listener.accept()
+        threading.Thread(target=serve, args=(client, state), daemon=True).start()
+
+
+def main() -> None:
+    be_quick()
+    state = State()
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
+    report({"port": listener.getsockname()[1]})
+    threading.Thread(target=listen, args=(listener, state), daemon=True).start()
+    for line in sys.stdin:
+        order = json.loads(line)
+        with state.lock:
+            state.service = order.get("service", state.service)
+            state.group = order.get("group", state.group)
+            if "strike" in order:
+                state.strike = order if order["strike"] else None
+        report({"done": True})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""What breaks a plain Chroma collection must not break ours. Every fault is real, and both get the same one.
+
+The plain store is there to show that each test can fail: the anomaly it has is named.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import StoreReplaced
+from recollect.recall.targets import plain_chroma, recall
+from tests.recall.processes import Endpoint, Process, messages
+
+pytestmark = pytest.mark.xdist_group("recall-faults")
+
+BATCH = 100
+THRESHOLD = 1_000
+
+
+def ids(prefix: str, count: int) -> set[str]:
+    return {message.id for message in messages(prefix, 0, count)}
+
+
+def endpoint_at(path: Path) -> Endpoint:
+    path.mkdir(parents=True, exist_ok=True)
+    return Endpoint(f"chroma://{path}", path)
+
+
+def divergence(process: Process, acknowledged: set[str]) -> str | None:
+    """The name of what is wrong with a store that should have all of these, or None."""
+    try:
+        listed, found = process.ask("ids", "s", "note", len(acknowledged) + BATCH)
+    except (RuntimeError, AssertionError, EOFError, ConnectionError):
+        return "unreadable"
+    if not listed and acknowledged:
+        return "silent-reset"
+    if acknowledged - listed:
+        return "lost-tail"
+    return "index-divergence" if listed - found else None
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the moment never came"
+
+
+def kill_in_the_flush(
+    factory: Callable[[Any], Any], endpoint: Endpoint, in_flush: Callable[[Path], bool]
+) -> set[str]:
+    """Writes up to the second crossing of the threshold, kills inside the call that crosses; what was acknowledged."""
+    with Process(factory, endpoint) as writer:
+        acknowledged = 0
+        while acknowledged < 2 * THRESHOLD - BATCH:
+            acknowledged = writer.ask("append", "s", "kill", acknowledged, BATCH)
+            if acknowledged % THRESHOLD == 0 and factory is recall:
+                writer.ask("ready")
+        flushed = in_flush(endpoint.path)
+        assert not flushed
+        if factory is recall:
+            writer.ask("ready")
+        for first in (acknowledged, acknowledged + BATCH):
+            writer.send("append", "s", "kill", first, BATCH)
+        until(lambda: in_flush(endpoint.path))
+        writer.kill()
+        while writer.pipe.poll():
+            try:
+                acknowledged = writer.pipe.recv()
+            except (EOFError, ConnectionError):
+                break
+    return ids("kill", acknowledged)
+
+
+def vector_files(path: Path) -> list[tuple[int, int]]:
+    found = sorted(path.glob("*/*.bin"))
+    return [(file.stat().st_size, file.stat().st_mtime_ns) for file in found]
+
+
+def test_killed_inside_the_flush_of_a_plain_collection(tmp_path: Path) -> None:
+    names = []
+    for attempt in range(6):
+        endpoint = endpoint_at(tmp_path / str(attempt))
+        before: list[list[tuple[int, int]]] = []
+
+        def rewritten(path: Path, before: list[list[tuple[int, int]]] = before) -> bool:
+            now = vector_files(path)
+            before.append(now)
+            return now != before[0]
+
+        acknowledged = kill_in_the_flush(plain_chroma, endpoint, rewritten)
+        with Process(plain_chroma, endpoint) as reader:
+            names.append(divergence(reader, acknowledged))
+        if names[-1] is not None:
+            break
+    assert names[-1] in ("index-divergence", "unreadable"), names
+
+
+def state_says_flushing(path: Path) -> bool:
+    for file in path.glob("recollect-index/slot-*/0*/state.json"):
+        try:
+            if json.loads(file.read_text())["flushing"]:
+                return True
+        except (FileNotFoundError, ValueError):
+            continue
+    return False
+
+
+def test_killed_inside_the_flush_of_ours(tmp_path: Path) -> None:
+    endpoint = endpoint_at(tmp_path)
+    acknowledged = kill_in_the_flush(recall, endpoint, state_says_flushing)
+    with Process(recall, endpoint) as reader:
+        assert divergence(reader, acknowledged) is None  # while it is being rebuilt
+        assert reader.ask("ready") == 1, "the torn index was not noticed"
+        assert reader.ask("method") == "index"
+        assert divergence(reader, acknowledged) is None
+
+
+def write_in_four_processes(factory: Callable[[Any], Any], endpoint: Endpoint) -> set[str]:
+    writers = [Process(factory, endpoint) for _ in range(4)]
+    acknowledged: set[str] = set()
+    try:
+        for first in range(0, 400, 20):
+            for number, writer in enumerate(writers):
+                writer.send("append", "s", f"w{number}", first, 20)
+            for number, writer in enumerate(writers):
+                try:
+                    last = writer.answer()
+                except RuntimeError:
+                    continue  # a refused write is not an acknowledged one
+                acknowledged |= {message.id for message in messages(f"w{number}", last - 20, 20)}
+        for writer in writers:
+            writer.close()
+    finally:
+        for writer in writers:
+            writer.__exit__()
+    return acknowledged
+
+
+def test_four_writers_of_a_plain_collection(tmp_path: Path) -> None:
+    names = []
+    for attempt in range(4):
+        endpoint = endpoint_at(tmp_path / str(attempt))
+        with Process(plain_chroma, endpoint) as first:
+            first.ask("ids", "s", "note", 1)
+        acknowledged = write_in_four_processes(plain_chroma, endpoint)
+        with Process(plain_chroma, endpoint) as reader:
+            names.append(divergence(reader, acknowledged))
+        if names[-1] is not None:
+            break
+    assert names[-1] in ("index-divergence", "unreadable"), names
+
+
+def test_four_writers_of_ours(tmp_path: Path) -> None:
+    endpoint = endpoint_at(tmp_path)
+    acknowledged = write_in_four_processes(recall, endpoint)
+    assert len(acknowledged) == 1600
+    with Process(recall, endpoint) as reader:
+        assert divergence(reader, acknowledged) is None
+        reader.ask("ready")
+        assert reader.ask("method") == "index"
+        assert divergence(reader, acknowledged) is None
+
+
+@pytest.mark.parametrize(("factory", "expected"), [(plain_chroma, "index-divergence"), (recall, None)])
+def test_a_second_reader_that_lives_long(
+    factory: Callable[[Any], Any], expected: str | None, tmp_path: Path
+) -> None:
+    endpoint = endpoint_at(tmp_path)
+    with Process(factory, endpoint) as writer:
+        writer.ask("append", "s", "long", 0, BATCH)
+        reader = Process(factory, endpoint)
+        assert divergence(reader, ids("long", BATCH)) is None
+        for first in range(BATCH, THRESHOLD + 2 * BATCH, BATCH):
+            writer.ask("append", "s", "long", first, BATCH)
+        with reader:
+            assert divergence(reader, ids("long", THRESHOLD + 2 * BATCH)) == expected
+
+
+def test_the_folder_of_a_plain_collection_is_deleted(tmp_path: Path) -> None:
+    endpoint = endpoint_at(tmp_path / "data")
+    with Process(plain_chroma, endpoint) as writer:
+        writer.ask("append", "s", "gone", 0, BATCH)
+        shutil.rmtree(endpoint.path)
+    with Process(plain_chroma, endpoint_at(endpoint.path)) as reader:
+        assert divergence(reader, ids("gone", BATCH)) == "silent-reset"
+
+
+def test_the_folder_of_our_index_is_deleted(tmp_path: Path) -> None:
+    endpoint = endpoint_at(tmp_path)
+    with Process(recall, endpoint) as writer:
+        writer.ask("append", "s", "gone", 0, BATCH)
+        writer.ask("ready")
+        shutil.rmtree(endpoint.path / "recollect-index")
+        assert divergence(writer, ids("gone", BATCH)) is None
+        writer.ask("append", "s", "gone", BATCH, BATCH)
+        assert divergence(writer, ids("gone", 2 * BATCH)) is None
+        assert writer.ask("ready") == 1
+        assert writer.ask("method") == "index"
+        assert divergence(writer, ids("gone", 2 * BATCH)) is None
+    with Process(recall, endpoint) as reader:
+        assert divergence(reader, ids("gone", 2 * BATCH)) is None
+
+
+def test_our_whole_folder_is_deleted(tmp_path: Path) -> None:
+    """The rows are gone too: that cannot be held, but it must be said, at once."""
+    endpoint = endpoint_at(tmp_path / "data")
+    with Process(recall, endpoint) as writer:
+        writer.ask("append", "s", "gone", 0, BATCH)
+        shutil.rmtree(endpoint.path)
+        with pytest.raises(StoreReplaced):
+            writer.ask("append", "s", "gone", BATCH, BATCH)
+        with pytest.raises(StoreReplaced):
+            writer.ask("ids", "s", "note", BATCH)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 16 MB: a torn vector file may claim to have terabytes, here it cannot take them."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a size-capped tmpfs needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill_up(factory: Callable[[Any], Any], endpoint: Endpoint, ballast: Path) -> tuple[set[str], bool]:
+    """Writes until the disk is full, then frees space; what was acknowledged, and whether it did fill up."""
+    ballast.write_bytes(b"\0" * 5_000_000)
+    acknowledged, full = 0, False
+    with Process(factory, endpoint) as writer:
+        while acknowledged < 6_000 and not full:
+            try:
+                acknowledged = writer.ask("append", "s", "full", acknowledged, BATCH)
+            except (RuntimeError, Exception):
+                full = True
+    ballast.unlink()
+    return ids("full", acknowledged), full
+
+
+def test_a_full_disk_under_a_plain_collection(small_disk: Path) -> None:
+    acknowledged, full = fill_up(plain_chroma, endpoint_at(small_disk / "data"), small_disk / "ballast")
+    assert full
+    with Process(plain_chroma, endpoint_at(small_disk / "data")) as reader:
+        assert divergence(reader, acknowledged) in ("unreadable", "index-divergence", "lost-tail")
+
+
+def test_a_full_disk_under_our_index(small_disk: Path, tmp_path: Path) -> None:
+    """The index is on the small disk, the rows are not: memory goes on while the index cannot."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (small_disk / "index").mkdir()
+    (data / "recollect-index").symlink_to(small_disk / "index")
+    endpoint = endpoint_at(data)
+    acknowledged, full = fill_up(recall, endpoint, small_disk / "ballast")
+    assert not full
+    assert len(acknowledged) == 6_000
+    with Process(recall, endpoint) as reader:
+        listed, found = reader.ask("ids", "s", "full note", 1_000)
+        assert listed == acknowledged
+        assert len(found) == 1_000
+
+
+def test_a_full_disk_under_all_of_ours(small_disk: Path) -> None:
+    endpoint = endpoint_at(small_disk / "data")
+    acknowledged, full = fill_up(recall, endpoint, small_disk / "ballast")
+    assert full
+    with Process(recall, endpoint) as reader:
+        listed, _ = reader.ask("ids", "s", "full note", 1_000)
+        assert acknowledged <= listed
+        assert divergence(reader, acknowledged) is None
+        reader.ask("append", "s", "after", 0, 1)
