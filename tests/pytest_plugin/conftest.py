@@ -2,6 +2,11 @@
 
 import pytest
 
+# Pytester forgets what an inner session imported; this way the kit is imported once for all of them.
+import recollect.verify.suite
+
+assert recollect.verify.suite
+
 pytest_plugins = ["pytester"]
 
 MEMORY = '''

@@ -116,9 +116,7 @@ def test_workers_of_xdist_share_seed_and_cells(project: pytest.Pytester) -> None
         module.write(
             "\n    @classmethod\n    def from_endpoint(cls, endpoint):\n        return cls(endpoint.url)\n"
         )
-    result = project.runpytest_subprocess(
-        "-n2", "--recollect-seed=5", "--recollect-out=kept", "-p", "pytester"
-    )
+    result = project.runpytest_subprocess("-n2", "--recollect-seed=5", "--recollect-out=kept")
     result.assert_outcomes(passed=2)
     saved = sorted(path.parent.name for path in (project.path / "kept").rglob("scenario.json"))
     assert saved == ["aof-always.restart.turns", "rdb.restart.turns"]
