@@ -113,9 +113,6 @@ def test_a_lost_write_is_never_painted_over(tmp_path: Path) -> None:
             writer.ok_read(2, [Element(0, 0)])
             writer.close()
         (lane,) = drawn(tmp_path / name).lanes
-        half, whole = round(COLUMNS * 0.5), COLUMNS
-        expected = {
-            "lost-answered-last": [("lost", 0, whole)],
-            "lost-answered-first": [("lost", 0, half), ("kept", half, whole)],
-        }
-        assert [(span.kind, span.start, span.end) for span in lane.writes] == expected[name]
+        kinds = [span.kind for span in lane.writes]
+        assert kinds == (["lost"] if name == "lost-answered-last" else ["lost", "kept"])
+        assert (lane.writes[0].start, lane.writes[-1].end) == (0, COLUMNS)
