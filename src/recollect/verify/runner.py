@@ -34,7 +34,7 @@ from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Workload
+from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Seek, Workload
 from recollect.verify.workloads import Client as Planner
 
 OPERATION_TIMEOUT_S = 15.0
@@ -263,10 +263,11 @@ class Run:
             for session in self.transcript.sessions:
                 self.transcript.refused_read(client.number, session, str(broken))
             return
-        ends: tuple[int | None, ...] = (
-            (None, 20) if "last" in self.abilities and not self.workload.unmarked else (None,)
+        windows = "last" in self.abilities and not self.workload.unmarked
+        reads = _final_reads(
+            self.transcript.sessions, (None, 20) if windows else (None,), search="search" in self.abilities
         )
-        seat = self._seat(client, lambda planner: _final_reads(self.transcript.sessions, ends), writer=False)
+        seat = self._seat(client, lambda planner: reads, writer=False)
         while not seat.ended:
             if seat.intent is None:
                 self._ask(seat)
@@ -518,10 +519,12 @@ class Run:
             self.start_writers()
 
 
-def _final_reads(sessions: list[str], ends: tuple[int | None, ...]) -> Plan:
+def _final_reads(sessions: list[str], ends: tuple[int | None, ...], *, search: bool = False) -> Plan:
     for session in sessions:
         for last in ends:
             yield ReadBack(session, last=last)
+        if search:
+            yield Seek(session)
 
 
 def _modules(scenario: Scenario) -> tuple[str, ...]:
