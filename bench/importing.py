@@ -34,9 +34,7 @@ def main() -> None:
     }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(figures, indent=2) + "\n")
-    print(
-        f"import recollect: {figures['import_ms_median']} ms (p10 {figures['import_ms_p10']}, p90 {figures['import_ms_p90']})"
-    )
+    print("import recollect:", ", ".join(f"{name} {value}" for name, value in figures.items()))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from recollect.verify.cell_process import Done, Look, Order, Seen, Step, Word
+from recollect.verify.clients import TargetBroken
+from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.importing import import_from
-from recollect.verify.probe import EngineError, TargetBroken, abilities_of
+from recollect.verify.probe import abilities_of
 from recollect.verify.results import Result
 from recollect.verify.runner import Run
 from recollect.verify.verdict import Verdict
@@ -28,7 +31,10 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     try:
         verdict = run.execute()
     except Exception as error:
-        verdict = Verdict(status="unknown", reason=f"the kit itself failed: {type(error).__name__}: {error}")
+        trace = folder / "kit-error.txt"
+        trace.write_text(traceback.format_exc())
+        reason = f"the kit itself failed: {type(error).__name__}: {error}; where is in {trace}"
+        verdict = Verdict(status="unknown", reason=reason)
     return Result(
         scenario=order.scenario,
         verdict=verdict,
@@ -45,6 +51,8 @@ def look(order: Look) -> Seen:
     import_from(order.request.path)
     try:
         return Seen(tuple(sorted(abilities_of(order.request, order.target))))
+    except NotInstalled as missing:
+        return Seen(refusal=str(missing), no_engine=True)
     except (TargetBroken, EngineError) as refusal:
         return Seen(refusal=str(refusal))
     except Exception as error:

@@ -20,6 +20,7 @@ from recollect.verify.scenario import Scenario
 from recollect.verify.selection import Request
 
 CELL_TIMEOUT_S = 90.0
+LOOK_TIMEOUT_S = 45.0
 
 
 class Order(msgspec.Struct, frozen=True, tag="order"):
@@ -49,6 +50,8 @@ class Seen(msgspec.Struct, frozen=True, tag="seen"):
 
     abilities: tuple[str, ...] = ()
     refusal: str | None = None
+    no_engine: bool = False
+    """The engine is what is missing, not the target."""
 
 
 Word = Step | Done | Seen
@@ -63,6 +66,7 @@ class CellProcess(Generic[Job]):
         self.job: Job | None = None
         self._process: subprocess.Popen[bytes]
         self._since = 0.0
+        self._timeout_s = CELL_TIMEOUT_S
         self._rest = b""
         self.begin()
 
@@ -84,11 +88,12 @@ class CellProcess(Generic[Job]):
 
     @property
     def overdue(self) -> bool:
-        return self.job is not None and time.monotonic() - self._since > CELL_TIMEOUT_S
+        return self.job is not None and time.monotonic() - self._since > self._timeout_s
 
     def send(self, order: Order | Look) -> None:
         assert self._process.stdin is not None
         self._since = time.monotonic()
+        self._timeout_s = CELL_TIMEOUT_S if isinstance(order, Order) else LOOK_TIMEOUT_S
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
         self._process.stdin.flush()
 

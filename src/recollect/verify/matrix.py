@@ -87,7 +87,8 @@ class Matrix:
             else:
                 self._waiting.append((place, _Job(cell)))
         self._cells = cells
-        self._stopped = False
+        self._stopped: str | None = None
+        """Why no further cell is begun."""
 
     @property
     def elapsed_s(self) -> float:
@@ -101,14 +102,14 @@ class Matrix:
             processes = [_Process() for _ in range(count if self._waiting else 0)]
             self._serve(processes)
         except KeyboardInterrupt:
-            self._stopped = True
+            self._stopped = "interrupted"
         finally:
             for process in processes:
                 process.end()
         return self.results()
 
     def results(self) -> Results:
-        left_out = "interrupted" if self._stopped else "budget"
+        left_out = self._stopped or "budget"
         ordered = [
             self._results.get(place) or _skipped(cell.scenario, left_out)
             for place, cell in enumerate(self._cells)
@@ -126,6 +127,8 @@ class Matrix:
                     self._listen(key.data, selector)
                 for process in [p for p in processes if p.overdue]:
                     self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s", selector)
+                for process in [p for p in processes if p.job is None]:
+                    self._give(process)  # what another one found may have to run again
 
     def _give(self, process: _Process) -> None:
         order = self._next()
@@ -139,7 +142,7 @@ class Matrix:
         self._listener(Event("started", job.next_scenario, job.purpose))
 
     def _next(self) -> tuple[int, _Job] | None:
-        if self._stopped:
+        if self._stopped is not None:
             return None
         over = self._budget_s is not None and self.elapsed_s > self._budget_s - self._reserve_s()
         if over:
@@ -185,7 +188,8 @@ class Matrix:
             self._put(place, msgspec.structs.replace(result, folder=self._name(place, job)))
             self._listener(Event("ended", job.cell.scenario, result=result))
             if result.verdict.status == "violated":
-                self._stopped = self._stopped or self._fail_fast
+                if self._fail_fast:
+                    self._stopped = "--fail-fast: a cell before this one was violated"
                 if self._confirm:
                     self._again.append((place, _Job(job.cell, "confirm", first=result)))
             return

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from selectors import EVENT_READ, DefaultSelector
 
-from recollect.verify.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Look, Order, Seen
+from recollect.verify.cell_process import (
+    CELL_TIMEOUT_S,
+    LOOK_TIMEOUT_S,
+    CellProcess,
+    Done,
+    Look,
+    Order,
+    Seen,
+)
 from recollect.verify.results import Result
 from recollect.verify.selection import Request
 from recollect.verify.verdict import Verdict
@@ -78,7 +86,12 @@ class Pool:
         for process in ready:
             self._hear(process)
         for process in [process for process in self._processes if process.overdue]:
-            self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s")
+            if isinstance(process.job, Look):
+                self._lost(
+                    process, f"it did not open within {LOOK_TIMEOUT_S:g} s: its module or factory hangs"
+                )
+            else:
+                self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s")
 
     def _hear(self, process: _Process) -> None:
         for word in process.words():

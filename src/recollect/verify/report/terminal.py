@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.verify.matrix import Event
-from recollect.verify.results import Result, Results, replay_command
+from recollect.verify.results import Result, Results, place_of, replay_command
 from recollect.verify.scenario import Scenario
 from recollect.verify.verdict import Status
+from recollect.verify.workloads import WORKLOADS
 
 STYLES: dict[Status, tuple[str, str]] = {
     "held": ("✓", "green"),
@@ -32,10 +33,9 @@ LEGEND = """✓ held: nothing acknowledged was lost      ◐ documented loss: in
 class Progress:
     """Live progress on a terminal; one line a cell elsewhere."""
 
-    def __init__(self, console: Console, cells: int, budget_s: float | None) -> None:
+    def __init__(self, console: Console, cells: int) -> None:
         self._console = console
         self._cells = cells
-        self._budget_s = budget_s
         self._started = time.monotonic()
         self._ended = 0
         self._current: dict[str, str] = {}
@@ -120,12 +120,14 @@ def show(console: Console, results: Results) -> None:
 
 def _tables(results: Iterable[Result], width: int) -> list[Table]:
     """Target × policy rows and fault columns; as many tables as it takes for every column to be readable."""
+    results = list(results)
+    names = _names({result.scenario.target for result in results})
     rows: dict[tuple[str, str], dict[str, list[Result]]] = {}
     faults: dict[str, None] = {}
     for result in results:
         scenario = result.scenario
         faults.setdefault(scenario.fault)
-        row = rows.setdefault((scenario.target.rpartition(":")[2], scenario.policy), {})
+        row = rows.setdefault((names[scenario.target], scenario.policy), {})
         row.setdefault(scenario.fault, []).append(result)
     ordered = sorted(rows.items(), key=lambda item: item[0][0])
     columns = [
@@ -133,8 +135,17 @@ def _tables(results: Iterable[Result], width: int) -> list[Table]:
         for fault in faults
         if any(_ran(row.get(fault, [])) for _, row in ordered)
     ]
-    names = sum(max((len(name[part]) for name in rows), default=0) for part in (0, 1))
-    return [_table([name for name, _ in ordered], band) for band in _bands(columns, width - names - 8)]
+    taken = sum(max((len(name[part]) for name in rows), default=0) for part in (0, 1))
+    return [_table([name for name, _ in ordered], band) for band in _bands(columns, width - taken - 8)]
+
+
+def _names(targets: set[str]) -> dict[str, str]:
+    """A target's row: its factory's name alone, where no other target has a factory of that name."""
+    short = [target.rpartition(":")[2] for target in targets]
+    return {
+        target: name if short.count(name) == 1 else target
+        for target, name in zip(targets, short, strict=True)
+    }
 
 
 Column = tuple[str, list[Text]]
@@ -212,12 +223,13 @@ def _violations(console: Console, results: Results) -> None:
             console.print(f"  seen again in {seen} of {times} further runs", highlight=False)
         if result.smallest is not None:
             size = result.smallest
+            where = "" if WORKLOADS[size.workload].sessions else " on one session"
             console.print(
-                f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each on one session",
+                f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each{where}",
                 highlight=False,
             )
         console.print(
-            f"  {replay_command(f'{results.folder}/{result.folder}')}",
+            f"  {replay_command(place_of(result, results.folder))}",
             style="cyan",
             highlight=False,
             markup=False,
