@@ -5,8 +5,6 @@ import pytest
 # Pytester forgets what an inner session imported; this way the kit is imported once for all of them.
 import recollect.verify.suite  # noqa: F401
 
-pytest_plugins = ["pytester"]
-
 MEMORY = '''
 import json
 import redis
