@@ -99,9 +99,11 @@ def _line(result: Result, place: int, cells: int) -> Text:
 
 def show(console: Console, results: Results) -> None:
     """The table, the violations, and what could not be concluded."""
-    for table in _tables(results.results, console.width):
+    tables = _tables(results.results, console.width)
+    for table in tables:
         console.print(table)
-    console.print(Text(LEGEND, style="dim"))
+    if tables:
+        console.print(Text(LEGEND, style="dim"))
     _violations(console, results)
     _losses(console, results)
     _left_out(console, results)
@@ -112,6 +114,7 @@ def show(console: Console, results: Results) -> None:
         for status in WORST_FIRST
         if (count := sum(result.verdict.status == status for result in results.results))
     )
+    counts = counts or "nothing was asked for that this part of the run has"
     console.print(
         f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} (seed {results.seed})",
         highlight=False,
@@ -135,6 +138,8 @@ def _tables(results: Iterable[Result], width: int) -> list[Table]:
         for fault in faults
         if any(_ran(row.get(fault, [])) for _, row in ordered)
     ]
+    if not columns:
+        return []
     taken = sum(max((len(name[part]) for name in rows), default=0) for part in (0, 1))
     return [_table([name for name, _ in ordered], band) for band in _bands(columns, width - taken - 8)]
 
