@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from recollect.verify.disk import MODES
 from recollect.verify.disk.exploring import Plan, explore
 from recollect.verify.disk.probes import numbers_check
+from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.run import Enough, RecordedRun
 
 ROWS = 50
@@ -61,7 +62,7 @@ def main() -> int:
             workers=arguments.workers,
             budget_s=arguments.budget,
             start=began,
-            exclude=lambda path: path.endswith("-shm"),
+            exclude=never_read(case.spec),
         )
         before = sum(os.times()[:4])
         found = explore(base, records, numbers_check(case.spec, case.policy), plan)

@@ -33,7 +33,7 @@ from recollect.verify import engines
 
 USER_SHARE = 1_000
 """Memories of one user."""
-LOAD_AT_ONCE = 500
+LOAD_AT_ONCE = 5_000
 WRITES, SEARCHES = 60, 150
 SEARCH_LIMIT, REMEMBER_LIMIT = 1.3, 1.5
 WORDS = [f"{a}{b}" for a in "river stone cloud amber maple copper violet harbor".split() for b in range(40)]  # noqa: SIM905

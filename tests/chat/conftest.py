@@ -110,12 +110,11 @@ async def open_page(context: BrowserContext, service: Service, query: str = "") 
 
 async def say(page: Page, text: str) -> str:
     """Types it, sends it by keyboard, and waits for the complete reply."""
-    before = await page.locator(".reply").count()
+    said = await page.locator(".said").count()
     await page.fill("#text", text)
     await page.keyboard.press("Enter")
-    # The note below a reply comes with its end.
-    await page.locator(".reply").nth(before).locator(".note, details").first.wait_for()
-    return await page.locator(".reply").nth(before).locator(".bubble").inner_text()
+    await page.locator(".said").nth(said).locator(".note[data-settled]").wait_for()
+    return await page.locator(".reply").last.locator(".bubble").inner_text()
 
 
 async def memories(page: Page) -> list[str]:

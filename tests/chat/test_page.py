@@ -102,8 +102,7 @@ async def test_a_lost_answer_and_a_retry_do_not_duplicate(chat_service: Start, b
         await page.get_by_role("button", name="retry").wait_for()
     assert "✗ not remembered" in await page.locator(".said .note").inner_text()
     await page.get_by_role("button", name="retry").click()
-    await page.locator(".said .note.remembered").wait_for()
-    await page.locator(".reply .note").wait_for()
+    await page.locator(".said .note.remembered[data-settled]").wait_for()
     assert await memories(page) == [NAME]
     history = httpx.get(f"{service.base_url}/history", params={"user": "xiao", "session": "main"}).json()
     assert [item["role"] for item in history] == ["user", "assistant"]
@@ -191,8 +190,7 @@ async def test_a_service_that_is_gone_is_said_and_found_again(chat_service: Star
     await expect(page.locator("#banner")).to_contain_text("cannot be reached")
     await asyncio.to_thread(service.restart)
     await page.get_by_role("button", name="retry").click()
-    await page.locator(".said .note.remembered").wait_for()
-    await page.locator(".reply .note").wait_for()
+    await page.locator(".said .note.remembered[data-settled]").wait_for()
     assert await memories(page) == [NAME]
     await expect(page.locator("#banner")).to_be_hidden(timeout=10_000)
 

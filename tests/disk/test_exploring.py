@@ -22,6 +22,7 @@ from recollect.verify.disk.exploring import (
 )
 from recollect.verify.disk.probes import ACK, numbers_check
 from recollect.verify.disk.recording import Recording, save
+from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.run import Enough, RecordedRun
 from tests.disk.test_model import BASE, create, sync, write
 
@@ -129,10 +130,6 @@ def test_a_saved_recording_gives_the_same_states(sqlite_run: RecordedRun, tmp_pa
     assert loaded.base.inos == recording.base.inos
 
 
-def not_shared_memory(path: str) -> bool:
-    return path.endswith("-shm")
-
-
 @pytest.mark.parametrize(
     ("spec", "policy", "rows", "level", "mode"),
     [
@@ -150,7 +147,7 @@ def test_durable_policies_hold_in_every_state(
         run.write(Enough(rows=rows))
         run.engine.kill()
         records = run.records()
-    plan = Plan(mode, level, start=began, exclude=not_shared_memory)
+    plan = Plan(mode, level, start=began, exclude=never_read(spec))
     found = explore(run.recorder.base, records, numbers_check(spec, policy), plan)
     assert found.left == 0
     assert set(found.counts) == {"held"}, [(str(state), finding) for state, finding in found.bad()][:3]
@@ -158,7 +155,7 @@ def test_durable_policies_hold_in_every_state(
 
 
 def test_a_policy_that_loses_is_caught(sqlite_run: RecordedRun) -> None:
-    plan = Plan("ext4", 1, exclude=not_shared_memory)
+    plan = Plan("ext4", 1, exclude=never_read("sqlite"))
     records = sqlite_run.records()
     found = explore(sqlite_run.recorder.base, records, numbers_check("sqlite", "wal-normal"), plan)
     assert found.first_bad is not None

@@ -39,7 +39,7 @@ async def _await(value: Any) -> Any:
 
 
 async def _serve(pipe: Connection, factory: Callable[[Any], Any], endpoint: Endpoint) -> None:
-    target = factory(endpoint)
+    target = await _await(factory(endpoint))
     loop = asyncio.get_running_loop()
     while True:
         order = await loop.run_in_executor(None, pipe.recv)
@@ -49,15 +49,13 @@ async def _serve(pipe: Connection, factory: Callable[[Any], Any], endpoint: Endp
                 await _await(target.append(session, messages(prefix, first, count)))
                 answer: Any = first + count
             elif order[0] == "ids":
-                _, session, text, k = order
-                listed = {message.id for message in await _await(target.history(session))}
-                found = {message.id for message in await _await(target.search(session, text, k))}
-                answer = (listed, found)
+                listed, found = await _await(target.search(order[1]))
+                answer = ({message.id for message in listed}, {message.id for message in found})
             elif order[0] == "method":
-                answer = (await (await target._opened()).search("s", "note", 5)).method
+                answer = (await target.recall.search("s", "note", 5)).method
             elif order[0] == "ready":
-                await (await target._opened()).index_ready()
-                answer = target._recall.rebuilds
+                await target.recall.index_ready()
+                answer = target.recall.rebuilds
             else:
                 await _await(target.close())
                 pipe.send("closed")

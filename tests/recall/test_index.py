@@ -14,11 +14,11 @@ import pytest
 
 from recollect import StoreReplaced
 from recollect.recall import IndexBroken, IndexState, Progress, Recall, open_recall
+from recollect.recall.comparing import nearest
 from recollect.recall.index import Marker, Near
 from recollect.recall.indexing import Indexer
 from recollect.recall.memory import user_key
 from recollect.recall.rows import Change
-from recollect.recall.tail import nearest
 from recollect.verify.engines import Engine
 from tests.recall.conftest import Place, place_of
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
+import typer
 from playwright.async_api import Browser
 
+from recollect.commands.writing import write_reports
 from recollect.verify.report import html
 from recollect.verify.results import Result, Results
 from recollect.verify.scenario import Scenario
@@ -216,3 +218,13 @@ async def test_a_script_that_is_not_ours_cannot_run(
     await page.goto(broken.as_uri())
     assert "pwned" not in await page.title()
     await page.close()
+
+
+async def test_a_place_that_cannot_be_written_is_told_after_the_run(tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    results = Results(results=())
+    with pytest.raises(typer.Exit) as ended:
+        write_reports(results, tmp_path / "a-file" / "report.html", None, None)
+    assert ended.value.exit_code == 2
+    write_reports(results, tmp_path / "new" / "report.html", tmp_path / "new" / "report.xml", None)
+    assert "Nothing could be concluded" in (tmp_path / "new" / "report.html").read_text()

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from recollect.verify.history import History
+from recollect.verify.history import History, HistoryWriter
+from recollect.verify.op import Element, Header, Write
 from recollect.verify.report import svg
 from recollect.verify.report.timeline import COLUMNS, LANES_MAX, Timeline, draw, of_run
 from recollect.verify.scenario import Scenario
-from tests.report.saved_runs import save_run
+from tests.report.saved_runs import Clock, save_run
 
 SCENARIO = Scenario(
     target="redis", engine="redis", policy="aof-always", fault="kill-engine", workload="turns"
@@ -89,3 +90,29 @@ def test_a_folder_without_a_history_has_no_picture(tmp_path: Path) -> None:
     assert of_run(tmp_path) is None
     (tmp_path / "history.jsonl").write_text("not a history\n")
     assert of_run(tmp_path) is None
+
+
+def test_a_lost_write_is_never_painted_over(tmp_path: Path) -> None:
+    """Two appends to one session overlap in time: the part they share belongs to the lost one, in either order."""
+    for first, name in ((0, "lost-answered-last"), (1, "lost-answered-first")):
+        (tmp_path / name).mkdir()
+        clock = Clock()
+        with (tmp_path / name / "history.jsonl").open("wb") as file:
+            writer = HistoryWriter(
+                file, Header(recollect="0.1.0", fault="kill-engine"), clock=clock, wall=clock
+            )
+            for process in (0, 1):  # message 0 is kept, message 1 is lost
+                writer.invoke_write(process, "s", "append", Write(process, (process,)))
+            clock.now_s += 0.5
+            writer.ok(first)
+            clock.now_s += 0.5
+            writer.ok(1 - first)
+            writer.fault_injected("kill-engine")
+            writer.fault_healed("kill-engine")
+            writer.invoke_read(2, "s")
+            writer.ok_read(2, [Element(0, 0)])
+            writer.close()
+        (lane,) = drawn(tmp_path / name).lanes
+        kinds = [span.kind for span in lane.writes]
+        assert kinds == (["lost"] if name == "lost-answered-last" else ["lost", "kept"])
+        assert (lane.writes[0].start, lane.writes[-1].end) == (0, COLUMNS)

@@ -41,14 +41,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         note = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if MODE == "early":
-            threading.Thread(target=write_later, args=(note,)).start()
-        else:
+        if MODE != "early":
             write(note)
         if self.path == "/chunked":
             self._answer_in_chunks(note)
         else:
             self._answer(200, {"stored": note})
+        if MODE == "early":  # the window begins when the answer is out
+            threading.Thread(target=write_later, args=(note,)).start()
 
     def _answer(self, status: int, content: object) -> None:
         body = json.dumps(content).encode()

@@ -36,6 +36,7 @@ def doctor(
     url: Annotated[
         str,
         typer.Argument(
+            metavar="URL",
             envvar="RECOLLECT_URL",
             show_envvar=True,
             help="redis://…, postgresql://…, sqlite:///file.db, a Chroma folder or http://… address. In the "

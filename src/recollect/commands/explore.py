@@ -28,6 +28,7 @@ from recollect.verify.disk.exploring import (
     save_findings,
 )
 from recollect.verify.disk.exploring import explore as explore_states
+from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.states import State
 from recollect.verify.exploration import NothingRecorded, TargetCheck, TargetRun
 from recollect.verify.host.errors import EngineError
@@ -74,7 +75,10 @@ def explore(
         run = exploration.load(folder) if resume else _record(target, engine, policy, messages, folder)
         found = [
             _explored(
-                run, folder, Plan(one, level, workers, seconds(budget), run.about.start, _ignored), console
+                run,
+                folder,
+                Plan(one, level, workers, seconds(budget), run.about.start, never_read(run.about.engine)),
+                console,
             )
             for one in modes
         ]
@@ -105,11 +109,6 @@ def _record(target: str, engine: str | None, policy: str | None, messages: int, 
     chosen = policy or engines.ENGINES[spec.partition("@")[0]].default_policy
     folder.mkdir(parents=True, exist_ok=True)
     return exploration.record(target, spec, chosen, messages=messages, folder=folder)
-
-
-def _ignored(path: str) -> bool:
-    """SQLite makes its shared-memory file anew: what it held before a crash is never read."""
-    return path.endswith("-shm")
 
 
 def _explored(run: TargetRun, folder: Path, plan: Plan, console: Console) -> Exploration:

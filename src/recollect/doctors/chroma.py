@@ -28,7 +28,7 @@ SYNC_THRESHOLD = 1000
 """Chroma's own default."""
 _PLACE = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 _REBUILD = (
-    "keep the messages themselves elsewhere (recollect keeps them in its store) and treat the index as rebuildable",
+    "keep the messages themselves elsewhere and treat the index as rebuildable: `open_recall` does, and rebuilds it",
     "after a crash compare count() with what query() can find; if they differ, make a new collection from the rows "
     "(get(include=['documents', 'embeddings', 'metadatas'])) and switch to it",
     "have one process write: several writers leave rows that query() never finds",

@@ -93,6 +93,16 @@ def loss(
     )
 
 
+def after_promotion(findings: Iterable[Finding | None]) -> tuple[Finding | None, ...]:
+    """The findings of a replica: it acknowledges nothing itself, so they only count once it is promoted."""
+    return tuple(
+        msgspec.structs.replace(finding, level="note", sentence=f"once promoted, it {finding.sentence}")
+        if finding is not None and finding.level == "loss"
+        else finding
+        for finding in findings
+    )
+
+
 def when(engine: str, policy: str) -> tuple[str, ...]:
     """The faults that need nobody's doing, after which the engine's promise allows a loss."""
     return tuple(fault for fault in UNPROVOKED_FAULTS if promise(engine, policy, fault).allows & LOSSES)

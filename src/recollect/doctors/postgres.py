@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import asyncpg
 
 from recollect.doctors import disk
-from recollect.doctors.diagnosis import Diagnosis, Finding, loss, ordered
+from recollect.doctors.diagnosis import Diagnosis, Finding, after_promotion, loss, ordered
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
 from recollect.stores.postgres_errors import short_reason
@@ -121,8 +122,15 @@ async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise EngineUnavailable(f"{shown}: {short_reason(error)}") from None
     finally:
-        connection.terminate()
+        await _end(connection)
     return diagnose(answers)
+
+
+async def _end(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=1.0)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()
 
 
 async def _ask(connection: Connection, shown: str) -> Answers:
@@ -152,7 +160,7 @@ async def _ask(connection: Connection, shown: str) -> Answers:
 
 
 def diagnose(answers: Answers) -> Diagnosis:
-    findings = [
+    findings: Iterable[Finding | None] = [
         _fsync(answers),
         _full_page_writes(answers),
         _asynchronous(answers),
@@ -165,6 +173,8 @@ def diagnose(answers: Answers) -> Diagnosis:
         _disk(answers),
         _session(answers),
     ]
+    if answers.in_recovery:
+        findings = after_promotion(findings)
     return Diagnosis(
         address=answers.address,
         engine="postgres",
@@ -374,7 +384,8 @@ def _session(answers: Answers) -> Finding:
 def _set(answers: Answers, name: str, value: str) -> str:
     """How to change a server's setting, depending on where it was set: a command line beats ALTER SYSTEM."""
     if answers.sources.get(name) == "command line":
-        return f"take `-c {name}=…` off the server's command line (ALTER SYSTEM cannot override it) and restart it cleanly"
+        return f"take `-c {name}=…` off the server's command line (ALTER SYSTEM cannot override it) and "
+        "restart it cleanly"
     return f"ALTER SYSTEM SET {name} = {value}, then SELECT pg_reload_conf()"
 
 

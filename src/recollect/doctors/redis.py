@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 from redis.exceptions import RedisError
 
 from recollect.doctors import disk
-from recollect.doctors.diagnosis import Diagnosis, Finding, loss, ordered
+from recollect.doctors.diagnosis import Diagnosis, Finding, after_promotion, loss, ordered
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
 from recollect.stores.redis_address import parse_address
@@ -76,6 +77,10 @@ class Answers:
         return self.info.get(name, "")
 
     @property
+    def is_replica(self) -> bool:
+        return self.info.get("role") == "slave"
+
+    @property
     def policy(self) -> str | None:
         if self.config is None:
             return None
@@ -126,7 +131,7 @@ def _answers(shown: str, replies: list[Reply]) -> Answers:
 
 
 def diagnose(answers: Answers) -> Diagnosis:
-    findings = [
+    findings: Iterable[Finding | None] = [
         *_persistence(answers),
         _snapshots_fail(answers),
         _eviction(answers),
@@ -136,6 +141,8 @@ def diagnose(answers: Answers) -> Diagnosis:
         _disk(answers),
         _not_persisted(answers),
     ]
+    if answers.is_replica:
+        findings = after_promotion(findings)
     settings = {name: value for name, value in (answers.config or {}).items() if name != "dir"}
     told = ("role", "connected_slaves", "aof_enabled", "aof_rewrite_in_progress", "maxmemory")
     settings |= {name: answers.info[name] for name in told if name in answers.info}
@@ -402,7 +409,22 @@ def _early_waitaof(answers: Answers) -> Finding | None:
 
 
 def _role(answers: Answers) -> Finding | None:
-    if answers.info.get("role") != "slave":
+    mode = answers.info.get("redis_mode") or answers.info.get("server_mode")
+    if mode == "sentinel":
+        return Finding(
+            name="is-a-sentinel",
+            level="cannot-tell",
+            sentence="cannot tell what is lost: this is a Sentinel, which keeps no data",
+            procedure=("ask it with SENTINEL GET-MASTER-ADDR-BY-NAME <name>, and examine the primary",),
+        )
+    if mode == "cluster" and not answers.is_replica:
+        return Finding(
+            name="one-node-of-a-cluster",
+            level="note",
+            sentence="this is one node of a cluster; the others have settings of their own",
+            procedure=("examine each primary that CLUSTER NODES names",),
+        )
+    if not answers.is_replica:
         return None
     return Finding(
         name="is-a-replica",

@@ -1,8 +1,8 @@
 """Keeps an index in step with the rows, and knows whether it can be trusted.
 
-The index follows the rows in the background, in batches. What it has not taken over yet is the tail, which a search
-compares one by one; so a search right after a `remember`, by any process, is complete, and remembering never waits for
-the index.
+The index follows the rows in the background, in batches. What it has not taken over yet a search reads from the rows
+and compares one by one; so a search right after a `remember`, by any process, is complete, and remembering never waits
+for the index.
 
 At open, and whenever the index fails, it is checked: whose rows it carries and in which space; then it is caught up,
 its number of vectors compared with the rows', and some rows are looked up by their own vectors (probes). An index that
@@ -20,13 +20,12 @@ from recollect.errors import RecollectError
 from recollect.recall.index import IndexBroken, Marker, Near, VectorIndex
 from recollect.recall.memory import IndexState
 from recollect.recall.rows import Rows, Space
-from recollect.recall.tail import Tail
 
 log = logging.getLogger("recollect")
 
 BATCH = 500
-TAIL_MAX = 5_000
-"""More rows than this behind, a search scans instead, and the tail is not kept."""
+UNSEEN_MAX = 200
+"""As many rows as this behind, a search scans instead."""
 GATHER_S = 0.02
 """How long the first new row waits for others before the index takes them over together."""
 POLL_S = 1.0
@@ -49,6 +48,18 @@ class Progress(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Nearest(msgspec.Struct, frozen=True):
+    """What the index says, and what it cannot know yet."""
+
+    near: list[Near]
+    unseen: list[tuple[int, bytes]]
+    """The user's rows, with their vectors, that it has not taken over."""
+    through: int
+    """The number up to which it must know every row."""
+    complete: bool
+    """Whether it had seen every row."""
+
+
 class Indexer:
     def __init__(
         self,
@@ -62,10 +73,8 @@ class Indexer:
         self._space = space
         self._on_progress = on_progress
         self._through = 0
-        self._tail = Tail()
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
-        self._pulling = asyncio.Lock()
         self._searches = 0
         self._doubt: str | None = "opened"
         self._closed = False
@@ -76,28 +85,33 @@ class Indexer:
 
     # ---- for Recall
 
-    async def nearest(
-        self, user: bytes, vector: bytes, k: int
-    ) -> tuple[list[Near], list[tuple[int, bytes]]] | None:
+    async def nearest(self, user: bytes, vector: bytes, k: int) -> Nearest | None:
         """What the index finds, and the user's rows it has not seen; None if it cannot be trusted now."""
-        if self.state is not IndexState.READY or not await self._pull():
+        if self.state is not IndexState.READY:
             return None
-        tail = self._tail.of(user)
-        removed = min(len(self._tail), 20)  # some of the nearest may be forgotten ones
-        try:
-            near = await self._index.query(user, vector, k + removed)
-        except IndexBroken as error:
-            self.suspect(str(error))
+        # Taken before the index is asked, which has all up to here, now and later: nothing falls between the two.
+        through = self._through
+        near, news = await asyncio.gather(
+            self._index.query(user, vector, k),
+            self._rows.changes(through, UNSEEN_MAX),
+            return_exceptions=True,
+        )
+        if isinstance(news, BaseException):
+            raise news
+        if isinstance(near, IndexBroken):
+            self.suspect(str(near))
             return None
+        if isinstance(near, BaseException):
+            raise near
         self._searches += 1
-        if self._searches % PROBE_EVERY == 0:
+        if news or self._searches == PROBE_EVERY:
             self._wake.set()
-        return near, tail
-
-    @property
-    def complete(self) -> bool:
-        """Whether the index itself has seen every row this process knows of."""
-        return self.state is IndexState.READY and not len(self._tail)
+        if len(news) == UNSEEN_MAX:
+            return None
+        unseen = [
+            (each.sequence, each.vector) for each in news if each.user == user and each.vector is not None
+        ]
+        return Nearest(near, unseen, through, not news)
 
     def nudge(self) -> None:
         """Rows were written."""
@@ -115,7 +129,7 @@ class Indexer:
         """Returns once the index is trusted and has taken over every row."""
         while True:
             await self._ready.wait()
-            if await self._pull() and not len(self._tail):
+            if not await self._rows.changes(self._through, 1):
                 return
             self._wake.set()
             await asyncio.sleep(READY_POLL_S)
@@ -181,7 +195,6 @@ class Indexer:
             await self._rebuild(reason)
         self._doubt = None
         self.last_error = None
-        self._tail.start(self._through)
         self.state = IndexState.READY
         self._ready.set()
 
@@ -216,7 +229,6 @@ class Indexer:
                 return
             await self._index.apply(changes, self._marker(changes[-1].at))
             self._through = changes[-1].at
-            self._tail.drop(self._through)
             if reason is not None and self._on_progress is not None:
                 if total is None:
                     total = (await self._rows.totals())[0]
@@ -225,22 +237,6 @@ class Indexer:
                 return
         if reason is not None:
             raise IndexBroken("closed before the index was caught up")
-
-    async def _pull(self) -> bool:
-        """Reads what any process has written since; False if that is more than a tail should be."""
-        async with self._pulling:
-            if self._tail.through < self._through:
-                self._tail.start(self._through)
-            while changes := await self._rows.changes(self._tail.through, 50):
-                self._tail.add(changes)
-                if len(self._tail) > TAIL_MAX:
-                    self._tail.start(self._through)
-                    self._wake.set()
-                    return False
-                if len(changes) < 50:
-                    self._wake.set()
-                    break
-            return True
 
     # ---- checking
 

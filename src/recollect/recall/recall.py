@@ -17,9 +17,10 @@ from types import TracebackType
 
 from recollect.errors import Refused
 from recollect.message import Damaged, Message
+from recollect.recall.comparing import merged, nearest, scan
 from recollect.recall.embedding import Embedder
 from recollect.recall.index import Near
-from recollect.recall.indexing import Indexer
+from recollect.recall.indexing import Indexer, Nearest
 from recollect.recall.llm import LLM, facts_from, summary_prompt
 from recollect.recall.memory import (
     Hit,
@@ -31,7 +32,6 @@ from recollect.recall.memory import (
     user_key,
 )
 from recollect.recall.rows import Cursor, CursorMoved, Draft, Rows, Space, Write, memory_of, record_of
-from recollect.recall.tail import merged, nearest, scan
 from recollect.store import MemoryStore
 from recollect.witness import Witness
 
@@ -176,19 +176,23 @@ class Recall:
         key = user_key(user)
         (embedded,) = await self.embedder.embed([query])
         vector = embedded.tobytes()
-        if self._indexer is not None:
-            found = await self._indexer.nearest(key, vector, k)
-            if found is not None:
-                near, tail = found
-                candidates = merged([near, nearest(vector, tail, k)], k + len(near))
-                hits = await self._hits(key, candidates, k)
-                if len(hits) == k or len(hits) == await self.rows.held(key, k):
-                    return Search(hits, self._indexer.state, "index", self._indexer.complete)
-                if k <= SURE_K_MAX:
-                    self._indexer.suspect(f"a search for {k} found {len(hits)}, though the rows have more")
+        found = None if self._indexer is None else await self._indexer.nearest(key, vector, k)
+        if found is not None:
+            near = merged([found.near, nearest(vector, found.unseen, k)], k + len(found.near))
+            hits = await self._hits(key, near, k)
+            if len(hits) == k or len(hits) == await self.rows.held(key, k):
+                return Search(hits, self.index_state, "index", found.complete)
         near = await scan(self.rows, key, vector, k)
-        state = IndexState.NONE if self._indexer is None else self._indexer.state
-        return Search(await self._hits(key, near, k), state, "scan", False)
+        if found is not None:
+            self._doubt(found, near, k)
+        return Search(await self._hits(key, near, k), self.index_state, "scan", False)
+
+    def _doubt(self, found: Nearest, near: Sequence[Near], k: int) -> None:
+        """The index gave too few. If it kept back a row that it must know, it is checked before it is used again."""
+        known = {item.sequence for item in found.near}
+        kept_back = [item for item in near if item.sequence <= found.through and item.sequence not in known]
+        if kept_back and k <= SURE_K_MAX and self._indexer is not None:
+            self._indexer.suspect(f"a search for {k} did not find row {kept_back[0].sequence}")
 
     async def _hits(self, user: bytes, near: Sequence[Near], k: int) -> list[Hit]:
         """What the rows say of these: only the user's, only what is not forgotten."""

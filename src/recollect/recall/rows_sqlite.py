@@ -39,7 +39,7 @@ from recollect.stores.sqlite_file import (
 
 SCHEMA_VERSION = 1
 INLINE_MAX_S = 0.002
-INLINE_ROWS_MAX = 50
+INLINE_ROWS_MAX = 200
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS recall_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

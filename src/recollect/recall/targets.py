@@ -1,11 +1,10 @@
 """Targets for the kit: `recollect verify recollect.recall.targets:recall --engine chroma`.
 
 `recall` and `recall_pgvector` are ours. `plain_chroma` is what many applications do: a Chroma collection with no rows
-behind it. All three have the shape `append(session, messages)`, `history(session)`, and `search(session, text)`, so
-that what is listed can be compared with what is found.
+behind it. All three have the shape `append(session, messages)`, `history(session)`, and `search(session)`, which gives
+what is listed and what is found: where they differ, the anomaly is `index-divergence`.
 """
 
-import asyncio
 import itertools
 import time
 from collections.abc import Sequence
@@ -15,9 +14,12 @@ from typing import Any, Protocol
 from recollect.message import Damaged, Message, decode, encode
 from recollect.recall.embedding import HashingEmbedder
 from recollect.recall.opening import open_recall
-from recollect.recall.recall import Recall
+from recollect.recall.recall import K_MAX, Recall
 
-SEARCH_MAX = 10_000
+OPERATION_TIMEOUT_S = 5.0
+QUERY = "note"
+MARGIN = 100
+"""Asked for beyond what is listed: what others write meanwhile must not push anything out."""
 
 
 class Endpoint(Protocol):
@@ -32,37 +34,31 @@ class Endpoint(Protocol):
 class RecallTarget:
     """A session is a user; a message is a memory, kept as its record, so that nothing of it is lost."""
 
-    def __init__(self, rows: str, index: str) -> None:
-        self._rows, self._index = rows, index
-        self._opening = asyncio.Lock()
-        self._recall: Recall | None = None
+    def __init__(self, recall: Recall) -> None:
+        self.recall = recall
 
-    async def append(self, session: str, messages: Sequence[Message]) -> None:
-        recall = await self._opened()
-        await recall.add(session, [encode(message).decode() for message in messages], turn=messages[0].id)
+    async def append(self, session: str, messages: Sequence[Message], *, turn: str | None = None) -> None:
+        await self.recall.add(session, [encode(message).decode() for message in messages], turn=turn)
 
     async def history(self, session: str) -> list[Message]:
-        recall = await self._opened()
         found: list[str] = []
         before = None
-        while page := await recall.memories(session, before=before, limit=1_000):
+        while page := await self.recall.memories(session, before=before, limit=1_000):
             found += [memory.text for memory in page]
             before = page[-1].sequence
         return _messages(reversed(found))
 
-    async def search(self, session: str, text: str, k: int = SEARCH_MAX) -> list[Message]:
-        recall = await self._opened()
-        return _messages(hit.memory.text for hit in (await recall.search(session, text, k)).hits)
+    async def search(self, session: str) -> tuple[list[Message], list[Message]]:
+        before = await self.history(session)
+        found = await self.recall.search(session, QUERY, min(len(before) + MARGIN, K_MAX))
+        hits = _messages(hit.memory.text for hit in found.hits)
+        return _listed(before, hits, await self.history(session)), hits
+
+    async def forget(self, session: str) -> None:
+        await self.recall.forget(session)
 
     async def close(self) -> None:
-        if self._recall is not None:
-            await self._recall.close()
-
-    async def _opened(self) -> Recall:
-        async with self._opening:
-            if self._recall is None:
-                self._recall = await open_recall(self._rows, index=self._index)
-            return self._recall
+        await self.recall.close()
 
 
 class PlainChroma:
@@ -101,36 +97,52 @@ class PlainChroma:
         ordered = sorted(rows, key=lambda row: (row[0]["at"], row[0]["tick"]))
         return _messages(document for _, document in ordered)
 
-    def search(self, session: str, text: str, k: int = SEARCH_MAX) -> list[Message]:
+    def search(self, session: str) -> tuple[list[Message], list[Message]]:
+        before = self.history(session)
         found = self._collection.query(
-            query_embeddings=[list(self._embedder.vector(text))],
-            n_results=k,
+            query_embeddings=[list(self._embedder.vector(QUERY))],
+            n_results=len(before) + MARGIN,
             where={"session": session},
             include=["documents"],
         )
-        return _messages(found["documents"][0])
+        hits = _messages(found["documents"][0])
+        return _listed(before, hits, self.history(session)), hits
 
     def close(self) -> None:
         self._collection = self._client = None
 
 
-def recall(endpoint: Endpoint) -> RecallTarget:
+async def recall(endpoint: Endpoint) -> RecallTarget:
     """Ours on Chroma: rows in a SQLite file next to the index."""
     assert endpoint.path is not None
     rows = f"sqlite:///{endpoint.path}/recollect-rows.db"
-    served = endpoint.url.startswith("http")
+    if endpoint.url.startswith("http"):
+        return await _opened(rows, endpoint.url)
+    import chromadb  # noqa: F401 - seconds that belong to the start, not to the first message
+
     # Flushed as often as Chroma itself would, so that faults meet flushes.
-    folder = f"chroma:///{endpoint.path}/recollect-index?sync_threshold=1000"
-    return RecallTarget(rows, endpoint.url if served else folder)
+    return await _opened(rows, f"chroma:///{endpoint.path}/recollect-index?sync_threshold=1000")
 
 
-def recall_pgvector(endpoint: Endpoint) -> RecallTarget:
+async def recall_pgvector(endpoint: Endpoint) -> RecallTarget:
     """Ours on PostgreSQL: rows and index in one database."""
-    return RecallTarget(endpoint.url, endpoint.url)
+    return await _opened(endpoint.url, endpoint.url)
+
+
+async def _opened(rows: str, index: str) -> RecallTarget:
+    return RecallTarget(await open_recall(rows, index=index, timeout_s=OPERATION_TIMEOUT_S))
 
 
 def plain_chroma(endpoint: Endpoint) -> PlainChroma:
     return PlainChroma(endpoint)
+
+
+def _listed(before: list[Message], found: list[Message], after: list[Message]) -> list[Message]:
+    """What was listed all the while; what came during the search counts if the search found it."""
+    during = {message.id for message in found} - {message.id for message in before}
+    kept = {message.id for message in after}
+    stayed = [message for message in before if message.id in kept]
+    return [*stayed, *(message for message in after if message.id in during)]
 
 
 def _messages(records: Any) -> list[Message]:

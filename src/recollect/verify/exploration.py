@@ -36,6 +36,7 @@ from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.engines import Endpoint, Engine, EngineError, create
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.history import History, HistoryWriter
+from recollect.verify.host import processes
 from recollect.verify.op import Disturbance, Header
 from recollect.verify.said import mark
 from recollect.verify.targets import Target
@@ -170,6 +171,7 @@ class TargetCheck:
         self._recovery = recovery(run.about.engine, run.about.policy)
         self._loop = asyncio.Runner()
         self._folder = Path(tempfile.mkdtemp(prefix="recollect-judged-"))
+        processes.remove_at_end(self._folder)
 
     def check(self, image: Image, marks: Sequence[str]) -> Finding:
         asked = sum(text.startswith("ask ") for text in marks)

@@ -41,7 +41,7 @@ from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Workload
+from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Seek, Workload
 from recollect.verify.workloads import Client as Planner
 
 OPERATION_TIMEOUT_S = 15.0
@@ -291,6 +291,8 @@ class Run:
             session = left.pop(0)
             for last in ends:
                 yield ReadBack(session, last=last)
+            if "search" in self.abilities:
+                yield Seek(session)
 
     # ---- what faults do
 

@@ -105,7 +105,7 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
         "search",
     ),
 }
-DEFAULT_WORKLOADS: tuple[str, ...] = ("turns", "rewrite", "search")
+DEFAULT_WORKLOADS: tuple[str, ...] = ("search", "turns", "rewrite")
 
 
 def select(request: Request, abilities: dict[str, frozenset[str]]) -> list[Cell]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,9 @@ from recollect.verify.pool import Pool
 from recollect.verify.results import Require, Result, replay_command, worse_than
 from recollect.verify.selection import Cell, Place, Request, select
 from recollect.verify.verdict import Status, Verdict
+
+PLACES_AHEAD = 4
+"""How far a process that has nothing to do may run ahead of the tests."""
 
 WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
 
@@ -51,6 +55,7 @@ class Bench:
     folder: Path
     pool: Pool
     _seen: dict[Suite, Seen] = field(default_factory=dict)
+    _laid_out: dict[tuple[Suite, Place], list[Cell]] = field(default_factory=dict)
 
     def judge(self, suite: Suite, place: Place, ahead: Iterable[tuple[Suite, Place]] = ()) -> Judged:
         """Runs the cells of one place; the places ahead may begin meanwhile."""
@@ -64,7 +69,7 @@ class Bench:
             return Judged("skipped", "skipped", f"{place.fault}: no workload fits what this store can do")
         later = [
             self._order(further, cell)
-            for further, there in ahead
+            for further, there in islice(ahead, PLACES_AHEAD)
             if further in self._seen and further.request.path == suite.request.path
             for cell in self._cells(further, there)
             if cell.skipped is None
@@ -85,6 +90,11 @@ class Bench:
         self.pool.close()
 
     def _cells(self, suite: Suite, place: Place) -> list[Cell]:
+        if (suite, place) not in self._laid_out:
+            self._laid_out[suite, place] = self._lay_out(suite, place)
+        return self._laid_out[suite, place]
+
+    def _lay_out(self, suite: Suite, place: Place) -> list[Cell]:
         one = msgspec.structs.replace(
             suite.request,
             targets=(suite.target,),

@@ -27,6 +27,7 @@ from recollect.verify.engines import Endpoint, EngineError, Options, create, pol
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.redis import RedisEngine, configuration_lines
+from recollect.verify.host import processes
 from recollect.verify.wire.resp import Connection, RespError
 
 _MEMORY_FILES = Path("/dev/shm")
@@ -34,6 +35,19 @@ _ROOM_BYTES = 4 << 30
 START_TIMEOUT_S = 20.0
 _REFUSAL = "Bad file format reading the append only file"
 """What Redis says in the same words, and ends, whether it loads its AOF at a start or later."""
+
+
+def never_read(spec: str) -> Callable[[str], bool]:
+    """Paths whose content recovery does not look at, so that states which differ in nothing else are one state.
+
+    SQLite builds its shared-memory file anew. PostgreSQL deletes its cached catalogues (`pg_internal.init`) before it
+    replays anything, and writes `postmaster.opts` for people.
+    """
+    if spec.startswith("sqlite"):
+        return lambda path: path.endswith("-shm")
+    if spec.startswith("postgres"):
+        return lambda path: "pg_internal.init" in path or path == "postmaster.opts"
+    return lambda path: False
 
 
 class Recovery(Protocol):
@@ -55,6 +69,7 @@ def _home() -> Path:
     """In memory where there is plenty: what is put there is thrown away a moment later."""
     roomy = _MEMORY_FILES.is_dir() and shutil.disk_usage(_MEMORY_FILES).free > _ROOM_BYTES
     made = Path(tempfile.mkdtemp(prefix="recollect-states-", dir=_MEMORY_FILES if roomy else None))
+    processes.remove_at_end(made)
     made.chmod(0o711)
     return made
 
@@ -160,4 +175,12 @@ _RECOVERIES: Mapping[str, Callable[[str, str, int], Recovery]] = {
     "valkey": RedisRecovery,
 }
 
-__all__ = ["EngineError", "FileRecovery", "Recovery", "RedisRecovery", "ServerRecovery", "recovery"]
+__all__ = [
+    "EngineError",
+    "FileRecovery",
+    "Recovery",
+    "RedisRecovery",
+    "ServerRecovery",
+    "never_read",
+    "recovery",
+]

@@ -193,6 +193,13 @@ class PostgresEngine(LocalServer):
             replicas=self.replica_urls,
         )
 
+    def kill(self) -> None:
+        """Also removes the shared memory that killed servers leave in the machine's memory for ever."""
+        segments = _shared_segments(self._process.pid) if self._process is not None else set()
+        super().kill()
+        for segment in segments:
+            segment.unlink(missing_ok=True)
+
     def settings(self) -> Mapping[str, str]:
         return read_settings(self.address)
 
@@ -232,6 +239,18 @@ class PostgresEngine(LocalServer):
         replica = PostgresReplica(self)
         self._attach(replica)
         return replica
+
+
+def _shared_segments(pid: int) -> set[Path]:
+    """The named shared memory that a server has mapped."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    named = (line.split(maxsplit=5)[-1] for line in lines)
+    return {
+        Path(name) for name in named if name.startswith("/dev/shm/PostgreSQL.") and "(deleted)" not in name
+    }
 
 
 class PostgresReplica:

@@ -28,9 +28,11 @@ from recollect.verify.report.timeline import Timeline, of_run
 from recollect.verify.results import Result, Results, replay_command
 from recollect.verify.verdict import Status, Verdict, Witness
 
-PICTURES_BYTES = 240_000
+PICTURES_BYTES = 160_000
 PICTURE_BYTES_MAX = 6_000
 PICTURE_BYTES_LEAST = 500
+ANOMALIES_MAX = 5
+"""Sentences of one run; the verdict's JSON has them all."""
 
 WORDS: dict[Status, str] = {
     "held": "held",
@@ -142,6 +144,7 @@ def render(results: Results) -> str:
         groups=_groups(results),
         words=WORDS,
         meanings=MEANINGS,
+        anomalies_max=ANOMALIES_MAX,
         symbols={status: symbol for status, (symbol, _) in STYLES.items()},
     )
 

@@ -11,7 +11,7 @@ import re
 _UNWRITABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
-SHOWN_MAX = 2000
+SHOWN_MAX = 800
 
 
 def plain(text: str) -> str:

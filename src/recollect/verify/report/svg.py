@@ -130,7 +130,7 @@ def _tick(column: int, time_s: float, place: int, height_px: int) -> Markup:
 def _pin(column: int, lanes_px: int) -> Markup:
     """Where the first lost message was acknowledged."""
     x = f"{column / COLUMNS * 100:.1f}%"
-    end = ' text-anchor="end"' if column > COLUMNS / 2 else ""
+    end = ' text-anchor="end"' if column > COLUMNS / 5 else ""
     offset = -5 if end else 5
     return Markup(
         f'<line class="p" x1="{x}" x2="{x}" y1="18" y2="{HEAD_PX + lanes_px}"/>'

@@ -26,6 +26,8 @@ CUTS_MAX = 6
 GAP_LEAST_S = 0.2
 GAP_SHARE_LEAST = 0.2
 """A gap is dead time when it is longer than both: this long, and this share of all that remains beside it."""
+REST_LEAST_S = 0.02
+"""What must remain: a run in which nothing happens is not all dead time."""
 CUT_COLUMNS = 40
 
 # Worse last: it wins the column.
@@ -186,7 +188,7 @@ def _dead_time(total_s: float, gaps: list[tuple[float, float]]) -> list[tuple[fl
     cut: list[tuple[float, float]] = []
     for begin, end in sorted(gaps, key=lambda gap: gap[0] - gap[1])[:CUTS_MAX]:
         rest_s = total_s - (end - begin)
-        if end - begin <= GAP_SHARE_LEAST * rest_s:
+        if end - begin <= GAP_SHARE_LEAST * rest_s or rest_s < REST_LEAST_S:
             break
         cut.append((begin, end))
         total_s = rest_s

@@ -1,0 +1,47 @@
+"""Comparing vectors one by one: those that an index has not seen, or all that a user has.
+
+With NumPy. All vectors have length 1, so the cosine is the scalar product.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from recollect.recall.index import Near
+from recollect.recall.rows import Rows
+
+SCAN_ROWS = 1_000
+"""Rows read at once by a scan: its memory is bounded, whatever the user has."""
+
+
+def nearest(vector: bytes, rows: Sequence[tuple[int, bytes]], k: int) -> list[Near]:
+    """The best k of these rows, by comparing each."""
+    if not rows:
+        return []
+    matrix = np.frombuffer(b"".join(stored for _, stored in rows), dtype=np.float32).reshape(len(rows), -1)
+    scores = matrix @ np.frombuffer(vector, dtype=np.float32)
+    best = np.argpartition(-scores, k - 1)[:k] if k < len(rows) else range(len(rows))
+    return [Near(rows[place][0], float(scores[place])) for place in best]
+
+
+async def scan(rows: Rows, user: bytes, vector: bytes, k: int) -> list[Near]:
+    """The best k of all the user's rows. Needs no index, and the memory of `SCAN_ROWS` rows."""
+    best: list[Near] = []
+    after = 0
+    while batch := await rows.scan(user, after, SCAN_ROWS):
+        fitting = [row for row in batch if len(row[1]) == len(vector)]
+        best = merged([best, nearest(vector, fitting, k)], k)
+        after = batch[-1][0]
+        if len(batch) < SCAN_ROWS:
+            break
+    return best
+
+
+def merged(parts: Iterable[Iterable[Near]], k: int) -> list[Near]:
+    """The best k, each row once; of equal ones the newest first."""
+    by_sequence: dict[int, Near] = {}
+    for part in parts:
+        for near in part:
+            by_sequence.setdefault(near.sequence, near)
+    return heapq.nlargest(k, by_sequence.values(), key=lambda near: (round(near.score, 6), near.sequence))
