@@ -89,7 +89,9 @@ class Witness:
             self._write(mark)
         except OSError as error:
             log.warning(
-                "the witness %s could not be written (%s); it goes on with what it remembers", self._path, error
+                "the witness %s could not be written (%s); it goes on with what it remembers",
+                self._path,
+                error,
             )
 
     def _write(self, mark: Mark | None) -> None:

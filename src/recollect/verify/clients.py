@@ -142,7 +142,10 @@ class Clients:
                 ensure_running()
             try:
                 process.start()
-            except (EOFError, OSError) as error:  # the fork server is gone: it imports the target's module first
+            except (
+                EOFError,
+                OSError,
+            ) as error:  # the fork server is gone: it imports the target's module first
                 ours.close()
                 raise TargetBroken(
                     f"target {spec!r}: importing {spec.partition(':')[0]} ended the process that imports it"

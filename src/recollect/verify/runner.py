@@ -41,7 +41,7 @@ from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Seek, Workload
+from recollect.verify.workloads import CALLED, WORKLOADS, Intent, Outcome, Plan, ReadBack, Seek, Workload
 from recollect.verify.workloads import Client as Planner
 
 OPERATION_TIMEOUT_S = 15.0
@@ -49,6 +49,9 @@ OPERATION_TIMEOUT_S = 15.0
 
 SETTLE_TIMEOUT_S = 20.0
 QUIET_S = 0.05
+FINAL_HANGS_MAX = 2
+"""Final reads that may hang before the rest is left unread: a cell has to end in time to say what hangs."""
+
 DEATHS_MAX = 5
 """Processes that the target itself may end before the run is given up."""
 
@@ -215,7 +218,7 @@ class Run:
     def _ask_the_engine(self) -> None:
         """Where a session came back short, looks whether the engine still has the rows."""
         short = self.transcript.short_sessions()
-        held = inspecting.numbers_in(self.scenario.engine_name, self.endpoint) if short else None
+        held = inspecting.numbers_in(self.endpoint.engine, self.endpoint) if short else None
         if held is not None:
             process = self._clients.number()
             for session in short:
@@ -266,8 +269,9 @@ class Run:
         A reader that does not survive a session is followed by another one, which goes on with the next.
         """
         left = list(self.transcript.sessions)
+        hangs_max = len(self.notes.hangs) + FINAL_HANGS_MAX
         for _ in range(DEATHS_MAX):
-            if not left:
+            if not left or len(self.notes.hangs) >= hangs_max:
                 return
             client = self._clients.launch(self.scenario.target, self.shown(self.endpoint))
             try:
@@ -555,7 +559,7 @@ class Run:
                 self._hung(seat)
 
     def _hung(self, seat: Seat) -> None:
-        what = f"{type(seat.intent).__name__} took longer than {OPERATION_TIMEOUT_S:g} s"
+        what = f"{CALLED[type(seat.intent)]} took longer than {OPERATION_TIMEOUT_S:g} s"
         self.notes.hangs.append(what)
         self.kill_client(seat.client)
         if seat.writer and len(self.notes.hangs) <= DEATHS_MAX:

@@ -107,6 +107,7 @@ def show(console: Console, results: Results) -> None:
     _violations(console, results)
     _losses(console, results)
     _left_out(console, results)
+    _notes(console, results)
     ran = [result for result in results.results if result.verdict.status != "skipped"]
     operations = sum(result.operations for result in ran)
     counts = ", ".join(
@@ -263,8 +264,25 @@ def _left_out(console: Console, results: Results) -> None:
                 (result.verdict.status, result.verdict.reason or "no reason given"), []
             ).append(result)
     for (status, reason), group in reasons.items():
-        names = sorted({f"{result.scenario.target} {result.scenario.fault}" for result in group})
-        listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         console.print(
-            f"{status} ({len(group)}): {reason} [{listed}]", style="dim", highlight=False, markup=False
+            f"{status} ({len(group)}): {reason} [{_listed(group)}]",
+            style="dim",
+            highlight=False,
+            markup=False,
         )
+
+
+def _notes(console: Console, results: Results) -> None:
+    """What no verdict says: operations that hang, processes that ended by themselves. A loss has its own sentence."""
+    groups: dict[str, list[Result]] = {}
+    for result in results.results:
+        if result.verdict.status in ("unknown", "held"):
+            for note in result.notes:
+                groups.setdefault(note, []).append(result)
+    for note, group in groups.items():
+        console.print(f"note: {note} [{_listed(group)}]", style="dim", highlight=False, markup=False)
+
+
+def _listed(group: list[Result]) -> str:
+    names = sorted({f"{result.scenario.target} {result.scenario.fault}" for result in group})
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
