@@ -170,3 +170,11 @@ def test_an_engine_that_is_not_installed_is_skipped_with_the_command_that_gets_i
     _, verdict = run(tmp_path, "redis", "aof-always", "kill-engine", engine="redis@99", workload="turns")
     assert verdict.status == "skipped"
     assert "docker pull redis:99" in (verdict.reason or "")
+
+
+def test_an_acknowledgement_that_comes_late_does_not_belong_behind_the_fault(tmp_path: Path) -> None:
+    """The engine forgets everything, as documented; what was written before it died is part of that."""
+    more = {"engine": "redis", "workload": "append", "readers": 0, "writers": 6}
+    _, verdict = run(tmp_path, "tests.verify.stores:slow_to_say", "none", "kill-engine", **more)
+    assert verdict.status == "documented-loss", verdict
+    assert "lost-update" not in {anomaly.name for anomaly in verdict.anomalies}

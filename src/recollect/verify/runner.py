@@ -49,6 +49,7 @@ OPERATION_TIMEOUT_S = 15.0
 
 SETTLE_TIMEOUT_S = 20.0
 QUIET_S = 0.05
+OLDER_TIMEOUT_S = 3.0
 FINAL_HANGS_MAX = 2
 """Final reads that may hang before the rest is left unread: a cell has to end in time to say what hangs."""
 
@@ -114,6 +115,7 @@ class Run:
         self.replica: Replica | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
         self._at_line: tuple[Seat, str] | None = None
+        self._stopped_at = 0.0
         self._progress = progress
         self._clients = Clients(folder / "target.log", _modules(scenario))
         self._listener = Listener()
@@ -310,8 +312,19 @@ class Run:
         self._drain()
         self.history.fault_injected(name, Disturbance(detail=detail, offset_s=offset_s))
         yield
+        self._await_older()
         self._drain()
         self.history.fault_healed(name, Disturbance(detail=detail))
+
+    def _await_older(self) -> None:
+        """What was asked before the engine stopped may have been done before it did: a store that is slow to say so
+        is waited for, because its acknowledgement does not belong behind the healing."""
+        end = time.monotonic() + OLDER_TIMEOUT_S
+        while time.monotonic() < end and any(
+            seat.intent is not None and seat.since < self._stopped_at for seat in self.seats.values()
+        ):
+            self.go_on(0.01)
+        self._stopped_at = 0.0
 
     def kill_engine(self) -> None:
         if self.engine.embedded:
@@ -319,14 +332,17 @@ class Run:
                 self.kill_client(seat.client)
         else:
             self.engine.kill()
-        self._drain()
-        self.history.engine_stopped()
+        self._record_stop()
 
     def stop_engine(self) -> None:
         if self.engine.embedded:
             self._close_seats()
         else:
             self.engine.stop()
+        self._record_stop()
+
+    def _record_stop(self) -> None:
+        self._stopped_at = time.monotonic()
         self._drain()
         self.history.engine_stopped()
 
