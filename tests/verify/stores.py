@@ -164,7 +164,7 @@ class SlowToSay:
     def __init__(self, url: str) -> None:
         import redis
 
-        self._redis = redis.Redis.from_url(url)
+        self._redis = redis.Redis.from_url(url, decode_responses=True)
 
     def append_message(self, session: str, message: str) -> None:
         import time
@@ -173,7 +173,7 @@ class SlowToSay:
         time.sleep(0.3)
 
     def get_history(self, session: str) -> list[str]:
-        return [record.decode() for record in self._redis.lrange(session, 0, -1)]
+        return [str(record) for record in self._redis.lrange(session, 0, -1)]
 
 
 def slow_to_say(endpoint: Endpoint) -> SlowToSay:
