@@ -33,7 +33,15 @@ from recollect.verify.clients import (
 )
 from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import Recorder
-from recollect.verify.engines import Endpoint, Engine, EngineError, NotInstalled, Pausable, Replica
+from recollect.verify.engines import (
+    Endpoint,
+    Engine,
+    EngineError,
+    NotInstalled,
+    Pausable,
+    Replica,
+    StartFailed,
+)
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
@@ -355,8 +363,9 @@ class Run:
                     found, settings=self.endpoint.settings, replicas=self.endpoint.replicas
                 )
         except EngineError as refusal:
-            self.history.engine_refused(str(refusal))
-            raise RunStopped(f"the engine did not start again: {refusal}") from refusal
+            told = refusal.in_one_line if isinstance(refusal, StartFailed) else str(refusal)
+            self.history.engine_refused(told)
+            raise RunStopped(f"the engine did not start again: {told}") from refusal
         self.history.engine_started()
         if self.engine.embedded:
             self.start_writers()
