@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -47,9 +47,10 @@ from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
 from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
+from recollect.verify.seats import Notes, Seat
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import CALLED, WORKLOADS, Intent, Outcome, Plan, ReadBack, Seek, Workload
+from recollect.verify.workloads import CALLED, WORKLOADS, Intent, Plan, ReadBack, Seek, Workload
 from recollect.verify.workloads import Client as Planner
 
 OPERATION_TIMEOUT_S = 15.0
@@ -67,33 +68,6 @@ DEATHS_MAX = 5
 
 class RunStopped(Exception):
     """The run cannot go on; the message is the reason of its `unknown` verdict."""
-
-
-@dataclass
-class Seat:
-    """A client at work: its plan, and what it is waiting for."""
-
-    client: Client
-    plan: Plan
-    writer: bool
-    intent: Intent | None = None
-    since: float = 0.0
-    last_outcome: Outcome | None = None
-    last_reply: pipe.Reply | None = None
-    steps: int = 0
-    ended: bool = False
-    doomed: bool = False
-    """A fault has told it to die: its death is no news."""
-
-
-@dataclass
-class Notes:
-    """What else is worth knowing about a run."""
-
-    hangs: list[str] = field(default_factory=list)
-    deaths: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    """Targets that would not open again; whether that was right is for the final reads to show."""
 
 
 class Run:
