@@ -10,6 +10,7 @@ at least a second old: what an engine may lose by its own promise does not raise
 
 import asyncio
 import json
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,8 @@ import msgspec
 from recollect.errors import CannotOpen, StoreReplaced, shorten
 
 INTERVAL_S = 1.0
+
+log = logging.getLogger("recollect")
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -73,12 +76,23 @@ class Witness:
         self._written_at = now
         aged, self._aged = self._aged, self._newest
         if aged is not None:
-            self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, aged)
+            self._writing = asyncio.get_running_loop().run_in_executor(None, self._write_if_possible, aged)
 
     async def close(self) -> None:
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        await asyncio.to_thread(self._write, self._newest)
+        await asyncio.to_thread(self._write_if_possible, self._newest)
+
+    def _write_if_possible(self, mark: Mark | None) -> None:
+        """An open store goes on, and can be closed: an older mark finds less, and raises no false alarm."""
+        try:
+            self._write(mark)
+        except OSError as error:
+            log.warning(
+                "the witness %s could not be written (%s); it goes on with what it remembers",
+                self._path,
+                error,
+            )
 
     def _write(self, mark: Mark | None) -> None:
         content = {

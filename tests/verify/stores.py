@@ -156,3 +156,25 @@ class NeverCloses(InFile):
 
 def never_closes(endpoint: Endpoint) -> NeverCloses:
     return NeverCloses(endpoint)
+
+
+class SlowToSay:
+    """Stores a message at once, and says so late."""
+
+    def __init__(self, url: str) -> None:
+        import redis
+
+        self._redis = redis.Redis.from_url(url, decode_responses=True)
+
+    def append_message(self, session: str, message: str) -> None:
+        import time
+
+        self._redis.rpush(session, message)
+        time.sleep(0.3)
+
+    def get_history(self, session: str) -> list[str]:
+        return [str(record) for record in self._redis.lrange(session, 0, -1)]
+
+
+def slow_to_say(endpoint: Endpoint) -> SlowToSay:
+    return SlowToSay(endpoint.url)

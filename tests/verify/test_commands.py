@@ -84,7 +84,12 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         (["verify", "redis", "--budget", "soon"], "60s"),
         (["verify", "redis", "--require", "gold"], "written or fsynced"),
         (["report", "no-such-folder"], "no-such-folder"),
+        (["report", ".", "--require", "gold"], "written or fsynced"),
         (["replay", "no-such-folder"], "not the folder of a cell"),
+        (
+            ["verify", "tests.verify.ends_at_import:make", "--engine", "sqlite"],
+            "ended the process that imports it",
+        ),
     ],
     ids=lambda value: " ".join(value[1:])[:40] if isinstance(value, list) else "",
 )
@@ -93,6 +98,36 @@ def test_wrong_usage_exits_2_with_one_clear_sentence(tmp_path: Path, arguments: 
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in " ".join((done.stdout + done.stderr).replace("│", " ").split())
     assert "Traceback" not in done.stderr
+
+
+def test_what_a_target_prints_when_it_is_imported_is_not_in_the_document(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text("print('garbage')\nfrom tests.verify.stores import in_file\n")
+    done = recollect(
+        "verify", "loud:in_file", "--engine", "sqlite", "--policy", "wal-full", "--fault", "kill-app",
+        "--workload", "append", "--json", "-", cwd=tmp_path,
+    )  # fmt: skip
+    assert cells(done.stdout)[0]["status"] == "held", done.stderr
+
+
+def test_an_engine_that_is_missing_makes_the_cells_of_one_s_own_store_skipped(tmp_path: Path) -> None:
+    done = recollect(
+        "verify", "tests.verify.stores:articles", "--engine", "redis@99", "--fault", "kill-engine",
+        "--json", "new/folder/out.json", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    found = cells((tmp_path / "new/folder/out.json").read_text())
+    assert {cell["status"] for cell in found} == {"skipped"}
+    assert "docker pull redis:99" in found[0]["reason"]
+
+
+def test_fail_fast_says_what_it_left_out(tmp_path: Path) -> None:
+    done = recollect(
+        "verify", "tests.planted.whole_list_overwritten:factory", "--engine", "redis", "--policy", "aof-always",
+        "--fault", "concurrent-writers", "--fault", "kill-app", "--fault", "pause", "--workload", "rewrite",
+        "--workers", "1", "--fail-fast", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "--fail-fast: a cell before this one was violated" in " ".join(done.stdout.split())
 
 
 def test_nothing_concluded_exits_3(tmp_path: Path) -> None:

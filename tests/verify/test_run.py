@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect.verify.faults.version import step
 from recollect.verify.history import History
 from recollect.verify.runner import Run
 from recollect.verify.scenario import Scenario, load
@@ -55,7 +56,7 @@ def test_a_target_that_hangs_is_named_and_bounded(tmp_path: Path, monkeypatch: p
         tmp_path, "tests.verify.stores:hangs", "wal-full", "kill-app", engine="sqlite", workload="turns"
     )
     assert verdict.status == "unknown"
-    assert any("took longer than" in hang for hang in one.notes.hangs)
+    assert any("an append took longer than" in hang for hang in one.notes.hangs)
 
 
 def test_a_target_that_ends_its_own_process_is_named(tmp_path: Path) -> None:
@@ -170,3 +171,20 @@ def test_an_engine_that_is_not_installed_is_skipped_with_the_command_that_gets_i
     _, verdict = run(tmp_path, "redis", "aof-always", "kill-engine", engine="redis@99", workload="turns")
     assert verdict.status == "skipped"
     assert "docker pull redis:99" in (verdict.reason or "")
+
+
+def test_an_acknowledgement_that_comes_late_does_not_belong_behind_the_fault(tmp_path: Path) -> None:
+    """The engine forgets everything, as documented; what was written before it died is part of that."""
+    more = {"engine": "redis", "workload": "append", "readers": 0, "writers": 6}
+    _, verdict = run(tmp_path, "tests.verify.stores:slow_to_say", "none", "kill-engine", **more)
+    assert verdict.status == "documented-loss", verdict
+    assert "lost-update" not in {anomaly.name for anomaly in verdict.anomalies}
+
+
+@pytest.mark.skipif(step("redis") is None, reason="needs two versions of Redis")
+def test_an_older_engine_that_refuses_the_newer_one_s_files_does_as_documented(tmp_path: Path) -> None:
+    _, verdict = run(tmp_path, "redis", "rdb", "downgrade", workload="turns")
+    assert verdict.status == "documented-loss", verdict
+    (anomaly,) = verdict.anomalies
+    assert (anomaly.name, anomaly.silent) == ("refuses-to-start", False)
+    assert "\n" not in anomaly.sentence

@@ -1,5 +1,8 @@
 """Which cells a request has."""
 
+import sys
+
+import msgspec
 import pytest
 
 from recollect.guarantees import FAULTS as EVERY_FAULT
@@ -73,8 +76,18 @@ def test_an_engine_of_the_user_s_is_never_broken() -> None:
         (Request(targets=("redis",), workloads=("turn",)), "did you mean 'turns'"),
         (Request(targets=("myapp:factory",)), "needs --engine"),
         (Request(targets=("redis",), engine="postgres"), "runs on redis"),
+        (Request(targets=("sqlite",), engine="valkey"), "runs on sqlite"),
+        (Request(targets=("myapp:factory",), engine="mysql"), "unknown engine 'mysql'"),
+        (Request(targets=("redis",), provider="dokcer"), "did you mean 'docker'"),
+        (Request(targets=("redis",), faults=("kill-engine",), variants=("now",)), "'after-snapshot'"),
+        (Request(targets=("redis",), variants=("bgsave",)), "needs the --fault"),
+        (Request(targets=("redis",), policies=("rdb",), engine_config=__file__), "exclude each other"),
+        (Request(targets=("redis",), policies=("rdb",), url="redis://127.0.0.1:1/0"), "leave --policy out"),
+        (Request(targets=("redis",), policies=("custom",)), "--engine-config FILE"),
+        (Request(targets=("redis",), engine_config="/no/such.conf"), "no such file"),
+        (Request(targets=("redis",), previous_python="/no/such/python"), "not a program"),
     ],
-    ids=["fault", "policy", "workload", "engine", "other-engine"],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_unknown_names_are_refused_with_the_nearest(request_: Request, says: str) -> None:
     with pytest.raises(BadRequest, match=says):
@@ -85,3 +98,26 @@ def test_workloads_fit_what_the_target_can_do() -> None:
     whole_list = {"app:factory": frozenset({"whole-list", "batches"})}
     cells = select(Request(targets=("app:factory",), engine="redis"), whole_list)
     assert {cell.scenario.workload for cell in cells} == {"rewrite", "compact"}
+
+
+def test_a_workload_that_does_not_fit_the_target_stays_with_its_reason() -> None:
+    request = Request(
+        targets=("sqlite",), policies=("wal-full",), faults=("kill-app",), workloads=("rewrite", "turns")
+    )
+    told = {cell.scenario.workload: cell.skipped for cell in select(request, ALL)}
+    assert told == {"rewrite": "workload 'rewrite' needs whole-list of the target", "turns": None}
+
+
+def test_valkey_has_the_faults_of_redis() -> None:
+    request = Request(targets=("redis",), engine="valkey", faults=("evict", "policy-change", "kill-engine"))
+    assert {cell.skipped for cell in select(request, ALL)} == {None}
+
+
+@pytest.mark.parametrize("more", [{"previous": "myapp:last"}, {"previous_python": sys.executable}])
+def test_the_other_release_makes_rolling_deploys_possible(more: dict[str, str]) -> None:
+    target = "tests.verify.stores:in_file"
+    request = Request(targets=(target,), engine="sqlite", faults=("older-writer",), policies=("wal-full",))
+    (without,) = select(request, {target: frozenset()})
+    assert "--previous-python" in (without.skipped or "")
+    (cell,) = select(msgspec.structs.replace(request, **more), {target: frozenset()})
+    assert cell.skipped is None

@@ -140,8 +140,18 @@ class Clients:
             # Whoever the fork server forks can have its clock moved and its calls recorded because of this.
             with _movable_clock(), dormant_shim():
                 ensure_running()
-            process.start()
-        theirs.close()
+            try:
+                process.start()
+            except (
+                EOFError,
+                OSError,
+            ) as error:  # the fork server is gone: it imports the target's module first
+                ours.close()
+                raise TargetBroken(
+                    f"target {spec!r}: importing {spec.partition(':')[0]} ended the process that imports it"
+                ) from error
+            finally:
+                theirs.close()
         return self._started(process, ours)
 
     def launch_under(self, python: str, spec: str, endpoint: Endpoint) -> Client:

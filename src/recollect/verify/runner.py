@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -33,15 +33,24 @@ from recollect.verify.clients import (
 )
 from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import Recorder
-from recollect.verify.engines import Endpoint, Engine, EngineError, NotInstalled, Pausable, Replica
+from recollect.verify.engines import (
+    Endpoint,
+    Engine,
+    EngineError,
+    NotInstalled,
+    Pausable,
+    Replica,
+    StartFailed,
+)
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
 from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
+from recollect.verify.seats import Notes, Seat
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Seek, Workload
+from recollect.verify.workloads import CALLED, WORKLOADS, Intent, Plan, ReadBack, Seek, Workload
 from recollect.verify.workloads import Client as Planner
 
 OPERATION_TIMEOUT_S = 15.0
@@ -49,39 +58,16 @@ OPERATION_TIMEOUT_S = 15.0
 
 SETTLE_TIMEOUT_S = 20.0
 QUIET_S = 0.05
+OLDER_TIMEOUT_S = 3.0
+FINAL_HANGS_MAX = 2
+"""Final reads that may hang before the rest is left unread: a cell has to end in time to say what hangs."""
+
 DEATHS_MAX = 5
 """Processes that the target itself may end before the run is given up."""
 
 
 class RunStopped(Exception):
     """The run cannot go on; the message is the reason of its `unknown` verdict."""
-
-
-@dataclass
-class Seat:
-    """A client at work: its plan, and what it is waiting for."""
-
-    client: Client
-    plan: Plan
-    writer: bool
-    intent: Intent | None = None
-    since: float = 0.0
-    last_outcome: Outcome | None = None
-    last_reply: pipe.Reply | None = None
-    steps: int = 0
-    ended: bool = False
-    doomed: bool = False
-    """A fault has told it to die: its death is no news."""
-
-
-@dataclass
-class Notes:
-    """What else is worth knowing about a run."""
-
-    hangs: list[str] = field(default_factory=list)
-    deaths: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    """Targets that would not open again; whether that was right is for the final reads to show."""
 
 
 class Run:
@@ -111,6 +97,7 @@ class Run:
         self.replica: Replica | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
         self._at_line: tuple[Seat, str] | None = None
+        self._stopped_at = 0.0
         self._progress = progress
         self._clients = Clients(folder / "target.log", _modules(scenario))
         self._listener = Listener()
@@ -215,7 +202,7 @@ class Run:
     def _ask_the_engine(self) -> None:
         """Where a session came back short, looks whether the engine still has the rows."""
         short = self.transcript.short_sessions()
-        held = inspecting.numbers_in(self.scenario.engine_name, self.endpoint) if short else None
+        held = inspecting.numbers_in(self.endpoint.engine, self.endpoint) if short else None
         if held is not None:
             process = self._clients.number()
             for session in short:
@@ -266,8 +253,9 @@ class Run:
         A reader that does not survive a session is followed by another one, which goes on with the next.
         """
         left = list(self.transcript.sessions)
+        hangs_max = len(self.notes.hangs) + FINAL_HANGS_MAX
         for _ in range(DEATHS_MAX):
-            if not left:
+            if not left or len(self.notes.hangs) >= hangs_max:
                 return
             client = self._clients.launch(self.scenario.target, self.shown(self.endpoint))
             try:
@@ -306,8 +294,19 @@ class Run:
         self._drain()
         self.history.fault_injected(name, Disturbance(detail=detail, offset_s=offset_s))
         yield
+        self._await_older()
         self._drain()
         self.history.fault_healed(name, Disturbance(detail=detail))
+
+    def _await_older(self) -> None:
+        """What was asked before the engine stopped may have been done before it did: a store that is slow to say so
+        is waited for, because its acknowledgement does not belong behind the healing."""
+        end = time.monotonic() + OLDER_TIMEOUT_S
+        while time.monotonic() < end and any(
+            seat.intent is not None and seat.since < self._stopped_at for seat in self.seats.values()
+        ):
+            self.go_on(0.01)
+        self._stopped_at = 0.0
 
     def kill_engine(self) -> None:
         if self.engine.embedded:
@@ -315,14 +314,17 @@ class Run:
                 self.kill_client(seat.client)
         else:
             self.engine.kill()
-        self._drain()
-        self.history.engine_stopped()
+        self._record_stop()
 
     def stop_engine(self) -> None:
         if self.engine.embedded:
             self._close_seats()
         else:
             self.engine.stop()
+        self._record_stop()
+
+    def _record_stop(self) -> None:
+        self._stopped_at = time.monotonic()
         self._drain()
         self.history.engine_stopped()
 
@@ -335,8 +337,9 @@ class Run:
                     found, settings=self.endpoint.settings, replicas=self.endpoint.replicas
                 )
         except EngineError as refusal:
-            self.history.engine_refused(str(refusal))
-            raise RunStopped(f"the engine did not start again: {refusal}") from refusal
+            told = refusal.in_one_line if isinstance(refusal, StartFailed) else str(refusal)
+            self.history.engine_refused(told)
+            raise RunStopped(f"the engine did not start again: {told}") from refusal
         self.history.engine_started()
         if self.engine.embedded:
             self.start_writers()
@@ -555,7 +558,7 @@ class Run:
                 self._hung(seat)
 
     def _hung(self, seat: Seat) -> None:
-        what = f"{type(seat.intent).__name__} took longer than {OPERATION_TIMEOUT_S:g} s"
+        what = f"{CALLED[type(seat.intent)]} took longer than {OPERATION_TIMEOUT_S:g} s"
         self.notes.hangs.append(what)
         self.kill_client(seat.client)
         if seat.writer and len(self.notes.hangs) <= DEATHS_MAX:

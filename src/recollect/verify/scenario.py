@@ -9,6 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+KINDS: dict[str, str] = {"valkey": "redis"}
+"""Products that are the same engine under another name."""
+
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     target: str
@@ -46,7 +49,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def engine_name(self) -> str:
+        """As it was asked for, and as reports call it: Valkey is not Redis."""
         return self.engine.partition("@")[0]
+
+    @property
+    def engine_kind(self) -> str:
+        """The engine whose policies and faults it has: Valkey's are those of Redis."""
+        return KINDS.get(self.engine_name, self.engine_name)
 
     def rng(self, purpose: str) -> random.Random:
         """A generator for one purpose, so that changing one does not move the others."""

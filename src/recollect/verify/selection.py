@@ -14,7 +14,7 @@ import msgspec
 
 from recollect.verify import engines, providers
 from recollect.verify.faults import FAULTS
-from recollect.verify.scenario import Scenario
+from recollect.verify.scenario import KINDS, Scenario
 from recollect.verify.targets import BUILT_IN
 from recollect.verify.workloads import WORKLOADS
 
@@ -51,9 +51,6 @@ class Cell(msgspec.Struct, frozen=True):
     scenario: Scenario
     skipped: str | None = None
 
-
-PRODUCTS: dict[str, str] = {"valkey": "redis"}
-"""Products that are the same engine under another name."""
 
 CORE_POLICIES: dict[str, tuple[str, ...]] = {
     "sqlite": ("wal-full", "wal-normal", "delete-extra"),
@@ -189,7 +186,7 @@ def engine_of(request: Request, target: str) -> str:
     """The engine a target runs on: the one asked for, or the one a built-in is named after."""
     if request.engine is not None:
         asked = request.engine.partition("@")[0]
-        if target in BUILT_IN and PRODUCTS.get(asked, asked) != target:
+        if target in BUILT_IN and KINDS.get(asked, asked) != target:
             raise BadRequest(f"the built-in target {target!r} runs on {target}, not on {asked!r}")
         return request.engine
     if target in BUILT_IN:
@@ -216,7 +213,7 @@ class Place(NamedTuple):
 def places(request: Request, target: str) -> list[Place]:
     """The request as policies × faults × variants, known before the target is opened."""
     engine = engine_of(request, target).partition("@")[0]
-    name = PRODUCTS.get(engine, engine)
+    name = KINDS.get(engine, engine)
     return [
         Place(policy, fault, variant)
         for place, policy in enumerate(_policies(request, name))
@@ -281,7 +278,7 @@ def _workloads(
 
 def _rank(scenario: Scenario) -> tuple[int, int]:
     order = {name: place for place, name in enumerate(CORE_FAULTS)}
-    policies = CORE_POLICIES.get(scenario.engine_name, ())
+    policies = CORE_POLICIES.get(scenario.engine_kind, ())
     place = policies.index(scenario.policy) if scenario.policy in policies else len(policies)
     return order.get(scenario.fault, len(order)) + 2 * place, place
 

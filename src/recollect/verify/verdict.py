@@ -156,6 +156,10 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
         return f"only {evidence.ok_ops} operations succeeded, {header.ok_ops_min} are needed"
     if not evidence.acked:
         return "no write was acknowledged"
+    if evidence.refusals:
+        return (
+            None  # the engine's own refusal is what there is to conclude, and nothing could be read behind it
+        )
     if evidence.acked == evidence.unchecked:
         return "no acknowledged message was read back"
     if header.fault and header.fault not in evidence.injected:

@@ -23,15 +23,15 @@ CHANGED_TO: dict[str, dict[str, str]] = {
 
 
 def _obstacle(scenario: Scenario) -> str | None:
-    if scenario.policy not in CHANGED_TO.get(scenario.engine_name, {}):
-        return f"no other policy is known to change {scenario.policy} of {scenario.engine_name} to"
-    if scenario.variant and scenario.variant not in CHANGED_TO[scenario.engine_name]:
-        return f"{scenario.engine_name} has no policy {scenario.variant!r} to change to"
+    if scenario.policy not in CHANGED_TO.get(scenario.engine_kind, {}):
+        return f"no other policy is known to change {scenario.policy} of {scenario.engine_kind} to"
+    if scenario.variant and scenario.variant not in CHANGED_TO[scenario.engine_kind]:
+        return f"{scenario.engine_kind} has no policy {scenario.variant!r} to change to"
     return ours_only(scenario)
 
 
 def _policy_change(run: Run) -> None:
-    other = run.scenario.variant or CHANGED_TO[run.scenario.engine_name][run.scenario.policy]
+    other = run.scenario.variant or CHANGED_TO[run.scenario.engine_kind][run.scenario.policy]
     with run.striking("policy-change", f"{run.scenario.policy} to {other}"):
         run.stop_engine()
         run.start_engine(lambda: _changed(run, other))

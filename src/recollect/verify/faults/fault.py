@@ -50,7 +50,7 @@ def only(*engines: str, why: str) -> Callable[[Scenario], str | None]:
     """An obstacle for every engine but these."""
 
     def obstacle(scenario: Scenario) -> str | None:
-        return None if scenario.engine_name in engines else why
+        return None if scenario.engine_kind in engines else why
 
     return obstacle
 
@@ -58,7 +58,7 @@ def only(*engines: str, why: str) -> Callable[[Scenario], str | None]:
 def servers_only(scenario: Scenario) -> str | None:
     if scenario.url is not None:
         return "the engine is yours (--provider url): it is never killed, stopped or reconfigured"
-    if scenario.engine_name == "sqlite" or scenario.policy == "embedded":
+    if scenario.engine_kind == "sqlite" or scenario.policy == "embedded":
         return "the engine lives inside the target's process: there is no server to do this to"
     return None
 

@@ -14,7 +14,8 @@ from recollect.verify.faults.fault import Fault, servers_only
 from recollect.verify.workloads import Body, Write
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run, Seat
+    from recollect.verify.runner import Run
+    from recollect.verify.seats import Seat
 
 SWEEP_S = 1.5
 """Time for a sweep. Its order is random, so that other seeds reach the lines for which this one had no time."""

@@ -61,7 +61,7 @@ def _ask(run: Run, *words: str) -> object:
 
 
 def _kill_obstacle(scenario: Scenario) -> str | None:
-    if scenario.variant and scenario.engine_name != "redis":
+    if scenario.variant and scenario.engine_kind != "redis":
         return f"the moment {scenario.variant!r} is one of Redis"
     return ours_only(scenario)
 

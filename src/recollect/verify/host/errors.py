@@ -3,8 +3,8 @@
     EngineError
     ├── UnknownName     no engine, version, policy or provider is called that (the nearest name is suggested)
     ├── NotInstalled    known, but not on this machine (with the command that gets it)
-    ├── StartFailed     the engine did not come up (with its own last log lines); a fault may want to see this
-    one └── NotOurs         asked to break or flush an engine that this run did not start
+    ├── StartFailed     the engine did not come up (with its own last log lines); a fault may want to see this one
+    └── NotOurs         asked to break or flush an engine that this run did not start
 
 Every message is one sentence with the value and the expectation, then the next step.
 """
@@ -43,6 +43,12 @@ class StartFailed(EngineError):
         super().__init__(f"{message}\n{_indented(log)}" if log else message)
         self.reason = message
         self.log = log
+
+    @property
+    def in_one_line(self) -> str:
+        """For a table: the engine's own last word says most."""
+        last = self.log.strip().splitlines()[-1:]
+        return " ".join([self.reason, *last])
 
 
 class NotOurs(EngineError):

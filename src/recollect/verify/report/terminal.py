@@ -99,12 +99,15 @@ def _line(result: Result, place: int, cells: int) -> Text:
 
 def show(console: Console, results: Results) -> None:
     """The table, the violations, and what could not be concluded."""
-    for table in _tables(results.results, console.width):
+    tables = _tables(results.results, console.width)
+    for table in tables:
         console.print(table)
-    console.print(Text(LEGEND, style="dim"))
+    if tables:
+        console.print(Text(LEGEND, style="dim"))
     _violations(console, results)
     _losses(console, results)
     _left_out(console, results)
+    _notes(console, results)
     ran = [result for result in results.results if result.verdict.status != "skipped"]
     operations = sum(result.operations for result in ran)
     counts = ", ".join(
@@ -112,6 +115,7 @@ def show(console: Console, results: Results) -> None:
         for status in WORST_FIRST
         if (count := sum(result.verdict.status == status for result in results.results))
     )
+    counts = counts or "nothing was asked for that this part of the run has"
     console.print(
         f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} (seed {results.seed})",
         highlight=False,
@@ -135,6 +139,8 @@ def _tables(results: Iterable[Result], width: int) -> list[Table]:
         for fault in faults
         if any(_ran(row.get(fault, [])) for _, row in ordered)
     ]
+    if not columns:
+        return []
     taken = sum(max((len(name[part]) for name in rows), default=0) for part in (0, 1))
     return [_table([name for name, _ in ordered], band) for band in _bands(columns, width - taken - 8)]
 
@@ -258,8 +264,25 @@ def _left_out(console: Console, results: Results) -> None:
                 (result.verdict.status, result.verdict.reason or "no reason given"), []
             ).append(result)
     for (status, reason), group in reasons.items():
-        names = sorted({f"{result.scenario.target} {result.scenario.fault}" for result in group})
-        listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         console.print(
-            f"{status} ({len(group)}): {reason} [{listed}]", style="dim", highlight=False, markup=False
+            f"{status} ({len(group)}): {reason} [{_listed(group)}]",
+            style="dim",
+            highlight=False,
+            markup=False,
         )
+
+
+def _notes(console: Console, results: Results) -> None:
+    """What no verdict says: operations that hang, processes that ended by themselves. A loss has its own sentence."""
+    groups: dict[str, list[Result]] = {}
+    for result in results.results:
+        if result.verdict.status in ("unknown", "held"):
+            for note in result.notes:
+                groups.setdefault(note, []).append(result)
+    for note, group in groups.items():
+        console.print(f"note: {note} [{_listed(group)}]", style="dim", highlight=False, markup=False)
+
+
+def _listed(group: list[Result]) -> str:
+    names = sorted({f"{result.scenario.target} {result.scenario.fault}" for result in group})
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -6,6 +6,7 @@ ends by itself; the runner stops asking. `WORKLOADS` is the table.
 
 from recollect.verify.workloads.append import append, mixed, trimmed, turns
 from recollect.verify.workloads.intents import (
+    CALLED,
     Body,
     Client,
     Intent,
@@ -40,6 +41,7 @@ WORKLOADS: dict[str, Workload] = {
 }
 
 __all__ = [
+    "CALLED",
     "WORKLOADS",
     "Body",
     "Client",

@@ -66,6 +66,16 @@ class Seek:
 
 Intent = Write | ReadBack | SaveBack | ReadParts | Remove | Seek
 
+CALLED: dict[type, str] = {
+    Write: "an append",
+    ReadBack: "a read",
+    SaveBack: "a save",
+    ReadParts: "a context read",
+    Remove: "a forget",
+    Seek: "a search",
+}
+"""What they are called where people read of them."""
+
 
 @dataclass(frozen=True)
 class Client:
