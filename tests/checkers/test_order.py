@@ -284,3 +284,11 @@ def test_strangers_in_a_later_statement_are_seen() -> None:
     shown = [Element(0, 0), Element(1, 1)]
     script.writer.ok_context(2, [(Ask(), shown), (Ask(), [*shown, Element(2, 2), phantom])])
     assert script.names() == ["cross-session-leak", "phantom"]
+
+
+def test_a_stranger_in_a_later_statement_of_the_session_written_last() -> None:
+    script = written(2)
+    script.invoke(2, "context")
+    shown = [Element(0, 0), Element(1, 1)]
+    script.writer.ok_context(2, [(Ask(), shown), (Ask(), [*shown, Element(None, text="boo")])])
+    assert script.names() == ["phantom"]
