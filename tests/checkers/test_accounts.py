@@ -292,3 +292,49 @@ def test_the_first_of_several_may_be_message_zero() -> None:
     script = written()
     script.read(2, 2)
     assert script.only().first.message == "m0"
+
+
+def test_a_turn_in_doubt_and_then_acknowledged_is_torn_once() -> None:
+    script = written()
+    script.begin(1, count=2)
+    script.inject("kill-app")
+    script.unknown(1)
+    script.append(1, first=3, count=2)
+    script.heal("kill-app")
+    script.read(2, 0, 1, 2, 3)
+    assert script.counts() == {"torn-turn": 1}
+
+
+def test_an_operation_that_never_ends_is_one_unknown_outcome() -> None:
+    script = written()
+    script.begin(1)
+    assert script.verdict().unknown_outcomes == 1
+
+
+def test_doubled_and_then_taken_back_counts_once() -> None:
+    script = written()
+    script.begin(1)
+    script.read(2, 0, 1, 2, 3, 3)
+    script.read(2, 0, 1, 2)
+    assert script.counts() == {"duplicate": 1}
+
+
+def test_a_session_without_acknowledged_messages_does_not_rule_a_reset_out() -> None:
+    script = written()
+    script.begin(1, "empty")
+    script.read(2)
+    assert script.counts() == {"silent-reset": 3}
+    script.read(2, 2, ask=Ask(last=1))
+    assert script.counts() == {"silent-reset": 2, "stale-read": 1}
+
+
+def test_half_a_turn_in_doubt_that_leaked_is_a_leak() -> None:
+    script = written()
+    script.append(3, "other")
+    script.begin(1, count=2)
+    script.inject("kill-app")
+    script.unknown(1)
+    script.heal("kill-app")
+    script.read(2, 0, 1, 2, 4)
+    script.read(2, 3, 5, session="other")
+    assert script.counts() == {"cross-session-leak": 1}

@@ -407,3 +407,22 @@ def test_a_damaged_item_does_not_stand_for_a_message_that_leaked() -> None:
     script.read(2, Element(None, damaged=True), 2)
     firsts = {anomaly.name: anomaly.first.message for anomaly in script.verdict().anomalies}
     assert firsts == {"cross-session-leak": "m0", "corrupted": "m1"}
+
+
+def test_message_number_zero_leaks_alone_when_altered() -> None:
+    script = Script()
+    script.append(1, "other")
+    script.append(1)
+    script.read(2, Element(0, 99), 1)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message, anomaly.count) == ("cross-session-leak", "m0", 1)
+
+
+def test_a_failed_write_that_leaked_is_a_leak() -> None:
+    script = written()
+    script.begin(1)
+    script.fail(1)
+    script.read(2, 0, 1, 2, 3)
+    script.append(1, "other")
+    script.read(2, 4, 3, session="other")
+    assert script.names() == ["cross-session-leak"]

@@ -62,3 +62,11 @@ def test_a_retry_has_all_messages_of_its_turn() -> None:
     script.begin(1, first=0, count=2)
     with pytest.raises(HistoryError, match="repeat a turn of another session or length"):
         script.verdict()
+
+
+def test_number_zero_is_a_phantom_before_anything_was_written() -> None:
+    script = Script()
+    script.read(2)
+    verdict = analyze(with_last_value(script, Seen(tail=(0, 1))))
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["phantom"]
+    assert "number 0" in verdict.anomalies[0].sentence

@@ -154,3 +154,24 @@ def test_what_is_acknowledged_after_the_first_window_is_expected_in_the_next() -
     script.append(1)
     script.read(2, 1, 2, ask=Ask(last=2))
     assert script.counts() == {"lost-update": 1}
+
+
+def test_a_message_out_of_order_once_can_be_lost_for_good() -> None:
+    script = written(6)
+    script.read(2, 3, 5, ask=Ask(last=2))
+    script.read(2, 0, 2, 1, 3, 4, 5)
+    script.read(2, 0, 2, 3, 4, 5)
+    assert script.counts() == {"lost-update": 1, "stale-read": 1}
+
+
+def test_a_window_that_begins_where_reads_disagree_proves_nothing() -> None:
+    script = written(1)
+    for process in (3, 4):
+        script.begin(process)
+    for process in (3, 4):
+        script.ok(process)
+    script.append(1)
+    script.read(2, 0, 1, 2, 3)
+    script.read(2, 0, 2, 1, 3)
+    script.read(2, 1, ask=Ask(last=1))
+    assert script.names() == ["reorder"]
