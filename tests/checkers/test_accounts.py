@@ -338,3 +338,24 @@ def test_half_a_turn_in_doubt_that_leaked_is_a_leak() -> None:
     script.read(2, 0, 1, 2, 4)
     script.read(2, 3, 5, session="other")
     assert script.counts() == {"cross-session-leak": 1}
+
+
+def test_half_an_acknowledged_turn_that_leaked_is_a_leak() -> None:
+    script = written()
+    script.append(3, "other")
+    script.append(1, count=2)
+    script.crash()
+    script.read(2, 0, 1, 2, 4)
+    script.read(2, 3, 5, session="other")
+    assert script.counts() == {"cross-session-leak": 1}
+
+
+def test_half_a_turn_in_doubt_after_a_forget_proves_nothing() -> None:
+    script = written()
+    script.begin(1, count=2)
+    script.inject("kill-app")
+    script.unknown(1)
+    script.heal("kill-app")
+    script.forget(1)
+    script.read(2, 3)
+    assert script.names() == []

@@ -128,3 +128,20 @@ def test_a_crash_after_the_clock_took_it_is_not_to_blame() -> None:
     script.crash()
     script.read(9)
     assert script.names() == ["expired-early"]
+
+
+def test_half_a_turn_that_the_clock_took_is_not_torn() -> None:
+    script = Script()
+    script.append(1, "other")
+    script.append(1, count=2)
+    script.inject("clock-forward", 100.0)
+    script.read(2, 2)
+    assert script.counts() == {"expired-early": 1}
+
+
+def test_half_a_turn_lost_between_writers_that_a_target_does_not_claim_to_bear() -> None:
+    script = Script(traits=("single_writer",))
+    script.append(1)
+    script.append(3, count=2)
+    script.read(2, 0, 2)
+    assert (script.names(), script.verdict().status) == ([], "held")

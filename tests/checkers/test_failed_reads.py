@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from recollect.verify.op import Element
+
 from .history_script import Script
 
 
@@ -69,3 +71,13 @@ def test_one_acknowledged_message_is_enough() -> None:
     script = Script()
     script.append(1)
     assert failing(script).counts() == {"unreadable": 1}
+
+
+def test_a_session_counts_once_however_often_reading_it_fails() -> None:
+    assert failing(failing(written())).counts() == {"unreadable": 3}
+
+
+def test_damage_beside_readable_messages_hides_nothing() -> None:
+    script = written()
+    script.read(2, 0, Element(None, damaged=True))
+    assert script.counts() == {"corrupted": 1, "lost-update": 1}

@@ -410,3 +410,16 @@ def test_without_a_fault_a_clean_history_is_held() -> None:
     script.append(1)
     script.read(2, 0)
     assert script.verdict().status == "held"
+
+
+def test_a_loss_that_reaches_back_exactly_as_far_as_promised_is_documented() -> None:
+    script = Script(policy="aof-everysec", fault="power-loss")
+    script.append(1)
+    script.begin(1)
+    script.now_s = 0.99
+    script.ok(1)
+    script.now_s = 2.98
+    script.crash("power-loss")
+    script.read(2, 0)
+    verdict = script.verdict()
+    assert (verdict.loss_window_s, verdict.status) == (2.0, "documented-loss")
