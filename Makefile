@@ -3,27 +3,28 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 
-.PHONY: setup verify test lint bench lock clean
+.PHONY: setup verify test lint bench lock clean engines
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recollect needs Python 3.11 or newer; this is " + sys.version.split()[0])'
-	@command -v $(UV) >/dev/null || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv; }
+	@command -v $(UV) >/dev/null || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv==$(UV_VERSION); } || \
+	    { echo "needs uv, or Python's venv module to fetch it (Debian: apt-get install python3-venv)"; exit 1; }
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 	$(UV) pip sync --quiet --python $(BIN)/python requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
 # Engines that are better taken from the system than from a wheel; the line says what is skipped without them.
-.PHONY: engines
 engines:
 	@sh tools/system-packages
 
 verify: setup engines
-	$(BIN)/python -m pytest -q tests/contract
+	$(BIN)/recollect verify
 
 test: setup engines
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

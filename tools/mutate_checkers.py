@@ -28,7 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 30
 VALID = 60
 VARIANTS = 8
-TEST_MODULES = ("test_losses", "test_elements", "test_order", "test_retention", "test_verdict")
+TEST_MODULES = (
+    "test_losses",
+    "test_elements",
+    "test_order",
+    "test_retention",
+    "test_verdict",
+    "test_saved_histories",
+)
 MODULES = (
     "reading",
     "collect",
@@ -230,8 +237,10 @@ def _calls(module_name: str) -> Iterator[Callable[[], None]]:
         cases: list[dict[str, object]] = [{}]
         for mark in getattr(function, "pytestmark", []):
             if mark.name == "parametrize":
-                names = [mark.args[0]] if isinstance(mark.args[0], str) else list(mark.args[0])
-                cases = [dict(zip(names, values, strict=True)) for values in mark.args[1]]
+                names, rows = mark.args
+                if isinstance(names, str):
+                    names, rows = (names,), [(row,) for row in rows]
+                cases = [dict(zip(names, row, strict=True)) for row in rows]
         for case in cases:
             if wanted - case.keys() <= {"tmp_path"}:
                 yield _call(function, case, "tmp_path" in wanted)

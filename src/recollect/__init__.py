@@ -7,33 +7,39 @@
         await store.history("session-1", last=100)
 
 `recollect.sync` has the same without async. `recollect.verify` is the kit that breaks stores.
+
+Names are imported when they are first used: a test suite that only has our pytest plugin installed pays for none.
 """
 
-from recollect.errors import (
-    CannotOpen,
-    Conflict,
-    DurabilityUnavailable,
-    EngineUnavailable,
-    MissingExtra,
-    NotWritten,
-    OutcomeUnknown,
-    RecollectError,
-    Refused,
-    StoreReplaced,
-    Unreadable,
-)
-from recollect.message import Damaged, Message
-from recollect.opening import open_store
-from recollect.store import (
-    Durability,
-    Expiring,
-    Listable,
-    MemoryStore,
-    Receipt,
-    SessionState,
-    Store,
-    Stored,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recollect.errors import (
+        CannotOpen,
+        Conflict,
+        DurabilityUnavailable,
+        EngineUnavailable,
+        MissingExtra,
+        NotWritten,
+        OutcomeUnknown,
+        RecollectError,
+        Refused,
+        StoreReplaced,
+        Unreadable,
+    )
+    from recollect.message import Damaged, Message
+    from recollect.opening import open_store
+    from recollect.store import (
+        Durability,
+        Expiring,
+        Listable,
+        MemoryStore,
+        Receipt,
+        SessionState,
+        Store,
+        Stored,
+    )
 
 __version__ = "0.1.0"
 
@@ -61,3 +67,31 @@ __all__ = [
     "Unreadable",
     "open_store",
 ]
+
+_HOMES = {
+    "message": ("Damaged", "Message"),
+    "opening": ("open_store",),
+    "store": (
+        "Durability",
+        "Expiring",
+        "Listable",
+        "MemoryStore",
+        "Receipt",
+        "SessionState",
+        "Store",
+        "Stored",
+    ),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'recollect' has no attribute {name!r}")
+    found = getattr(import_module(f"recollect.{_HOME.get(name, 'errors')}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

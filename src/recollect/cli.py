@@ -25,9 +25,12 @@ class _Command(NamedTuple):
 
 COMMANDS: dict[str, _Command] = {
     "verify": _Command("recollect.commands.verify", "verify", "verify"),
+    "explore": _Command("recollect.commands.explore", "explore", "verify"),
     "replay": _Command("recollect.commands.replay", "replay", "verify"),
     "report": _Command("recollect.commands.report", "report", "verify"),
+    "init": _Command("recollect.commands.init", "init", "verify"),
     "engines": _Command("recollect.commands.engines", "engines", "verify"),
+    "doctor": _Command("recollect.commands.doctor", "doctor", None),
     "chat": _Command("recollect.commands.chat", "chat", "chat"),
     "recall-eval": _Command("recollect.commands.recall_eval", "recall_eval", "chat"),
     "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),

@@ -111,8 +111,9 @@ def test_message_number_zero_can_leak_too() -> None:
     script = Script()
     script.append(1, "other")
     script.append(1)
-    script.read(2, Element(0, 99), 1)
-    assert script.only().first.message == "m0"
+    for leaked in (0, Element(0, 99)):
+        script.read(2, leaked, 1)
+        assert script.only().first.message == "m0"
 
 
 def test_an_altered_message_is_corrupted_and_silent() -> None:
@@ -157,6 +158,16 @@ def test_phantoms_have_no_number_or_one_that_nobody_was_given() -> None:
     script.read(2, Element(None, text="never said"), 0, 1, 2)
     assert script.counts() == {"phantom": 3}
     assert "never said" in script.verdict().anomalies[0].sentence
+
+
+def test_phantoms_in_windows() -> None:
+    script = written()
+    phantom = Element(None, text="boo")
+    script.read(2, phantom, 0, 1, 2)
+    script.read(2, phantom, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 0, 1, 2)
+    assert script.counts() == {"phantom": 1}
 
 
 def test_a_number_given_later_is_a_phantom_before() -> None:
@@ -298,6 +309,28 @@ def test_reads_that_fail_during_a_fault_or_of_nothing_prove_nothing() -> None:
     assert unacknowledged.names() == []
 
 
+def test_reads_that_fail_beside_a_forget_or_after_a_refusal_prove_nothing() -> None:
+    beside = written()
+    beside.invoke(1, "forget")
+    beside.begin_read(2)
+    beside.fail(2)
+    beside.fail(1)
+    assert beside.names() == []
+    refused = written()
+    refused.writer.engine_refused("bad file format")
+    refused.begin_read(2)
+    refused.fail(2)
+    assert refused.names() == ["refuses-to-start"]
+
+
+def test_unreadable_messages_are_counted_without_those_already_lost() -> None:
+    script = written()
+    script.read(2, 0, 1)
+    script.begin_read(2)
+    script.fail(2)
+    assert script.counts() == {"unreadable": 2, "lost-update": 1}
+
+
 def test_a_context_read_that_raises_is_unreadable_too() -> None:
     script = written()
     script.invoke(2, "context")
@@ -339,6 +372,15 @@ def test_an_index_may_lag_behind_what_is_being_written_or_forgotten() -> None:
     assert script.names() == []
     script.search(2, [], [1])
     assert script.names() == ["index-divergence"]
+
+
+def test_a_search_proves_nothing_of_unknown_numbers_or_after_a_doubtful_forget() -> None:
+    script = written()
+    script.search(2, [0, 1, 2], [0, 1, 2, 99])
+    assert script.names() == []
+    script.forget(1, outcome="unknown")
+    script.search(2, [0, 1, 2], [])
+    assert script.names() == []
 
 
 def test_a_search_that_began_before_the_acknowledgement_proves_nothing() -> None:

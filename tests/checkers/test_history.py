@@ -174,6 +174,16 @@ def test_an_impossible_event_is_named_by_line(
     assert caught.value.line == line
 
 
+def test_a_number_beyond_all_appends_is_a_phantom(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(
+        '{"history": 1, "recollect": "0.1.0"}\n'
+        '{"index":0,"time_s":0.1,"kind":"invoke","process":1,"session":"s","operation":"read"}\n'
+        '{"index":1,"time_s":0.1,"kind":"ok","process":1,"value":{"is":"seen","tail":[5,2]}}\n'
+    )
+    assert [anomaly.name for anomaly in analyze(History(path)).anomalies] == ["phantom"]
+
+
 def test_the_writer_refuses_what_cannot_be() -> None:
     writer = HistoryWriter(io.BytesIO(), Header(recollect="0.1.0"))
     with pytest.raises(ValueError, match="without an open invocation"):

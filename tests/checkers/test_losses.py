@@ -269,6 +269,14 @@ def test_a_session_forgotten_by_request_is_no_loss() -> None:
     assert (verdict.acked, verdict.kept, verdict.forgotten, verdict.lost) == (4, 1, 3, 0)
 
 
+def test_what_was_forgotten_unread_is_forgotten() -> None:
+    script = Script()
+    script.append(1)
+    script.forget(1)
+    verdict = script.verdict()
+    assert (verdict.forgotten, verdict.unchecked, verdict.kept) == (1, 0, 0)
+
+
 def test_a_failed_forget_excuses_nothing() -> None:
     script = written()
     script.forget(1, outcome="fail")
@@ -324,6 +332,22 @@ def test_a_compaction_may_drop_what_it_says() -> None:
     script.append(1, operation="save", base=base, dropped=(0, 2))
     script.read(2, 2, 4)
     assert script.names() == []
+
+
+def test_read_modify_write_names_the_read_it_was_built_on() -> None:
+    script = written()
+    old = script.read(3, 0, 1, 2)
+    script.append(1)
+    script.append(3, operation="save", base=old)
+    seen = script.read(4, 0, 1, 2, 5)
+    script.append(4, operation="save", base=seen)
+    script.read(2, 0, 1, 2, 5, 6)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message) == ("lost-update", "m4")
+    assert (
+        f"process 3 wrote to the session meanwhile (event {old + 3}), from the list it had read at event {old}"
+        in (anomaly.sentence)
+    )
 
 
 def test_compare_and_set_that_lets_two_writers_through() -> None:
@@ -419,6 +443,40 @@ def test_unread_messages_are_counted_as_unchecked() -> None:
     script.append(1)
     verdict = script.verdict()
     assert (verdict.acked, verdict.kept, verdict.unchecked) == (5, 3, 2)
+
+
+def test_what_only_a_window_showed_is_kept() -> None:
+    script = Script()
+    script.append(1)
+    script.append(1)
+    script.read(2, 1, ask=Ask(last=1))
+    verdict = script.verdict()
+    assert (verdict.acked, verdict.kept, verdict.unchecked, verdict.forgotten) == (2, 1, 1, 0)
+
+
+def test_doubled_and_strange_elements_do_not_change_the_account() -> None:
+    script = written()
+    script.read(2, 0, Element(None, text="boo"), 1, 1, 2)
+    verdict = script.verdict()
+    assert (verdict.acked, verdict.kept, verdict.unchecked) == (4, 3, 1)
+
+
+def test_late_in_a_window_is_kept_if_the_whole_read_has_it() -> None:
+    script = written(5)
+    script.read(2, 2, 3, ask=Ask(last=2))
+    script.read(2, 0, 1, 2, 3, 4)
+    verdict = script.verdict()
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["stale-read"]
+    assert (verdict.kept, verdict.lost, verdict.forgotten) == (5, 0, 0)
+
+
+def test_a_count_beside_windows_alone_hides_nothing() -> None:
+    script = Script()
+    for _ in range(3):
+        script.append(1)
+    script.read(2, 0, ask=Ask(last=1))
+    script.count(3, 3)
+    assert script.names() == ["lost-update"]
 
 
 def test_a_damaged_item_stands_for_a_missing_message() -> None:

@@ -44,10 +44,15 @@ def test_within_the_clock_bound_nothing_is_claimed() -> None:
     script.wait(4.95)
     script.read(2)
     assert script.names() == []
-    late = kept_for(5.0)
-    late.wait(5.05)
-    late.read(2, 0, 1)
-    assert late.names() == []
+    for refresh in ("append", "message"):
+        late = kept_for(5.0, refresh)
+        late.wait(5.0)
+        late.read(2, 0, 1)
+        assert late.names() == []
+        soon = kept_for(5.0, refresh)
+        soon.wait(4.92)
+        soon.read(2)
+        assert soon.names() == []
 
 
 def test_still_there_after_its_time() -> None:
@@ -156,6 +161,16 @@ def test_a_clock_moved_further_than_the_retention() -> None:
     assert stayed.names() == ["never-expired"]
 
 
+def test_a_crash_beside_a_clock_fault_is_a_loss_not_an_expiry() -> None:
+    script = kept_for(600.0)
+    script.inject("clock-forward", 60.0)
+    script.heal("clock-forward")
+    script.crash("power-loss")
+    script.read(2)
+    script.read(2, 2, session="other")
+    assert script.counts() == {"lost-tail": 2}
+
+
 def test_memory_without_a_retention_is_for_ever() -> None:
     script = Script()
     script.append(1)
@@ -180,6 +195,18 @@ def test_what_expired_while_the_clock_was_wrong_stays_gone() -> None:
     script = kept_for(600.0)
     script.inject("clock-forward", 900.0)
     script.heal("clock-forward")
+    script.read(2)
+    assert script.names() == []
+
+
+def test_a_life_renewed_after_the_clock_was_set_back_is_shorter() -> None:
+    script = Script(clock_bound_s=0.1)
+    script.inject("clock-forward", 100.0)
+    script.append(1, retention_s=5.0)
+    script.heal("clock-forward")
+    script.append(1, retention_s=5.0)
+    script.read(2, 0, 1)
+    script.wait(5.5)
     script.read(2)
     assert script.names() == []
 

@@ -235,6 +235,23 @@ def test_coverage_names_what_could_not_be_seen() -> None:
     assert set(verdict.covered) == set(ANOMALIES) - told
 
 
+def test_what_was_found_was_covered() -> None:
+    script = Script()
+    script.append(1)
+    script.append(1)
+    script.read(2, 0)
+    verdict = script.verdict()
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["lost-update"]
+    assert "lost-update" in verdict.covered
+    assert not any(gap.startswith("lost-update") for gap in verdict.not_covered)
+
+
+def test_turns_of_one_message_cannot_be_torn() -> None:
+    verdict = crashed("aof-always", "power-loss", lost=0).verdict()
+    assert "torn-turn: no turn had more than one message" in verdict.not_covered
+    assert "lost-tail" in verdict.covered
+
+
 def test_coverage_grows_with_the_history() -> None:
     script = Script()
     script.append(1, count=2, retention_s=60.0)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from recorded_program import replayed, run_program
 
 from recollect.verify.disk import MODES, Content, Faults, LogFullError, Mode, Op, Recorder
+from tests.disk.recorded_program import replayed, run_program
 
 WRITER = """
 fd = write_file("f", b"")
@@ -47,6 +47,7 @@ for n in range(3):
     if os.fork() == 0:
         os.setsid()
         fd = write_file(f"child{n}", b"")
+        while not os.path.exists("parent"): pass
         while n: os.write(fd, b"busy")
         time.sleep(600)
     while not os.path.exists(f"child{n}"): pass

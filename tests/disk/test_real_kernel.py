@@ -41,6 +41,7 @@ def test_nothing_is_left_behind(file_system: FileSystem) -> None:
         folder = disk.folder
         mounts = Path("/proc/mounts").read_text()
         assert str(folder) in mounts
+        disk.power_loss()  # a file system that is shut down must go as well
     assert str(folder) not in Path("/proc/mounts").read_text()
     assert not folder.exists()
     backing = [path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file")]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recorded_program import recorded, replayed, run_program
-
 from recollect.verify.disk import Recorder
+from tests.disk.recorded_program import recorded, replayed, run_program
 
 
 def test_a_raw_system_call_is_noticed(tmp_path: Path) -> None:

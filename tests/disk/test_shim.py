@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from recorded_program import PRELUDE, recorded, replayed, run_program
 
 from recollect.verify.disk import MODES, Content, Flag, Mode, Op, Recorder
+from tests.disk.recorded_program import PRELUDE, recorded, replayed, run_program
 
 CALLS = {
     "write and pwrite": """

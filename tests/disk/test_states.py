@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_program import recorded
-from test_model import BASE, TOP, create, flat, plain, runs, sync, write
 
 from recollect.verify.disk import LEVELS, MODES, Base, Content, Image, Mode, Model, Op, Record, State, states
 from recollect.verify.disk.image import PAGE
+from tests.disk.recorded_program import recorded
+from tests.disk.test_model import BASE, TOP, create, flat, plain, runs, sync, write
 
 MARK = Record(Op.MARK, "ack 0")
 

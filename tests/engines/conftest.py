@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect.verify import engines
+from recollect.verify import engines, providers
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.host.folder import processes_in
 
@@ -33,6 +33,15 @@ def create() -> Iterator[Create]:
         engine.close()
         assert not engine.folder.exists()
         assert processes_in(engine.folder) == []
+
+
+def need(*specs: str) -> None:
+    """Skip, with the reason, where one of these is not installed."""
+    for spec in specs:
+        try:
+            providers.find(spec)
+        except engines.NotInstalled as missing:
+            pytest.skip(str(missing))
 
 
 @pytest.fixture

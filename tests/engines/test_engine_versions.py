@@ -6,10 +6,11 @@ import pytest
 
 from recollect.verify import engines
 from tests.engines import rows
-from tests.engines.conftest import Create
+from tests.engines.conftest import Create, need
 
 
 def test_redis_6_to_7_keeps_data_and_7_to_6_starts_empty_in_silence(create: Create) -> None:
+    need("redis@7")
     engine = create("redis@6.2", "aof-always")
     engine.start()
     rows.write(engine, "written by 6.2")
@@ -24,6 +25,7 @@ def test_redis_6_to_7_keeps_data_and_7_to_6_starts_empty_in_silence(create: Crea
 
 
 def test_redis_7_to_6_on_a_folder_of_7_starts_empty_without_an_error(create: Create) -> None:
+    need("redis@6.2")
     engine = create("redis@7", "aof-always")
     engine.start()
     rows.write(engine, "written by 7")
@@ -34,6 +36,7 @@ def test_redis_7_to_6_on_a_folder_of_7_starts_empty_without_an_error(create: Cre
 
 
 def test_redis_to_valkey_is_asked_for_by_name(create: Create) -> None:
+    need("valkey@9")
     engine = create("redis@6.2", "rdb")
     engine.start()
     rows.write(engine, "written by Redis")
@@ -44,6 +47,7 @@ def test_redis_to_valkey_is_asked_for_by_name(create: Create) -> None:
 def test_pg_upgrade_keeps_data_also_after_a_crash(create: Create) -> None:
     """pg_upgrade takes only a cluster that was shut down in good order, so a crashed one is started and
     stopped first."""
+    need("postgres@18")
     engine = create("postgres@16")
     engine.start()
     rows.write(engine, "written by 16")
@@ -56,6 +60,7 @@ def test_pg_upgrade_keeps_data_also_after_a_crash(create: Create) -> None:
 def test_the_plain_attempt_refuses_to_start_and_the_former_version_is_back(
     create: Create, old: str, new: str
 ) -> None:
+    need(f"postgres@{new}")
     engine = create(f"postgres@{old}")
     engine.start()
     rows.write(engine, "kept")

@@ -35,3 +35,12 @@ def errors(folder: Path, kind: str, during: str) -> list[str]:
         elif struck and event.kind == kind:
             said.append(event.error or "")
     return said
+
+
+def acknowledged_after(folder: Path, fault: str) -> int:
+    """How many writes were acknowledged after it was healed."""
+    count, healed = 0, False
+    for event in History(folder / "history.jsonl"):
+        healed = healed or (event.kind == "fault-healed" and event.operation == fault)
+        count += healed and event.kind == "ok" and event.operation == "append"
+    return count

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.faults import FAULTS
-from tests.faults.cells import errors, our_cell, run_cell
+from tests.faults.cells import acknowledged_after, errors, our_cell, run_cell
 
 SERVERS = ("redis", "postgres")
 
@@ -28,6 +28,7 @@ def test_a_cut_is_noticed_and_survived(store: str, tmp_path: Path) -> None:
     verdict = run_cell(our_cell(store, "cut"), tmp_path)
     assert verdict.status == "held", (verdict.reason, verdict.anomalies)
     assert any("NotWritten" in error for error in errors(tmp_path, "fail", "cut"))
+    assert acknowledged_after(tmp_path, "cut")
 
 
 @pytest.mark.parametrize("store", SERVERS)
@@ -46,6 +47,7 @@ def test_all_connections_are_taken(store: str, words: str, tmp_path: Path) -> No
     refused = errors(tmp_path, "fail", "pool-exhausted")
     assert any(words in error for error in refused)
     assert all(error.startswith("NotWritten") for error in refused)
+    assert acknowledged_after(tmp_path, "pool-exhausted")
 
 
 @pytest.mark.parametrize("fault", ["lost-ack", "latency", "cut", "half-open", "pool-exhausted"])

@@ -110,3 +110,49 @@ class Suicidal(Articles):
 
 
 not_callable = 42
+
+
+class InFile:
+    """Lines of a file, as other processes see them too."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        assert endpoint.path is not None
+        self._folder = endpoint.path if endpoint.path.is_dir() else endpoint.path.parent
+
+    def append_message(self, session: str, message: str) -> None:
+        with (self._folder / f"{session}.txt").open("a") as file:
+            file.write(message + "\n")
+
+    def get_history(self, session: str) -> list[str]:
+        file = self._folder / f"{session}.txt"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+def in_file(endpoint: Endpoint) -> InFile:
+    return InFile(endpoint)
+
+
+class DiesReading(InFile):
+    """Reads until there is a certain session, then ends its process: the final reads meet it."""
+
+    def get_history(self, session: str) -> list[str]:
+        import os
+
+        if session == "session-1":
+            os._exit(9)
+        return super().get_history(session)
+
+
+def dies_reading(endpoint: Endpoint) -> DiesReading:
+    return DiesReading(endpoint)
+
+
+class NeverCloses(InFile):
+    def close(self) -> None:
+        import time
+
+        time.sleep(3600)
+
+
+def never_closes(endpoint: Endpoint) -> NeverCloses:
+    return NeverCloses(endpoint)

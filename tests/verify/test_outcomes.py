@@ -18,14 +18,15 @@ from recollect.verify import outcomes
         (Refused("no"), "fail", "fail"),
         (OutcomeUnknown("?"), "unknown", "unknown"),
         (EngineUnavailable("no"), "fail", "unknown"),
-        (ConnectionRefusedError(111, "refused"), "fail", "unknown"),
+        (ConnectionRefusedError(111, "refused"), "unknown", "unknown"),
         (ConnectionResetError(104, "reset"), "unknown", "unknown"),
         (TimeoutError(), "unknown", "unknown"),
         (redis.exceptions.ResponseError("OOM"), "fail", "fail"),
+        (redis.exceptions.ReadOnlyError("READONLY"), "unknown", "fail"),
         (redis.exceptions.ConnectionError("Connection closed by server."), "unknown", "unknown"),
         (
             redis.exceptions.ConnectionError("Error 111 connecting to localhost:1. Connection refused."),
-            "fail",
+            "unknown",
             "unknown",
         ),
         (redis.exceptions.TimeoutError("Timeout reading"), "unknown", "unknown"),
@@ -51,7 +52,7 @@ def test_sqlite_errors_are_told_apart_by_their_text(tmp_path: object) -> None:
 
 def test_a_wrapped_error_counts_as_what_it_wraps() -> None:
     wrapped = RuntimeError("the session failed")
-    wrapped.__cause__ = ConnectionRefusedError(111, "refused")
+    wrapped.__cause__ = redis.exceptions.ResponseError("OOM")
     assert outcomes.of_write(wrapped) == "fail"
     wrapped.__cause__ = None
     wrapped.orig = sqlite3.IntegrityError("dup")  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """Whole runs on real engines: what is held, what is lost as documented, and targets that misbehave."""
 
+import venv
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,86 @@ def test_a_target_that_cannot_be_opened_is_unknown_with_the_reason(
     )
     assert verdict.status == "unknown"
     assert says in (verdict.reason or "")
+
+
+FILE = {"engine": "sqlite", "workload": "append"}
+
+
+def test_a_reader_that_dies_of_one_session_is_followed_by_one_that_reads_the_next(tmp_path: Path) -> None:
+    one, verdict = run(
+        tmp_path,
+        "tests.verify.stores:dies_reading",
+        "wal-full",
+        "kill-app",
+        readers=0,
+        writers=1,
+        ops_max=30,
+        **FILE,
+    )
+    assert any("exit code 9" in death for death in one.notes.deaths)
+    read = {
+        event.session
+        for event in History(tmp_path / "history.jsonl")
+        if event.kind == "invoke" and event.operation == "read"
+    }
+    assert read >= {"session-0", "session-1", "session-2"}, verdict
+
+
+def test_a_store_whose_close_hangs_is_named_and_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.verify.clients.CLOSE_TIMEOUT_S", 0.2)
+    one, verdict = run(tmp_path, "tests.verify.stores:never_closes", "wal-full", "restart", **FILE)
+    assert verdict.status == "held", verdict
+    assert any("close() took longer" in hang for hang in one.notes.hangs)
+
+
+@pytest.mark.parametrize(
+    ("fault", "more", "says"),
+    [
+        (
+            "kill-app-at-line",
+            {"variant": "stores.py:1"},
+            "does not execute stores.py:1; it executes stores.py:",
+        ),
+        ("older-writer", {"previous": "tests.verify.stores:raises"}, "no database configured"),
+        ("older-writer", {"previous_python": "/no/such/python"}, "--previous-python /no/such/python"),
+    ],
+)
+def test_a_fault_that_cannot_happen_is_no_verdict(
+    tmp_path: Path, fault: str, more: dict[str, str], says: str
+) -> None:
+    _, verdict = run(tmp_path, "tests.verify.stores:in_file", "wal-full", fault, **FILE, **more)
+    assert verdict.status == "unknown"
+    assert says in (verdict.reason or "")
+
+
+def test_the_last_release_runs_under_the_interpreter_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both releases have the same name; the last one is installed there and writes something this one cannot read."""
+    here = tmp_path / "project"
+    here.mkdir()
+    release = Path(__file__).with_name("stores.py").read_text()
+    (here / "releases.py").write_text(release)
+    venv.create(tmp_path / "last", symlinks=True, with_pip=False)
+    installed = next((tmp_path / "last").glob("lib/python*/site-packages"))
+    (installed / "releases.py").write_text(release.replace('message + "\\n"', 'message + "!\\n"'))
+    monkeypatch.chdir(here)
+    more = {"previous_python": str(tmp_path / "last" / "bin" / "python"), **FILE}
+    (tmp_path / "run").mkdir()
+    _, verdict = run(tmp_path / "run", "releases:in_file", "wal-full", "older-writer", **more)
+    assert verdict.status == "violated", verdict
+    assert {anomaly.name for anomaly in verdict.anomalies} >= {"corrupted"}
+
+    (installed / "releases.py").unlink()
+    (tmp_path / "again").mkdir()
+    _, verdict = run(tmp_path / "again", "releases:in_file", "wal-full", "older-writer", **more)
+    assert verdict.status == "unknown"
+    assert "no module 'releases'" in (verdict.reason or "")
+
+
+def test_an_engine_that_is_not_installed_is_skipped_with_the_command_that_gets_it(tmp_path: Path) -> None:
+    _, verdict = run(tmp_path, "redis", "aof-always", "kill-engine", engine="redis@99", workload="turns")
+    assert verdict.status == "skipped"
+    assert "docker pull redis:99" in (verdict.reason or "")

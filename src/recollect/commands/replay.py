@@ -9,7 +9,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from recollect.commands.verify import write_json
+from recollect.commands.writing import JsonOption, write_json
 from recollect.verify import scenario as scenarios
 from recollect.verify.matrix import Matrix
 from recollect.verify.report import terminal
@@ -21,9 +21,7 @@ def replay(
     run: Annotated[Path, typer.Argument(help="The folder of one cell, as the report names it.")],
     times: Annotated[int, typer.Option(help="How often.", min=1)] = 5,
     workers: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 1,
-    json_file: Annotated[
-        str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
-    ] = None,
+    json_file: JsonOption = None,
 ) -> None:
     """Run a saved scenario again, with the same schedule, and say how often it shows the same.
 
@@ -33,17 +31,23 @@ def replay(
     try:
         scenario = scenarios.load(run)
     except (OSError, msgspec.MsgspecError) as error:
-        typer.echo(f"{run} is not the folder of a cell: {error}", err=True)
+        typer.echo(f"{run} is not the folder of a cell: {error}{_cells_in(run)}", err=True)
         raise typer.Exit(2) from None
     console = Console(stderr=json_file == "-")
     folder = run / "replays"
-    cells = [Cell(msgspec.structs.replace(scenario, variant=scenario.variant)) for _ in range(times)]
-    with terminal.Progress(console, times, None) as progress:
+    cells = [Cell(scenario)] * times
+    with terminal.Progress(console, times) as progress:
         results = Matrix(cells, folder, workers=workers, listener=progress, confirm=False).run()
     terminal.show(console, results)
     _rate(console, results)
     write_json(results, json_file)
     raise typer.Exit(exit_code(results))
+
+
+def _cells_in(folder: Path) -> str:
+    """What may have been meant: the cells of a whole run."""
+    found = sorted(file.parent.name for file in folder.glob("*/scenario.json"))
+    return f"; it has the cells {', '.join(found[:3])}{' …' if len(found) > 3 else ''}" if found else ""
 
 
 def _rate(console: Console, results: Results) -> None:

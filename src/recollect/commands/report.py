@@ -10,7 +10,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from recollect.commands.verify import write_json
+from recollect.commands.verify import check_require
+from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
 from recollect.verify import results as saved
 from recollect.verify.analyze import analyze
 from recollect.verify.history import History, HistoryError
@@ -25,11 +26,12 @@ def report(
     require: Annotated[
         str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
     ] = None,
-    json_file: Annotated[
-        str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
-    ] = None,
+    json_file: JsonOption = None,
+    html_file: HtmlOption = None,
+    junit_file: JunitOption = None,
 ) -> None:
     """Judge saved runs again, without any engine, and render them. Several folders are shards of one run: merged."""
+    check_require(require)
     try:
         parts = [_load(path) for path in runs]
     except HistoryError as error:
@@ -42,6 +44,7 @@ def report(
     merged = merge(parts)
     terminal.show(console, merged)
     write_json(merged, json_file)
+    write_reports(merged, html_file, junit_file, require)
     raise typer.Exit(exit_code(merged, require))
 
 

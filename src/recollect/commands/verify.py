@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 from rich.console import Console
 
+from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
+from recollect.verify import durations
+from recollect.verify.cell_process import Seen
 from recollect.verify.matrix import Matrix
-from recollect.verify.probe import EngineError, TargetBroken, abilities_of
+from recollect.verify.pool import Pool
+from recollect.verify.probe import OUR_ABILITIES
 from recollect.verify.report import terminal
-from recollect.verify.results import Result, Results, document, exit_code
+from recollect.verify.results import Require, Result, Results, exit_code
 from recollect.verify.selection import BadRequest, Cell, Request, check, select
 from recollect.verify.targets import BUILT_IN
 from recollect.verify.verdict import Verdict
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BUDGET_S = 60.0
 
 
 def seconds(text: str) -> float:
     """``60s``, ``5m``, ``7d``: a duration in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
-    if found is None:
-        raise typer.BadParameter(f"{text!r}: a number with ms, s, m, h or d, such as 60s or 7d")
-    return float(found[1]) * _UNITS_S[found[2] or "s"]
+    try:
+        return durations.seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -36,6 +39,11 @@ def _shard(text: str) -> tuple[int, int]:
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise typer.BadParameter(f"{text!r}: a shard is I/N with 1 ≤ I ≤ N, such as 1/4")
     return int(found[1]), int(found[2])
+
+
+def check_require(require: Require | None) -> None:
+    if require not in (None, "written", "fsynced"):
+        raise typer.BadParameter(f"--require {require!r}: written or fsynced")
 
 
 def verify(
@@ -73,8 +81,11 @@ def verify(
     require: Annotated[
         str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Every policy, fault, variant and workload.")] = False,
-    budget: Annotated[str, typer.Option(help="Time for everything; what does not fit is skipped.")] = "60s",
+    full: Annotated[bool, typer.Option("--full", help="Every policy, fault and variant.")] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Time for everything; what does not fit is skipped. 60s; with --full, no limit."),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Repeats a schedule. On real engines not the interleaving.")
     ] = None,
@@ -84,9 +95,12 @@ def verify(
         str, typer.Option(help="I/N: run the I-th of N parts; `recollect report` merges them.")
     ] = "1/1",
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first violation.")] = False,
-    json_file: Annotated[
-        str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
-    ] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="Run each violation again, and make it smaller.")
+    ] = True,
+    json_file: JsonOption = None,
+    html_file: HtmlOption = None,
+    junit_file: JunitOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")
     ] = None,
@@ -101,8 +115,7 @@ def verify(
 
     Exit codes: 0 held or documented loss, 1 violated, 2 usage, 3 nothing could be concluded.
     """
-    if require not in (None, "written", "fsynced"):
-        raise typer.BadParameter(f"--require {require!r}: written or fsynced")
+    check_require(require)
     request = Request(
         targets=tuple(targets or BUILT_IN),
         engine=engine,
@@ -122,9 +135,18 @@ def verify(
         writers=writers,
     )
     console = Console(stderr=json_file == "-")
-    results = run(request, console, out=out, budget_s=seconds(budget), workers=workers, fail_fast=fail_fast)
+    results = run(
+        request,
+        console,
+        out=out,
+        budget_s=seconds(budget) if budget is not None else None if full else BUDGET_S,
+        workers=workers,
+        fail_fast=fail_fast,
+        confirm=confirm,
+    )
     terminal.show(console, results)
     write_json(results, json_file)
+    write_reports(results, html_file, junit_file, require)
     raise typer.Exit(exit_code(results, require))
 
 
@@ -137,9 +159,10 @@ def run(
     console: Console,
     *,
     out: Path | None,
-    budget_s: float,
+    budget_s: float | None,
     workers: int,
     fail_fast: bool,
+    confirm: bool = True,
 ) -> Results:
     """Lays out the cells, runs them with progress, and saves what came out."""
     console.print(f"seed {request.seed}", highlight=False)
@@ -147,13 +170,14 @@ def run(
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{request.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     runnable = sum(cell.skipped is None for cell in cells)
-    with terminal.Progress(console, runnable, budget_s) as progress:
+    with terminal.Progress(console, runnable) as progress:
         matrix = Matrix(
             cells,
             folder,
             workers=workers,
-            budget_s=None if request.full else budget_s,
+            budget_s=budget_s,
             fail_fast=fail_fast,
+            confirm=confirm,
             listener=progress,
         )
         results = matrix.run()
@@ -168,42 +192,41 @@ def run(
 
 
 def _lay_out(request: Request) -> tuple[list[Cell], list[Result]]:
-    """The cells of every target that opens; one `unknown` result for each that does not."""
+    """The cells of every target that opens, and a result for each cell of those that do not."""
     try:
         check(request)
-        abilities: dict[str, frozenset[str]] = {}
-        broken: list[Result] = []
-        for target in request.targets:
-            try:
-                abilities[target] = abilities_of(request, target)
-            except (TargetBroken, EngineError) as error:
-                broken.append(_unusable(request, target, str(error)))
-        usable = Request(
-            **{**{f: getattr(request, f) for f in Request.__struct_fields__}, "targets": tuple(abilities)}
-        )
-        cells = select(usable, abilities) if abilities else []
+        seen = _look(request)
+        usable = {name: frozenset(found.abilities) for name, found in seen.items() if found.refusal is None}
+        cells = select(replace(request, targets=tuple(usable)), usable) if usable else []
+        broken = [
+            Result(scenario=cell.scenario, verdict=_unusable(found, cell.skipped))
+            for name, found in seen.items()
+            if found.refusal is not None
+            for cell in select(replace(request, targets=(name,)), {})
+        ]
     except BadRequest as bad:
         typer.echo(str(bad), err=True)
         raise typer.Exit(2) from None
-    if broken and not cells:
-        for result in broken:
-            typer.echo(result.verdict.reason or "", err=True)
+    if not usable and not any(found.no_engine for found in seen.values()):
+        for found in seen.values():
+            typer.echo(found.refusal or "", err=True)
         raise typer.Exit(2)
     return cells, broken
 
 
-def _unusable(request: Request, target: str, reason: str) -> Result:
-    scenario = select(
-        Request(targets=(target,), engine=request.engine, faults=("kill-engine",), seed=request.seed), {}
-    )[0].scenario
-    return Result(scenario=scenario, verdict=Verdict(status="unknown", reason=reason))
+def _look(request: Request) -> dict[str, Seen]:
+    """What each target can do. Those of others are opened in a process that is not this one."""
+    pool = Pool(1)
+    try:
+        return {
+            target: Seen(tuple(OUR_ABILITIES)) if target in BUILT_IN else pool.look(request, target)
+            for target in request.targets
+        }
+    finally:
+        pool.close()
 
 
-def write_json(results: Results, file: str | None) -> None:
-    if file is None:
-        return
-    text = json.dumps(document(results), indent=2, ensure_ascii=False) + "\n"
-    if file == "-":
-        sys.stdout.write(text)
-    else:
-        Path(file).write_text(text)
+def _unusable(found: Seen, obstacle: str | None) -> Verdict:
+    if obstacle is not None:
+        return Verdict(status="skipped", reason=obstacle)
+    return Verdict(status="skipped" if found.no_engine else "unknown", reason=found.refusal)

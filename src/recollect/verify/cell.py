@@ -1,16 +1,21 @@
-"""`python -m recollect.verify.cell`: runs cells for the matrix, one order a line on standard input."""
+"""`python -m recollect.verify.cell`: runs cells for others, one order a line on standard input."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
-from recollect.verify.matrix import Done, Order, Step, Word
+from recollect.verify.cell_process import Done, Look, Order, Seen, Step, Word
+from recollect.verify.clients import TargetBroken
+from recollect.verify.engines import EngineError, NotInstalled
+from recollect.verify.importing import import_from
+from recollect.verify.probe import abilities_of
 from recollect.verify.results import Result
 from recollect.verify.runner import Run
 from recollect.verify.verdict import Verdict
@@ -21,11 +26,15 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     started = time.monotonic()
     folder = Path(order.folder)
     folder.mkdir(parents=True, exist_ok=True)
+    import_from(order.scenario.path)
     run = Run(order.scenario, folder, progress=lambda step: _say(say, Step(step)))
     try:
         verdict = run.execute()
     except Exception as error:
-        verdict = Verdict(status="unknown", reason=f"the kit itself failed: {type(error).__name__}: {error}")
+        trace = folder / "kit-error.txt"
+        trace.write_text(traceback.format_exc())
+        reason = f"the kit itself failed: {type(error).__name__}: {error}; where is in {trace}"
+        verdict = Verdict(status="unknown", reason=reason)
     return Result(
         scenario=order.scenario,
         verdict=verdict,
@@ -35,6 +44,19 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         operations=run.operations,
         notes=tuple(run.notes.hangs[:1] + run.notes.deaths[:1] + run.notes.refusals[:1]),
     )
+
+
+def look(order: Look) -> Seen:
+    """What the target can do."""
+    import_from(order.request.path)
+    try:
+        return Seen(tuple(sorted(abilities_of(order.request, order.target))))
+    except NotInstalled as missing:
+        return Seen(refusal=str(missing), no_engine=True)
+    except (TargetBroken, EngineError) as refusal:
+        return Seen(refusal=str(refusal))
+    except Exception as error:
+        return Seen(refusal=f"the kit itself failed: {type(error).__name__}: {error}")
 
 
 def _say(stream: IO[bytes], word: Word) -> None:
@@ -47,8 +69,8 @@ def main() -> None:
     say = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=Order)
-        _say(say, Done(run_cell(order, say)))
+        order = msgspec.json.decode(line, type=Order | Look)
+        _say(say, look(order) if isinstance(order, Look) else Done(run_cell(order, say)))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,18 @@ import multiprocessing
 import os
 import selectors
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.forkserver import ensure_running
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
-from recollect.verify import clock, pipe, worker
+from recollect.verify import clock, other_python, pipe, worker
 from recollect.verify.clock import Clock
+from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
 
 PRELOAD = (
@@ -33,16 +34,28 @@ PRELOAD = (
     "sqlalchemy.dialects.postgresql.asyncpg",
 )
 START_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 2.0
 
 
 class ClientDied(Exception):
     """The worker's process ended: killed by a fault, or by the target itself."""
 
 
+class _Process(Protocol):
+    """What a client needs of its process: one that the fork server made, or a program of another interpreter."""
+
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def exitcode(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def join(self, timeout: float | None = None, /) -> None: ...
+
+
 class Client:
     """One worker process. `number` is its process number in the history."""
 
-    def __init__(self, number: int, process: BaseProcess, connection: Connection) -> None:
+    def __init__(self, number: int, process: _Process, connection: Connection) -> None:
         self.number = number
         self._process = process
         self.connection = connection
@@ -76,12 +89,17 @@ class Client:
         self._process.join(5)
         self.connection.close()
 
-    def close(self, timeout_s: float = 2.0) -> None:
-        """Lets the target close its store; kills it if that takes too long."""
+    def begin_close(self) -> None:
+        """Tells the target to close its store; `close` waits for it."""
         with suppress(ClientDied):
             self.send(pipe.Close())
-        self._process.join(timeout_s)
+
+    def close(self) -> bool:
+        """Waits for the target that was told to close; False if that took too long, and it was killed."""
+        self._process.join(CLOSE_TIMEOUT_S)
+        closed = self._process.exitcode is not None
         self.kill()
+        return closed
 
     def _how(self) -> str:
         self._process.join(1)
@@ -96,7 +114,10 @@ class Clients:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([*PRELOAD, *preload])
         self._log = log
-        self._started = 0
+        self.recorded: Mapping[str, str] | None = None
+        """What `Recorder.env` gave, when the calls of the clients themselves are to be recorded: an embedded engine
+        lives in them."""
+        self._numbers = 0
         self._live: set[Client] = set()
         self.clock: Clock | None = None
         """What wall clock the next workers have; None is the real one."""
@@ -111,14 +132,42 @@ class Clients:
         ours, theirs = self._context.Pipe()
         control = None if self.clock is None else str(self.clock.control)
         process = self._context.Process(
-            target=worker.main, args=(theirs, spec, endpoint, str(self._log), prepare, control), daemon=True
+            target=worker.main,
+            args=(theirs, spec, endpoint, str(self._log), prepare, control, self.recorded),
+            daemon=True,
         )
         with _without_main():
-            with _movable_clock():
+            # Whoever the fork server forks can have its clock moved and its calls recorded because of this.
+            with _movable_clock(), dormant_shim():
                 ensure_running()
             process.start()
         theirs.close()
-        client = Client(self.number(), process, ours)
+        return self._started(process, ours)
+
+    def launch_under(self, python: str, spec: str, endpoint: Endpoint) -> Client:
+        """The same under another interpreter: the one with the other release installed."""
+        ours, theirs = self._context.Pipe()
+        control = None if self.clock is None else str(self.clock.control)
+        try:
+            with _movable_clock(), dormant_shim():
+                process = other_python.start(
+                    python,
+                    ours,
+                    theirs,
+                    spec=spec,
+                    endpoint=endpoint,
+                    log=self._log,
+                    control=control,
+                    recorded=self.recorded,
+                )
+        except OSError as error:
+            raise TargetBroken(
+                f"--previous-python {python}: {error.strerror}; give the path of a Python"
+            ) from None
+        return self._started(process, ours)
+
+    def _started(self, process: _Process, connection: Connection) -> Client:
+        client = Client(self.number(), process, connection)
         self._live.add(client)
         return client
 
@@ -140,16 +189,19 @@ class Clients:
 
     def number(self) -> int:
         """A process number for a client that is no worker."""
-        self._started += 1
-        return self._started - 1
+        self._numbers += 1
+        return self._numbers - 1
 
     def kill(self, client: Client) -> None:
         self._live.discard(client)
         client.kill()
 
-    def close(self, client: Client) -> None:
-        self._live.discard(client)
-        client.close()
+    def close(self, *clients: Client) -> int:
+        """Closes them side by side; says how many did not close in time."""
+        for client in clients:
+            self._live.discard(client)
+            client.begin_close()
+        return sum(not client.close() for client in clients)
 
     def close_all(self) -> None:
         while self._live:

@@ -124,12 +124,13 @@ class _Collector:
         self._drop_misplaced()
 
     def _drop_misplaced(self) -> None:
-        """Where order is broken, a window may lack a message that is there, only elsewhere: not absent."""
+        """Where order is broken or doubled, a window may lack a message that is there, only elsewhere."""
         evidence = self.evidence
         if not any(absence.floor != NEVER for absence in evidence.absences):
             return
         disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}
         disordered |= {m for found in evidence.disagreements for m in (found.message, found.other)}
+        disordered |= {found.element for found in evidence.repeated}
         evidence.absences = [
             absence
             for absence in evidence.absences
@@ -371,7 +372,6 @@ class _Collector:
             return
         evidence.operations.add("forget")
         session.forget_done = event.index
-        session.expects.clear()
         session.live = 0
         session.missing.clear()
         session.acked_from = FOREVER
@@ -379,7 +379,6 @@ class _Collector:
         session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))
         session.whole.scanned = False
         if session.window is not None:
-            session.window.pending.clear()
             session.window.scanned = False
 
     def _complete_search(self, client: _Client, event: Event) -> None:

@@ -16,9 +16,11 @@ _DISCLAIMED: dict[str, str] = {
 }
 
 
-def coverage(evidence: Evidence, names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names this history could have shown, and sentences about everything else."""
-    gaps = _gaps(evidence)
+def coverage(
+    evidence: Evidence, names: tuple[str, ...], found: set[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names this history could have shown (what was found, it has), and sentences about everything else."""
+    gaps = {name: gap for name, gap in _gaps(evidence).items() if name not in found}
     covered = tuple(name for name in names if name not in gaps)
     missing = [f"{name}: {gaps[name]}" for name in names if name in gaps]
     missing += [_DISCLAIMED[trait] for trait in evidence.header.traits]

@@ -12,11 +12,14 @@ from recollect.verify.evidence import IN_WHOLE, NEVER, Absence, Evidence, Loss
 def losses(evidence: Evidence) -> list[Loss]:
     """All losses; worked out once per evidence."""
     if evidence.losses is None:
-        evidence.losses = [_explain(evidence, found) for found in evidence.absences if found.back == NEVER]
+        oldest: dict[int, int] = {}
+        evidence.losses = [
+            _explain(evidence, found, oldest) for found in evidence.absences if found.back == NEVER
+        ]
     return evidence.losses
 
 
-def _explain(evidence: Evidence, absence: Absence) -> Loss:
+def _explain(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> Loss:
     acknowledged, ended = evidence.acknowledged(absence.message), evidence.read_done[absence.read]
     if evidence.only_clocks_between(acknowledged, ended):
         disturbance = evidence.disturbance_between(acknowledged, ended)
@@ -24,27 +27,30 @@ def _explain(evidence: Evidence, absence: Absence) -> Loss:
     disturbance = evidence.disturbance_between(absence.since, ended)
     if disturbance is None:
         disturbance = evidence.disturbance_between(acknowledged, ended)
-    expired = disturbance is None and _looks_expired(evidence, absence)
+    expired = disturbance is None and _looks_expired(evidence, absence, oldest)
     return Loss(absence.message, absence, disturbance, expired)
 
 
-def _looks_expired(evidence: Evidence, absence: Absence) -> bool:
+def _looks_expired(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> bool:
     """Undisturbed, with a declared retention: expiry takes a whole session, or its oldest messages first."""
     turn = evidence.message_turn[absence.message]
     if turn not in evidence.retention:
         return False
     if evidence.header.refresh != "message":
         return evidence.read_size[absence.read] == 0
-    for older in evidence.turns_of(evidence.turn_session[turn]):
-        if older >= turn:
-            break
-        if evidence.turn_done[older] != NEVER and _is_kept(evidence, older):
-            return False
-    return True
+    session = evidence.turn_session[turn]
+    if session not in oldest:
+        oldest[session] = _oldest_kept(evidence, session)
+    return oldest[session] > turn
 
 
-def _is_kept(evidence: Evidence, turn: int) -> bool:
-    return any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
+def _oldest_kept(evidence: Evidence, session: int) -> int:
+    """The first acknowledged turn of which something is left, or one beyond all."""
+    for turn in evidence.turns_of(session):
+        kept = any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
+        if kept and evidence.turn_done[turn] != NEVER:
+            return turn
+    return len(evidence.turn_first)
 
 
 def loss_window_s(evidence: Evidence, found: list[Loss]) -> float | None:

@@ -6,45 +6,23 @@ What happens is told as events to whoever listens: the terminal, a test, nobody.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
 import msgspec
 
+from recollect.verify.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
 from recollect.verify.results import Result, Results
 from recollect.verify.scenario import Scenario
 from recollect.verify.selection import Cell
 from recollect.verify.verdict import Verdict
 
-CELL_TIMEOUT_S = 90.0
 CONFIRM_TIMES = 3
 SHRINK_TIMES = 6
-
-
-class Order(msgspec.Struct, frozen=True):
-    """What a cell process is told to run, and where."""
-
-    scenario: Scenario
-    folder: str
-
-
-class Step(msgspec.Struct, frozen=True, tag="step"):
-    name: str
-
-
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    result: Result
-
-
-Word = Step | Done
 
 
 @dataclass
@@ -78,6 +56,9 @@ class _Job:
         return self.scenario or self.cell.scenario
 
 
+_Process = CellProcess[tuple[int, _Job]]
+
+
 class Matrix:
     def __init__(
         self,
@@ -106,7 +87,8 @@ class Matrix:
             else:
                 self._waiting.append((place, _Job(cell)))
         self._cells = cells
-        self._stopped = False
+        self._stopped: str | None = None
+        """Why no further cell is begun."""
 
     @property
     def elapsed_s(self) -> float:
@@ -114,20 +96,20 @@ class Matrix:
 
     def run(self) -> Results:
         """Runs all cells; interrupted, it returns what is known so far."""
-        processes: list[_CellProcess] = []
+        processes: list[_Process] = []
         try:
             count = min(self._workers, max(1, len(self._waiting)))
-            processes = [_CellProcess() for _ in range(count if self._waiting else 0)]
+            processes = [_Process() for _ in range(count if self._waiting else 0)]
             self._serve(processes)
         except KeyboardInterrupt:
-            self._stopped = True
+            self._stopped = "interrupted"
         finally:
             for process in processes:
                 process.end()
         return self.results()
 
     def results(self) -> Results:
-        left_out = "interrupted" if self._stopped else "budget"
+        left_out = self._stopped or "budget"
         ordered = [
             self._results.get(place) or _skipped(cell.scenario, left_out)
             for place, cell in enumerate(self._cells)
@@ -135,7 +117,7 @@ class Matrix:
         seed = self._cells[0].scenario.seed if self._cells else 0
         return Results(seed=seed, elapsed_s=self.elapsed_s, folder=str(self._folder), results=tuple(ordered))
 
-    def _serve(self, processes: list[_CellProcess]) -> None:
+    def _serve(self, processes: list[_Process]) -> None:
         with DefaultSelector() as selector:
             for process in processes:
                 selector.register(process.output, EVENT_READ, process)
@@ -145,8 +127,10 @@ class Matrix:
                     self._listen(key.data, selector)
                 for process in [p for p in processes if p.overdue]:
                     self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s", selector)
+                for process in [p for p in processes if p.job is None]:
+                    self._give(process)  # what another one found may have to run again
 
-    def _give(self, process: _CellProcess) -> None:
+    def _give(self, process: _Process) -> None:
         order = self._next()
         process.job = order
         if order is None:
@@ -158,7 +142,7 @@ class Matrix:
         self._listener(Event("started", job.next_scenario, job.purpose))
 
     def _next(self) -> tuple[int, _Job] | None:
-        if self._stopped:
+        if self._stopped is not None:
             return None
         over = self._budget_s is not None and self.elapsed_s > self._budget_s - self._reserve_s()
         if over:
@@ -172,7 +156,7 @@ class Matrix:
         taken = [result.elapsed_s for result in self._results.values() if result.elapsed_s]
         return sum(taken) / len(taken) if taken else 0.0
 
-    def _listen(self, process: _CellProcess, selector: DefaultSelector) -> None:
+    def _listen(self, process: _Process, selector: DefaultSelector) -> None:
         for word in process.words():
             if word is None:
                 self._lost(process, "the cell's own process died", selector)
@@ -181,11 +165,11 @@ class Matrix:
             _, job = process.job
             if isinstance(word, Step):
                 self._listener(Event("step", job.next_scenario, word.name))
-            else:
+            elif isinstance(word, Done):
                 self._finish(*process.job, word.result)
                 self._give(process)
 
-    def _lost(self, process: _CellProcess, why: str, selector: DefaultSelector) -> None:
+    def _lost(self, process: _Process, why: str, selector: DefaultSelector) -> None:
         selector.unregister(process.output)
         process.end()
         process.begin()
@@ -204,7 +188,8 @@ class Matrix:
             self._put(place, msgspec.structs.replace(result, folder=self._name(place, job)))
             self._listener(Event("ended", job.cell.scenario, result=result))
             if result.verdict.status == "violated":
-                self._stopped = self._stopped or self._fail_fast
+                if self._fail_fast:
+                    self._stopped = "--fail-fast: a cell before this one was violated"
                 if self._confirm:
                     self._again.append((place, _Job(job.cell, "confirm", first=result)))
             return
@@ -260,63 +245,3 @@ def _smaller(scenario: Scenario) -> deque[Scenario]:
 
 def _skipped(scenario: Scenario, reason: str) -> Result:
     return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=reason))
-
-
-class _CellProcess:
-    """One process that runs cells, spoken to over its standard streams."""
-
-    def __init__(self) -> None:
-        self.job: tuple[int, _Job] | None = None
-        self._process: subprocess.Popen[bytes]
-        self._since = 0.0
-        self._rest = b""
-        self.begin()
-
-    def begin(self) -> None:
-        self._rest = b""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "recollect.verify.cell"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is ours to handle
-        )
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
-
-    @property
-    def output(self) -> int:
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
-
-    @property
-    def overdue(self) -> bool:
-        return self.job is not None and time.monotonic() - self._since > CELL_TIMEOUT_S
-
-    def send(self, order: Order) -> None:
-        assert self._process.stdin is not None
-        self._since = time.monotonic()
-        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
-        self._process.stdin.flush()
-
-    def words(self) -> Iterator[Word | None]:
-        """What it has said since; None when it is gone."""
-        try:
-            chunk = os.read(self.output, 1 << 20)
-        except BlockingIOError:
-            return
-        if not chunk:
-            yield None
-            return
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            yield msgspec.json.decode(line, type=Word)
-
-    def end(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        try:
-            self._process.wait(0.2 if self.job is None else 0.01)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()

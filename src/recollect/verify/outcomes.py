@@ -1,7 +1,9 @@
 """Exceptions → outcomes: what an error says about whether the operation took effect.
 
-A write `fail`s only when it certainly did nothing; whatever is not in the tables is `unknown`. A read that raised is
-`unknown` when nobody answered, and `fail` when the engine did answer: then the store could not make sense of it.
+A write `fail`s only when it certainly did nothing; whatever is not in the tables is `unknown`. A connection that was
+refused proves nothing: the driver may be trying again what the engine did before it died, and a store may be at its
+second command. A read that raised is `unknown` when nobody answered, and `fail` when the engine did answer: then the
+store could not make sense of it.
 """
 
 from typing import Any, Literal
@@ -16,13 +18,6 @@ WRITE_FAILED: frozenset[str] = frozenset(
         "recollect.errors.Refused",
         "recollect.errors.EngineUnavailable",
         "recollect.errors.DurabilityUnavailable",
-        # nothing was listening, so nothing was sent
-        "builtins.ConnectionRefusedError",
-        "builtins.FileNotFoundError",
-        "redis.exceptions.BusyLoadingError",
-        "redis.exceptions.AuthenticationError",
-        "redis.exceptions.MaxConnectionsError",
-        "psycopg_pool.PoolTimeout",
         # the engine answered with a refusal, and a refused command does nothing
         "redis.exceptions.ResponseError",
         "sqlite3.IntegrityError",
@@ -30,13 +25,15 @@ WRITE_FAILED: frozenset[str] = frozenset(
     }
 )
 
+# Refusals that a second attempt gets after a fault, whatever became of the first.
+REFUSED_LATER: frozenset[str] = frozenset(
+    {"redis.exceptions.ReadOnlyError", "redis.exceptions.BusyLoadingError"}
+)
+
 # SQLSTATE classes after which PostgreSQL has rolled back: bad data, constraints, rollback, syntax, resources, limits.
-SQLSTATE_FAILED = ("22", "23", "25", "40", "42", "53", "54", "55", "57P03")
+SQLSTATE_FAILED = ("22", "23", "25", "40", "42", "53", "54", "55")
 
 SQLITE_FAILED = ("locked", "busy", "full", "readonly", "unable to open", "no such table", "too big")
-
-# What of a driver's text says that the connection was never made.
-NOT_CONNECTED = ("connection refused", "error 111", "error 2 connecting", "no such file or directory")
 
 NOBODY_ANSWERED: frozenset[str] = frozenset(
     {
@@ -66,6 +63,8 @@ NOBODY_ANSWERED: frozenset[str] = frozenset(
 
 def of_write(error: BaseException) -> Outcome:
     for cause in _causes(error):
+        if _names(cause) & REFUSED_LATER:
+            return "unknown"
         if _names(cause) & WRITE_FAILED:
             return "fail"
         state = _sqlstate(cause)
@@ -73,8 +72,6 @@ def of_write(error: BaseException) -> Outcome:
             return "fail"
         text = str(cause).lower()
         if "sqlite3.OperationalError" in _names(cause) and any(part in text for part in SQLITE_FAILED):
-            return "fail"
-        if any(part in text for part in NOT_CONNECTED):
             return "fail"
     return "unknown"
 

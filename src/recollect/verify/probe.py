@@ -4,8 +4,8 @@ import tempfile
 from pathlib import Path
 
 from recollect.verify import engines
-from recollect.verify.clients import Clients, TargetBroken
-from recollect.verify.engines import Attached, Engine, EngineError
+from recollect.verify.clients import Clients
+from recollect.verify.engines import Attached, Engine
 from recollect.verify.selection import Request, engine_of
 from recollect.verify.targets import BUILT_IN
 
@@ -13,7 +13,10 @@ OUR_ABILITIES = frozenset({"forget", "batches", "turn", "expect", "last", "after
 
 
 def abilities_of(request: Request, target: str) -> frozenset[str]:
-    """What the target can do; raises `TargetBroken` or `EngineError` with one sentence."""
+    """What the target can do; raises `TargetBroken` or `EngineError` with one sentence.
+
+    It runs the target's code, and starts a fork server: the command line asks a cell process to do it (`Pool.look`).
+    """
     if target in BUILT_IN:
         return OUR_ABILITIES
     config = None if request.engine_config is None else Path(request.engine_config)
@@ -31,6 +34,3 @@ def abilities_of(request: Request, target: str) -> frozenset[str]:
         finally:
             clients.close_all()
             engine.close() if isinstance(engine, Engine) else engine.stop()
-
-
-__all__ = ["EngineError", "TargetBroken", "abilities_of"]

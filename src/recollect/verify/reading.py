@@ -112,14 +112,12 @@ class ReadFolder:
     def finish(self, session: Session) -> None:
         """The history is over: a missing message that the latest view has was only late."""
         absences, state = self.evidence.absences, self.evidence.state
-        for message, place in session.missing.items():
+        for message, place in list(session.missing.items()):
             for chain in (session.whole, session.window):
-                if (
-                    chain is not None
-                    and state[message] & chain.bit
-                    and chain.last_read > absences[place].read
-                ):
-                    absences[place] = absences[place]._replace(back=chain.last_read)
+                if chain is None or not state[message] & chain.bit:
+                    continue
+                if chain.last_read > absences[place].read:
+                    self._returned(session, message, chain.last_read)
                     break
         self._account(session)
         self.evidence.last_whole_read[session.number] = session.whole.last_read

@@ -1,5 +1,6 @@
 """The result of a cell, and of a whole run: what reports render, and what is saved."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,17 @@ SUMMARY = "results.json"
 Require = str
 """``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed."""
 
-# What takes memory that was only handed to the kernel, and what takes memory that only the engine's process had.
-TAKEN_FROM = {
+# What a message must be to survive the fault: handed to the kernel, or on the disk. Other faults take memory whatever
+# its durability: an evicted session, a replica that had not received it, a wiped volume.
+SURVIVES_IF = {
     "power-loss": "fsynced",
+    "fsync-error": "fsynced",
+    "restart": "written",
     "kill-engine": "written",
-    "slow-fsync": "written",
     "kill-engine-at-line": "written",
+    "slow-fsync": "written",
+    "policy-change": "written",
+    "disk-full": "written",
 }
 
 
@@ -70,7 +76,7 @@ def document(results: Results) -> dict[str, Any]:
 
 def cell(result: Result, folder: str) -> dict[str, Any]:
     scenario, verdict = result.scenario, result.verdict
-    place = f"{folder}/{result.folder}" if folder and result.folder else result.folder
+    place = place_of(result, folder)
     figures: dict[str, Any] = msgspec.to_builtins(verdict)
     return {
         "target": scenario.target,
@@ -92,8 +98,13 @@ def cell(result: Result, folder: str) -> dict[str, Any]:
     }
 
 
+def place_of(result: Result, folder: str) -> str:
+    """The cell's own folder; of merged shards each cell has the whole of it."""
+    return f"{folder}/{result.folder}" if folder and result.folder else result.folder
+
+
 def replay_command(folder: str) -> str:
-    return f"recollect replay {folder}"
+    return f"recollect replay {shlex.quote(folder)}"
 
 
 def _size(scenario: Scenario) -> dict[str, Any]:
@@ -112,5 +123,5 @@ def worse_than(result: Result, require: Require) -> bool:
     """Whether a documented loss took messages that had to survive."""
     if result.verdict.status != "documented-loss":
         return False
-    survives = TAKEN_FROM.get(result.scenario.fault)
-    return survives is not None and (require == "fsynced" or survives == "written")
+    needed = SURVIVES_IF.get(result.scenario.fault)
+    return needed is not None and (require == "fsynced" or needed == "written")

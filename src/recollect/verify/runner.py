@@ -12,20 +12,28 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import msgspec
 
 from recollect import __version__
 from recollect.verify import engines, inspecting, pipe
 from recollect.verify.analyze import analyze
-from recollect.verify.clients import Client, ClientDied, Clients, Listener, TargetBroken
+from recollect.verify.clients import (
+    CLOSE_TIMEOUT_S,
+    Client,
+    ClientDied,
+    Clients,
+    Listener,
+    TargetBroken,
+)
 from recollect.verify.clock import Clock
-from recollect.verify.engines import Endpoint, Engine, EngineError, Pausable, Replica
+from recollect.verify.disk.recorder import Recorder
+from recollect.verify.engines import Endpoint, Engine, EngineError, NotInstalled, Pausable, Replica
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header, Trait
@@ -33,7 +41,7 @@ from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Workload
+from recollect.verify.workloads import WORKLOADS, Intent, Outcome, Plan, ReadBack, Seek, Workload
 from recollect.verify.workloads import Client as Planner
 
 OPERATION_TIMEOUT_S = 15.0
@@ -95,12 +103,14 @@ class Run:
         self.history: HistoryWriter
         self.engine_spec = scenario.engine
         self.engine_env: dict[str, str] = {}
+        self.recorder: Recorder | None = None
         self.shown: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint
         """How clients see the endpoint; a proxy changes it."""
         self.proxy: Proxy | None = None
         self.clock: Clock | None = None
         self.replica: Replica | None = None
         self.on_line: Callable[[Seat, str], None] | None = None
+        self._at_line: tuple[Seat, str] | None = None
         self._progress = progress
         self._clients = Clients(folder / "target.log", _modules(scenario))
         self._listener = Listener()
@@ -120,8 +130,12 @@ class Run:
         try:
             self._start()
             self._work()
+        except NotInstalled as missing:
+            return Verdict(status="skipped", reason=str(missing))
         except (RunStopped, TargetBroken, EngineError) as stopped:
             reason = str(stopped)
+        except ClientDied as death:
+            reason = f"in the middle of the fault, {death}"
         finally:
             self._end()
         if not path.exists():
@@ -135,6 +149,7 @@ class Run:
         self._progress("starting")
         self.fault.arrange(self)
         self.engine = self._make_engine()
+        self.fault.record(self)
         self.endpoint = self.engine.start(self.engine_env) if self.engine_env else self.engine.start()
         self.engine_version, self.provider = self.engine.version, self.engine.provider
         self.fault.attach(self)
@@ -159,15 +174,8 @@ class Run:
         )
 
     def _check_abilities(self) -> None:
-        missing = self.workload.needs - self.abilities
-        if missing:
-            raise RunStopped(
-                f"workload {self.workload.name!r} needs {', '.join(sorted(missing))} of the target"
-            )
-        if unwanted := self.workload.refuses & self.abilities:
-            raise RunStopped(
-                f"workload {self.workload.name!r} is not for a store with {', '.join(sorted(unwanted))}"
-            )
+        if (misfit := self.workload.misfit(self.abilities)) is not None:
+            raise RunStopped(misfit)
 
     def _open_history(self, ready: pipe.Ready) -> None:
         traits: tuple[Trait, ...] = tuple(ready.traits)  # type: ignore[arg-type]
@@ -214,18 +222,20 @@ class Run:
                 self.transcript.counted(process, session, held)
 
     def _end(self) -> None:
-        for heal in reversed(self._heal):
-            heal()
-        self._clients.close_all()
-        self._listener.close()
-        if hasattr(self, "history"):
-            self.history.close()
-        if hasattr(self, "engine"):
-            (self.folder / "engine.log").write_text(self.engine.logs(200))
-            if self.scenario.url is None:
-                self.engine.close()
-            else:
-                self.engine.stop()
+        """Last in, first out; what goes wrong with one of them keeps none of the others."""
+        with ExitStack() as stack:
+            if hasattr(self, "engine"):
+                stack.callback(self.engine.close if self.scenario.url is None else self.engine.stop)
+                stack.callback(self._keep_engine_log)
+            if hasattr(self, "history"):
+                stack.callback(self.history.close)
+            stack.callback(self._listener.close)
+            stack.callback(self._clients.close_all)
+            for heal in self._heal:
+                stack.callback(heal)
+
+    def _keep_engine_log(self) -> None:
+        (self.folder / "engine.log").write_text(self.engine.logs(200))
 
     # ---- time passing
 
@@ -239,7 +249,7 @@ class Run:
             if not self._hear(left_s):
                 self._check_hangs()
 
-    def settle(self) -> None:
+    def settle(self, quiet_s: float = QUIET_S) -> None:
         """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
         end = time.monotonic() + SETTLE_TIMEOUT_S
         while any(seat.intent is not None for seat in self.seats.values()):
@@ -248,27 +258,41 @@ class Run:
             if time.monotonic() > end:
                 for seat in [seat for seat in self.seats.values() if seat.intent is not None]:
                     self._hung(seat)
-        time.sleep(QUIET_S)
+        time.sleep(quiet_s)
 
     def read_everything(self) -> None:
-        """Reads every session that was written to, from a process that has never seen them."""
-        client = self._clients.launch(self.scenario.target, self.shown(self.endpoint))
-        try:
-            self._clients.wait_ready(client)
-        except TargetBroken as broken:
-            # A store that refuses to open is loud about its loss: every session is unreadable.
-            for session in self.transcript.sessions:
-                self.transcript.refused_read(client.number, session, str(broken))
-            return
-        ends: tuple[int | None, ...] = (
-            (None, 20) if "last" in self.abilities and not self.workload.unmarked else (None,)
-        )
-        seat = self._seat(client, lambda planner: _final_reads(self.transcript.sessions, ends), writer=False)
-        while not seat.ended:
-            if seat.intent is None:
-                self._ask(seat)
-            elif not self._hear(0.5):
-                self._check_hangs()
+        """Reads every session that was written to, from a process that has never seen them.
+
+        A reader that does not survive a session is followed by another one, which goes on with the next.
+        """
+        left = list(self.transcript.sessions)
+        for _ in range(DEATHS_MAX):
+            if not left:
+                return
+            client = self._clients.launch(self.scenario.target, self.shown(self.endpoint))
+            try:
+                self._clients.wait_ready(client)
+            except TargetBroken as broken:
+                # A store that refuses to open is loud about its loss: every session is unreadable.
+                for session in left:
+                    self.transcript.refused_read(client.number, session, str(broken))
+                return
+            seat = self._seat(client, lambda planner: self._final_reads(left), writer=False)
+            while not seat.ended and client.number in self.seats:
+                if seat.intent is None:
+                    self._ask(seat)
+                elif not self._hear(0.5):
+                    self._check_hangs()
+
+    def _final_reads(self, left: list[str]) -> Plan:
+        """All of each session, and its end; a session is taken off the list before it is read."""
+        ends = (None, 20) if "last" in self.abilities and not self.workload.unmarked else (None,)
+        while left:
+            session = left.pop(0)
+            for last in ends:
+                yield ReadBack(session, last=last)
+            if "search" in self.abilities:
+                yield Seek(session)
 
     # ---- what faults do
 
@@ -343,8 +367,13 @@ class Run:
         self._start_seats(self._writers_wanted - len(self.writers), self.workload.plan, writer=True)
 
     def start_other_writers(self, spec: str, count: int) -> None:
-        """Writers of another release, beside those that are there."""
-        self._start_seats(count, self.workload.plan, writer=True, spec=spec)
+        """Writers of another release, beside those that are there; without any of them there is no fault."""
+        before = len(self.writers)
+        self._start_seats(
+            count, self.workload.plan, writer=True, spec=spec, python=self.scenario.previous_python
+        )
+        if len(self.writers) == before:
+            self.give_up(f"the other release did not open: {self.notes.refusals[-1]}")
 
     def restart_clients(self) -> None:
         """Closes all clients and opens new ones, which see the endpoint as it is now."""
@@ -367,7 +396,7 @@ class Run:
         """A client without a plan of its own, for a fault to use with `do`."""
         client = self._clients.launch(self.scenario.target, self.shown(self.endpoint))
         self._clients.wait_ready(client)
-        seat = self._seat(client, lambda planner: _final_reads([], ()), writer=False)
+        seat = self._seat(client, lambda planner: self._final_reads([]), writer=False)
         seat.ended = True
         return seat
 
@@ -385,7 +414,18 @@ class Run:
         while seat.intent is not None and seat.client.number in self.seats:
             if not self._hear(0.1):
                 self._check_hangs()
+            if self._at_line is not None and self.on_line is not None:
+                stopped, self._at_line = self._at_line, None
+                self.on_line(*stopped)
         return seat.last_reply
+
+    def record_clients(self, env: Mapping[str, str] | None) -> None:
+        """From the next client on, their own calls are recorded too: an embedded engine lives in them."""
+        self._clients.recorded = env
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Nothing can be concluded from this run."""
+        raise RunStopped(reason)
 
     def at_end(self, heal: Callable[[], None]) -> None:
         """Something to undo when the run ends, however it ends."""
@@ -398,10 +438,21 @@ class Run:
         self._start_seats(self.scenario.readers - present, WORKLOADS["watch"].plan, writer=False)
 
     def _start_seats(
-        self, count: int, plan: Callable[[Planner], Plan], *, writer: bool, spec: str | None = None
+        self,
+        count: int,
+        plan: Callable[[Planner], Plan],
+        *,
+        writer: bool,
+        spec: str | None = None,
+        python: str | None = None,
     ) -> None:
         target, endpoint = spec or self.scenario.target, self.shown(self.endpoint)
-        launched = [self._clients.launch(target, endpoint) for _ in range(max(0, count))]
+        launched = [
+            self._clients.launch(target, endpoint)
+            if python is None
+            else self._clients.launch_under(python, target, endpoint)
+            for _ in range(max(0, count))
+        ]
         for client in launched:
             try:
                 self._clients.wait_ready(client)
@@ -428,9 +479,13 @@ class Run:
 
     def _close_seats(self) -> None:
         self.settle()
-        for seat in list(self.seats.values()):
-            self._listener.remove(seat.client)
-            self._clients.close(seat.client)
+        clients = [seat.client for seat in self.seats.values()]
+        for client in clients:
+            self._listener.remove(client)
+        if late := self._clients.close(*clients):
+            self.notes.hangs.append(
+                f"close() took longer than {CLOSE_TIMEOUT_S:g} s in {late} client(s): killed"
+            )
         self.seats.clear()
 
     # ---- asking and hearing
@@ -472,8 +527,8 @@ class Run:
             self._died(seat, str(death))
             return
         if isinstance(reply, pipe.AtLine):
-            if self.on_line is not None:
-                self.on_line(seat, reply.line)
+            # Not here: what a fault does there hears the others, while we are in the middle of hearing them.
+            self._at_line = (seat, reply.line)
             return
         assert seat.intent is not None
         seat.last_reply = reply
@@ -505,12 +560,6 @@ class Run:
         self.kill_client(seat.client)
         if seat.writer and len(self.notes.hangs) <= DEATHS_MAX:
             self.start_writers()
-
-
-def _final_reads(sessions: list[str], ends: tuple[int | None, ...]) -> Plan:
-    for session in sessions:
-        for last in ends:
-            yield ReadBack(session, last=last)
 
 
 def _modules(scenario: Scenario) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """The target of the other release, for rolling deploys."""
     previous_python: str | None = None
     retain_s: float | None = None
+    path: tuple[str, ...] = ()
+    """Folders to import the target from, before those that Python looks into anyway."""
     seed: int = 0
     writers: int = 3
     readers: int = 1

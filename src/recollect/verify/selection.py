@@ -1,15 +1,18 @@
 """Which cells a run has: targets × policies × faults × workloads, as data, and the reasons of those left out.
 
-The core tier is what tells most in a minute; `--full` takes every policy, fault, variant and workload. A cell that
-cannot run stays in the list with its reason: it is `skipped`, and never counted as held.
+The core tier is what tells most in a minute; `--full` takes every policy, fault and variant. A cell that cannot run
+stays in the list with its reason: it is `skipped`, and never counted as held.
 """
 
+import shutil
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from recollect.verify import engines
+from recollect.verify import engines, providers
 from recollect.verify.faults import FAULTS
 from recollect.verify.scenario import Scenario
 from recollect.verify.targets import BUILT_IN
@@ -35,6 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     previous: str | None = None
     previous_python: str | None = None
     retain_s: float | None = None
+    path: tuple[str, ...] = ()
     full: bool = False
     seed: int = 0
     shard: tuple[int, int] = (1, 1)
@@ -47,6 +51,9 @@ class Cell(msgspec.Struct, frozen=True):
     scenario: Scenario
     skipped: str | None = None
 
+
+PRODUCTS: dict[str, str] = {"valkey": "redis"}
+"""Products that are the same engine under another name."""
 
 CORE_POLICIES: dict[str, tuple[str, ...]] = {
     "sqlite": ("wal-full", "wal-normal", "delete-extra"),
@@ -98,7 +105,7 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
         "search",
     ),
 }
-DEFAULT_WORKLOADS: tuple[str, ...] = ("turns", "rewrite", "search")
+DEFAULT_WORKLOADS: tuple[str, ...] = ("search", "turns", "rewrite")
 
 
 def select(request: Request, abilities: dict[str, frozenset[str]]) -> list[Cell]:
@@ -123,9 +130,14 @@ def check(request: Request) -> None:
         for name in names:
             if name not in known:
                 raise BadRequest(f"unknown {what} {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
+    _check_variants(request)
+    _check_settings(request)
     for target in request.targets:
         engine = engine_of(request, target)
-        known_policies = engines.policies(engine)
+        try:
+            known_policies = engines.policies(engine)
+        except engines.EngineError as unknown:
+            raise BadRequest(str(unknown)) from None
         for policy in request.policies:
             if policy not in known_policies and policy != "custom":
                 raise BadRequest(
@@ -134,11 +146,50 @@ def check(request: Request) -> None:
                 )
 
 
+def _check_variants(request: Request) -> None:
+    if any(request.variants) and not request.faults:
+        raise BadRequest(f"--variant {request.variants[0]} needs the --fault that it is a variant of")
+    for fault in (FAULTS[name] for name in request.faults):
+        for variant in request.variants:
+            if variant not in fault.variants and not fault.named_variant:
+                known = ", ".join(repr(name) for name in fault.variants)
+                raise BadRequest(f"unknown variant {variant!r} of {fault.name}; known: {known}")
+
+
+def _check_settings(request: Request) -> None:
+    """Refuses what would silently be ignored."""
+    if request.policies and any(policy != "custom" for policy in request.policies):
+        if request.engine_config is not None:
+            raise BadRequest(
+                f"--policy {request.policies[0]} and --engine-config exclude each other: a file of your own is the"
+                " policy 'custom'"
+            )
+        if request.url is not None:
+            raise BadRequest(
+                f"--policy {request.policies[0]}: an engine that you run has your own settings; leave --policy out"
+            )
+    if "custom" in request.policies and request.engine_config is None and request.url is None:
+        raise BadRequest("--policy custom needs your configuration file: --engine-config FILE")
+    if request.engine_config is not None and not Path(request.engine_config).is_file():
+        raise BadRequest(
+            f"--engine-config {request.engine_config}: no such file; give the path of a readable file"
+        )
+    name = (request.provider or "").partition(":")[0]
+    if name and name not in providers.NAMES:
+        raise BadRequest(
+            f"unknown provider {name!r}{_nearest(name, providers.NAMES)}; known: {', '.join(providers.NAMES)}"
+        )
+    if request.previous_python is not None and shutil.which(request.previous_python) is None:
+        raise BadRequest(
+            f"--previous-python {request.previous_python}: not a program; give the path of a Python"
+        )
+
+
 def engine_of(request: Request, target: str) -> str:
     """The engine a target runs on: the one asked for, or the one a built-in is named after."""
     if request.engine is not None:
         asked = request.engine.partition("@")[0]
-        if target in BUILT_IN and asked not in (target, "valkey"):
+        if target in BUILT_IN and PRODUCTS.get(asked, asked) != target:
             raise BadRequest(f"the built-in target {target!r} runs on {target}, not on {asked!r}")
         return request.engine
     if target in BUILT_IN:
@@ -148,31 +199,53 @@ def engine_of(request: Request, target: str) -> str:
     )
 
 
+class Place(NamedTuple):
+    """Where a target is put and what happens to it there; what it is used for depends on what it can do."""
+
+    policy: str
+    fault: str
+    variant: str
+
+    @property
+    def name(self) -> str:
+        """Without the variant where it is the fault's usual one."""
+        usual = self.variant == FAULTS[self.fault].variants[0]
+        return "-".join((self.policy, self.fault) if usual else self)
+
+
+def places(request: Request, target: str) -> list[Place]:
+    """The request as policies × faults × variants, known before the target is opened."""
+    engine = engine_of(request, target).partition("@")[0]
+    name = PRODUCTS.get(engine, engine)
+    return [
+        Place(policy, fault, variant)
+        for place, policy in enumerate(_policies(request, name))
+        for fault in _faults(request, first_policy=place == 0)
+        for variant in request.variants or FAULTS[fault].variants[: None if request.full else 1]
+    ]
+
+
 def _of_target(request: Request, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
-    engine = engine_of(request, target)
-    name = "redis" if engine.partition("@")[0] == "valkey" else engine.partition("@")[0]
-    for place, policy in enumerate(_policies(request, name)):
-        for fault_name in _faults(request, first_policy=place == 0):
-            fault = FAULTS[fault_name]
-            for variant in request.variants or (fault.variants if request.full else fault.variants[:1]):
-                for workload in _workloads(request, fault_name, abilities, first_policy=place == 0):
-                    scenario = Scenario(
-                        target=target,
-                        engine=engine,
-                        policy=policy,
-                        fault=fault_name,
-                        variant=variant,
-                        workload=workload,
-                        provider=request.provider,
-                        url=request.url,
-                        engine_config=request.engine_config,
-                        previous=request.previous,
-                        previous_python=request.previous_python,
-                        retain_s=request.retain_s,
-                        seed=request.seed,
-                        **({} if request.writers is None else {"writers": request.writers}),
-                    )
-                    yield Cell(scenario, fault.obstacle(scenario))
+    for place in places(request, target):
+        for workload, misfit in _workloads(request, place.fault, abilities):
+            scenario = Scenario(
+                target=target,
+                engine=engine_of(request, target),
+                policy=place.policy,
+                fault=place.fault,
+                variant=place.variant,
+                workload=workload,
+                provider=request.provider,
+                url=request.url,
+                engine_config=request.engine_config,
+                previous=request.previous,
+                previous_python=request.previous_python,
+                retain_s=request.retain_s,
+                path=request.path,
+                seed=request.seed,
+                **({} if request.writers is None else {"writers": request.writers}),
+            )
+            yield Cell(scenario, misfit or FAULTS[place.fault].obstacle(scenario))
 
 
 def _policies(request: Request, engine: str) -> Sequence[str]:
@@ -193,17 +266,17 @@ def _faults(request: Request, *, first_policy: bool) -> Sequence[str]:
 
 
 def _workloads(
-    request: Request, fault: str, abilities: frozenset[str] | None, *, first_policy: bool
-) -> Sequence[str]:
+    request: Request, fault: str, abilities: frozenset[str] | None
+) -> Sequence[tuple[str, str | None]]:
+    """What to use memory for; of what was asked for by name also what does not fit the target, with the reason."""
     wanted = request.workloads or WORKLOADS_OF.get(fault, DEFAULT_WORKLOADS)
     if abilities is None:
-        return wanted[:1]  # the target does not open: one cell says so
-    possible = [
-        name
-        for name in wanted
-        if WORKLOADS[name].needs <= abilities and not WORKLOADS[name].refuses & abilities
-    ]
-    return possible if fault in WORKLOADS_OF or request.workloads else possible[:1]
+        return [(wanted[0], None)]  # the target does not open: one cell says so
+    fitting = [(name, WORKLOADS[name].misfit(abilities)) for name in wanted]
+    if request.workloads:
+        return fitting
+    possible = [(name, misfit) for name, misfit in fitting if misfit is None]
+    return possible if fault in WORKLOADS_OF else possible[:1]
 
 
 def _rank(scenario: Scenario) -> tuple[int, int]:

@@ -25,6 +25,7 @@ class _Survivor(NamedTuple):
 def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Finding, bool]]:
     """Every unclaimed loss that a disturbance may explain, and whether it is a hole."""
     survivors: dict[tuple[int, int], _Survivor] = {}
+    suspected = {disagreement.message for disagreement in evidence.disagreements}
     found = []
     for loss in losses(evidence):
         disturbance, message = loss.disturbance, loss.message
@@ -33,8 +34,8 @@ def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Fin
         session, read = evidence.session_of(message), loss.absence.read
         key = (session, disturbance.injected)
         if key not in survivors:
-            survivors[key] = _survivor(evidence, session, disturbance)
-        later = _later(evidence, message, disturbance, survivors[key])
+            survivors[key] = _survivor(evidence, session, disturbance, suspected)
+        later = _later(evidence, message, disturbance, survivors[key], suspected)
         events = (evidence.acknowledged(message), evidence.read_done[read])
         moment_s = evidence.moment_s(disturbance, loss.absence.since, read)
         finding = Finding(message, session, events, True, disturbance, moment_s, later)
@@ -42,7 +43,7 @@ def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Fin
     return found
 
 
-def _survivor(evidence: Evidence, session: int, disturbance: Disturbance) -> _Survivor:
+def _survivor(evidence: Evidence, session: int, disturbance: Disturbance, suspected: Set[int]) -> _Survivor:
     newest = furthest = NEVER
     for turn in evidence.turns_of(session):
         if not NEVER < evidence.turn_done[turn] < disturbance.injected:
@@ -51,25 +52,33 @@ def _survivor(evidence: Evidence, session: int, disturbance: Disturbance) -> _Su
             if not evidence.state[message] & IN_WHOLE:
                 continue
             newest = max(newest, message)
-            if _seen_before(evidence, message, disturbance) and (
-                furthest == NEVER or evidence.rank[message] > evidence.rank[furthest]
+            if (
+                message not in suspected
+                and _seen_before(evidence, message, disturbance)
+                and (furthest == NEVER or evidence.rank[message] > evidence.rank[furthest])
             ):
                 furthest = message
     return _Survivor(newest, furthest)
 
 
-def _later(evidence: Evidence, message: int, disturbance: Disturbance, survivor: _Survivor) -> int:
-    """A kept message later than this one, or NEVER."""
+def _later(
+    evidence: Evidence, message: int, disturbance: Disturbance, survivor: _Survivor, suspected: Set[int]
+) -> int:
+    """A kept message later than this one, or NEVER. The rank of a suspected message says nothing."""
     newest, furthest = survivor
     if newest != NEVER:
         invoked = evidence.turn_invoked[evidence.message_turn[newest]]
         if evidence.acknowledged(message) < invoked:
             return newest
-    if furthest == NEVER or not _seen_before(evidence, message, disturbance):
+    if furthest == NEVER or message in suspected or not _seen_before(evidence, message, disturbance):
         return NEVER
     return furthest if evidence.rank[message] < evidence.rank[furthest] else NEVER
 
 
 def _seen_before(evidence: Evidence, message: int, disturbance: Disturbance) -> bool:
-    read = evidence.seen_at[message]
+    """Whether a whole read had it before the disturbance: only there two messages certainly are in one read.
+
+    Windows show pieces of a session, and ranks across two pieces are a guess.
+    """
+    read = evidence.entered[message]
     return read != NEVER and evidence.read_done[read] < disturbance.injected

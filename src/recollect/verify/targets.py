@@ -82,9 +82,12 @@ def resolve(spec: str) -> Callable[..., Any]:
 
 
 def prepare_of(spec: str) -> Callable[..., Any] | None:
-    """The target module's optional ``prepare(endpoint)``, run once before anything else (migrations)."""
-    module = sys.modules.get(BUILT_IN.get(spec, spec).partition(":")[0])
-    prepare = getattr(module, "prepare", None)
+    """The optional ``prepare(endpoint)`` beside the factory, run once before anything else (migrations)."""
+    module_name, _, attribute = BUILT_IN.get(spec, spec).partition(":")
+    beside: Any = sys.modules.get(module_name)
+    for part in attribute.split(".")[:-1]:
+        beside = getattr(beside, part, None)
+    prepare = getattr(beside, "prepare", None)
     return prepare if callable(prepare) else None
 
 
@@ -226,7 +229,7 @@ class Target:
         return self._stores[key]
 
     async def _make(self, session: str) -> Any:
-        arguments = (self._endpoint, session) if self._per_session else (self._endpoint,)
+        arguments = (self._endpoint, self._named(session)) if self._per_session else (self._endpoint,)
         try:
             return await _resolved(self._factory(*arguments))
         except BadTarget:
@@ -236,11 +239,16 @@ class Target:
                 f"target {self.spec!r}: the factory raised {type(error).__name__}: {error}"
             ) from error
 
+    def _named(self, session: str) -> str:
+        """On an engine that others use too, every session id has our word in it: keys are cleaned up by that."""
+        word = self._endpoint.namespace
+        return session if word is None else f"{word}-{session}"
+
     async def _call(self, store: Any, name: str, session: str, *arguments: Any, **options: Any) -> Any:
         method = getattr(store, name)
         if not callable(method):  # LangChain's `messages` is a property
             return method
-        leading = () if self.shape.per_session else (session,)
+        leading = () if self.shape.per_session else (self._named(session),)
         return await _resolved(method(*leading, *arguments, **options))
 
 

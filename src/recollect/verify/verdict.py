@@ -86,7 +86,7 @@ def judge(evidence: Evidence) -> Verdict:
         status = "unknown"
     else:
         status = "documented-loss" if named else "held"
-    covered, not_covered = coverage(evidence, ANOMALIES)
+    covered, not_covered = coverage(evidence, ANOMALIES, {group.name for group in named})
     lost = len(found)
     return Verdict(
         status=status,

@@ -11,11 +11,13 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from recollect.verify import clock, outcomes, pipe
+from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.lines import LineWatch, files_of
 from recollect.verify.targets import (
@@ -33,19 +35,27 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(
-    connection: Connection, spec: str, endpoint: Endpoint, log: str, prepare: bool, control: str | None
+    connection: Connection,
+    spec: str,
+    endpoint: Endpoint,
+    log: str,
+    prepare: bool,
+    control: str | None,
+    recorded: Mapping[str, str] | None = None,
 ) -> None:
     """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first; `control` is
-    the control file of its wall clock."""
+    the control file of its wall clock, `recorded` the environment of a disk recorder."""
     # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _redirect_output(Path(log))
+    redirect_output(Path(log))
+    if recorded is not None:
+        attach(recorded)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         asyncio.run(_Worker(connection, spec, endpoint).run(prepare, control))
 
 
-def _redirect_output(log: Path) -> None:
+def redirect_output(log: Path) -> None:
     """What a target prints goes to a file of its own; descriptors, because libraries in C print too."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for standard in (1, 2):
@@ -114,15 +124,15 @@ class _Worker:
                 return await target.save(session, said, drop)
             case pipe.Read(session, last, after):
                 raw, sequence = await target.read(session, last, after)
-                return _elements(raw, sequence)
+                return elements(raw, sequence)
             case pipe.ReadContext(session):
-                return pipe.Parts([_elements(part) for part in await target.context(session)])
+                return pipe.Parts([elements(part) for part in await target.context(session)])
             case pipe.Forget(session):
                 await target.forget(session)
                 return pipe.Acked()
             case pipe.Search(session):
                 listed, found = await target.search(session)
-                return pipe.FoundBy(_elements(listed).numbers, _elements(found).numbers)
+                return pipe.FoundBy(elements(listed).numbers, elements(found).numbers)
         raise AssertionError(request)
 
     def _arm(self, target: Target, request: pipe.Watch) -> pipe.Reply:
@@ -153,7 +163,7 @@ class _Worker:
         self._connection.send_bytes(pipe.encode(reply))
 
 
-def _elements(raw: list[Any], sequence: int | None = None) -> pipe.Elements:
+def elements(raw: list[Any], sequence: int | None = None) -> pipe.Elements:
     numbers: list[int] = []
     odd: list[pipe.Odd] = []
     for item in raw:

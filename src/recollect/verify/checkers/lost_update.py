@@ -45,16 +45,16 @@ def _shared_sessions(evidence: Evidence) -> set[int]:
 
 
 def _finding(evidence: Evidence, loss: Loss) -> Finding:
-    read = loss.absence.read
-    events = (evidence.acknowledged(loss.message), evidence.read_done[read])
-    return Finding(loss.message, evidence.session_of(loss.message), events, other=_suspect(evidence, loss))
+    events = (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read])
+    return Finding(loss.message, evidence.session_of(loss.message), events)
 
 
-def _suspect(evidence: Evidence, loss: Loss) -> int:
+def _suspect(evidence: Evidence, finding: Finding) -> int:
     """The last write by another process that can have come after this one and before the read."""
-    mine = evidence.message_turn[loss.message]
-    session, ended = evidence.turn_session[mine], evidence.read_done[loss.absence.read]
-    for turn in reversed(evidence.turns_of(session)):
+    mine, (acknowledged, ended) = evidence.message_turn[finding.element], finding.events
+    for turn in reversed(evidence.turns_of(finding.session)):
+        if evidence.bases.get(turn, NEVER) > acknowledged:
+            continue  # it wrote back a list that it had read after this message was acknowledged
         overlaps = evidence.turn_done[turn] == NEVER or evidence.turn_done[turn] > evidence.turn_invoked[mine]
         other = evidence.turn_process[turn] != evidence.turn_process[mine]
         if turn != mine and other and evidence.turn_invoked[turn] < ended and overlaps:
@@ -70,10 +70,12 @@ def describe(evidence: Evidence, finding: Finding) -> str:
             f"Compare-and-set let two writers through: {who}, was accepted with {finding.text}, and so was "
             f"{rival} (event {finding.events[1]}); the second writer had not seen the first."
         )
-    suspect = ""
-    if finding.other != NEVER:
-        process, event = evidence.turn_process[finding.other], evidence.turn_invoked[finding.other]
+    suspect, turn = "", _suspect(evidence, finding)
+    if turn != NEVER:
+        process, event = evidence.turn_process[turn], evidence.turn_invoked[turn]
         suspect = f"; process {process} wrote to the session meanwhile (event {event})"
+        if turn in evidence.bases:
+            suspect += f", from the list it had read at event {evidence.bases[turn]}"
     return (
         f"No fault came between, and yet {who}, is missing from the read that ended at event "
         f"{finding.events[1]} and from every read since{suspect}."

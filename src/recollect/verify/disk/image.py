@@ -281,25 +281,36 @@ def materialise(
         )
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(image.entries):
-        write_entry(folder / path, image.entries[path], owner)
+        write_entry(str(folder / path), image.entries[path], owner)
     if owner:
         os.chown(folder, *owner)
         folder.chmod(0o700)
 
 
-def write_entry(path: Path, entry: Entry, owner: tuple[int, int] | None = None) -> None:
-    """Put one entry where nothing is yet (a file may be there; it is overwritten)."""
-    if isinstance(entry, Directory):
-        path.mkdir(0o700)
-    elif isinstance(entry, Symlink):
-        path.symlink_to(entry.target)
-    else:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def write_entry(
+    path: str, entry: Entry, owner: tuple[int, int] | None = None, *, forget_time: bool = False
+) -> os.stat_result:
+    """Put one entry where nothing is yet, and say what was made. `forget_time` sets a file's time of change to 1970:
+    whoever changes it afterwards gives it another, however coarse the file system's clock is."""
+    if isinstance(entry, Content):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
+            end = 0
             for offset, data in entry.runs():
-                os.pwrite(fd, data, offset)
-            os.ftruncate(fd, entry.size)
+                end = offset + os.pwrite(fd, data, offset)
+            if end < entry.size:
+                os.ftruncate(fd, entry.size)
+            if owner:
+                os.fchown(fd, *owner)
+            if forget_time:
+                os.utime(fd, ns=(0, 0))
+            return os.fstat(fd)
         finally:
             os.close(fd)
+    if isinstance(entry, Directory):
+        Path(path).mkdir(0o700)
+    else:
+        Path(path).symlink_to(entry.target)
     if owner:
         os.chown(path, *owner, follow_symlinks=False)
+    return os.lstat(path)

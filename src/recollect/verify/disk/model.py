@@ -102,6 +102,13 @@ class Model:
         """Everything lost that may be lost: the worst power loss."""
         return self.disk_view.image()
 
+    def path_of(self, ino: int) -> str | None:
+        """A name that this inode has now; "" is the folder itself."""
+        node = self._nodes.get(ino)
+        if node is self.top:
+            return ""
+        return next(iter(self.cache_view.paths_of(node)), None) if node is not None else None
+
     @property
     def syncs_in_flight(self) -> bool:
         """A sync had begun and not returned: the real disk may hold its data or not."""

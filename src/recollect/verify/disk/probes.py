@@ -6,10 +6,15 @@ the real kernel and the benches all write 0, 1, 2, … through a probe and look 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from recollect.verify.disk.exploring import HELD, Finding
+from recollect.verify.disk.image import Image
+from recollect.verify.disk.recovery import recovery
+from recollect.verify.engines import Endpoint
 from recollect.verify.engines.chroma import ChromaEngine
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.protocols import Engine
@@ -19,6 +24,7 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.wire import pgwire, resp
 
 _TEXT = "x" * 100
+ACK = "ack "
 
 
 class Probe(Protocol):
@@ -145,3 +151,99 @@ class Loss:
         kept = set(read)
         lost = tuple(number for number in range(acked) if number not in kept)
         return cls(acked, lost, not lost or not any(number > lost[0] for number in kept if number < acked))
+
+
+# ---- crash states, judged by numbers ----
+
+
+def numbers_in(endpoint: Endpoint) -> list[int]:
+    """The numbers that an engine holds which has recovered on a crash state."""
+    return _READERS[endpoint.engine](endpoint)
+
+
+def _redis_numbers(endpoint: Endpoint) -> list[int]:
+    with resp.Connection(resp.Address(socket=endpoint.socket)) as connection:
+        reply = connection.ask("LRANGE", "memory", "0", "-1")
+    return [int(str(row).partition(":")[0]) for row in reply] if isinstance(reply, list) else []
+
+
+def _postgres_numbers(endpoint: Endpoint) -> list[int]:
+    assert endpoint.socket is not None
+    assert endpoint.port is not None
+    address = pgwire.Address(port=endpoint.port, socket_folder=endpoint.socket.parent)
+    with pgwire.Connection(address) as connection:
+        return [int(row[0] or -1) for row in connection.ask("SELECT number FROM memory ORDER BY number")]
+
+
+def _sqlite_numbers(endpoint: Endpoint) -> list[int]:
+    assert endpoint.path is not None
+    connection = sqlite3.connect(endpoint.path, isolation_level=None)
+    try:
+        # Recovery is the same; the index of the WAL is in memory instead of a file that is thrown away.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+        [(said,)] = connection.execute("PRAGMA integrity_check(1)")
+        if said != "ok":
+            raise sqlite3.DatabaseError(said)
+        return [number for (number,) in connection.execute("SELECT number FROM memory ORDER BY number")]
+    finally:
+        connection.close()
+
+
+def _chroma_numbers(endpoint: Endpoint) -> list[int]:
+    import chromadb
+    from chromadb.api.shared_system_client import SharedSystemClient
+    from chromadb.config import Settings
+
+    # One process keeps one system per path, and would go on with the files of the state before.
+    SharedSystemClient.clear_system_cache()
+    client = chromadb.PersistentClient(str(endpoint.path), settings=Settings(anonymized_telemetry=False))
+    collection = client.get_collection("memory", embedding_function=None)
+    return sorted(int(found) for found in collection.get(include=[])["ids"])
+
+
+_READERS: Mapping[str, Callable[[Endpoint], list[int]]] = {
+    "redis": _redis_numbers,
+    "valkey": _redis_numbers,
+    "postgres": _postgres_numbers,
+    "sqlite": _sqlite_numbers,
+    "chroma": _chroma_numbers,
+}
+
+
+def numbers_check(spec: str, policy: str) -> Callable[[], NumbersCheck]:
+    """What `explore` makes its checks by. Slow imports are done here, once, before the workers are forked."""
+    if spec.startswith("chroma"):
+        import chromadb  # noqa: F401
+    return lambda: NumbersCheck(spec, policy)
+
+
+class NumbersCheck:
+    """The rows of a probe on every crash state: all acknowledged ones are there, and none that was not written."""
+
+    def __init__(self, spec: str, policy: str) -> None:
+        self._recovery = recovery(spec, policy)
+
+    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+        acked = sum(mark.startswith(ACK) for mark in marks)
+        try:
+            endpoint = self._recovery.recover(image)
+        except EngineError as refusal:
+            return Finding("refuses-to-start", str(refusal).splitlines()[0])
+        try:
+            read = numbers_in(endpoint)
+        except Exception as error:
+            return Finding("unreadable", f"{type(error).__name__}: {error}")
+        return judged(acked, read)
+
+    def close(self) -> None:
+        self._recovery.close()
+
+
+def judged(acked: int, read: Sequence[int]) -> Finding:
+    loss = Loss.between(acked, read)
+    if len(set(read)) != len(read):
+        return Finding("duplicate", f"{len(read) - len(set(read))} numbers came back twice")
+    if loss.lost:
+        name = "lost-tail" if loss.is_tail else "hole"
+        return Finding(name, f"{len(loss.lost)} of {acked} acknowledged, the first is {loss.lost[0]}")
+    return HELD

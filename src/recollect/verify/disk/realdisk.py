@@ -62,9 +62,6 @@ class RealDisk:
             with self._image.open("wb") as file:
                 file.truncate((size_mb or _SIZE_MB[file_system]) << 20)
             _run(*_MKFS[file_system], str(self._image))
-            # Without direct I/O the image file's page cache would be a second memory that no power loss
-            # empties.
-            self._device = _run("losetup", "--find", "--show", "--direct-io=on", str(self._image)).strip()
             self._mount()
             self.folder.chmod(0o777)
             self.settle()
@@ -77,8 +74,27 @@ class RealDisk:
         _run("sync", "--file-system", str(self.folder))
 
     def _mount(self) -> None:
-        assert self._device is not None
-        _run("mount", "-t", self.file_system, self._device, str(self.folder))
+        """Always by a new loop device: a process in another mount namespace may still hold the old one, and
+        mounting that again would give the dead file system back."""
+        # Without direct I/O the image file's page cache would be a second memory that no power loss empties.
+        self._device = _run("losetup", "--find", "--show", "--direct-io=on", str(self._image)).strip()
+        options = ["-o", "nouuid"] if self.file_system == "xfs" else []
+        _run("mount", "-t", self.file_system, *options, self._device, str(self.folder))
+
+    @property
+    def mounted(self) -> bool:
+        """By the kernel's list: os.path.ismount says no of a file system that has been shut down."""
+        with Path("/proc/self/mountinfo").open(errors="surrogateescape") as lines:
+            return any(line.split(" ")[4] == str(self.folder) for line in lines)
+
+    def _unmount(self, *how: str) -> None:
+        with contextlib.suppress(OSError):
+            if self.mounted:
+                _run("umount", *how, str(self.folder))
+        if self._device is not None:
+            with contextlib.suppress(OSError):
+                _run("losetup", "--detach", self._device)
+            self._device = None
 
     def power_loss(self) -> None:
         """From here on nothing reaches the device; every call on the folder fails with EIO."""
@@ -90,17 +106,13 @@ class RealDisk:
 
     def recover(self) -> None:
         """Mount again, as after a reboot. No process may still use the folder."""
-        _run("umount", str(self.folder))
+        self._unmount()
+        if self.mounted:
+            raise OSError(f"{self.folder} is still in use: end the processes that have files open there")
         self._mount()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            if os.path.ismount(self.folder):
-                _run("umount", "--lazy", str(self.folder))
-        if self._device is not None:
-            with contextlib.suppress(OSError):
-                _run("losetup", "--detach", self._device)
-            self._device = None
+        self._unmount("--lazy")
         shutil.rmtree(self._home, ignore_errors=True)
 
     def __enter__(self) -> RealDisk:

@@ -20,12 +20,13 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from recollect.verify.disk.building import shim_path
+from recollect.verify.disk.building import ShimUnavailableError, shim_path
 from recollect.verify.disk.image import Base, scan
 from recollect.verify.disk.records import HEADER_BYTES, Header, Op, Record, read_records
 from recollect.verify.host import processes
@@ -57,6 +58,35 @@ class Faults:
     @classmethod
     def fsync_error(cls, after: int = 0) -> Faults:
         return cls(sync_errno=errno.EIO, sync_error_after=after)
+
+
+@contextmanager
+def dormant_shim() -> Iterator[None]:
+    """Processes started in this block carry the shim asleep, and can `attach`. Does nothing where there is none."""
+    before = os.environ.get("LD_PRELOAD")
+    try:
+        os.environ["LD_PRELOAD"] = f"{for_every_user(shim_path())} {before or ''}".strip()
+    except ShimUnavailableError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        del os.environ["LD_PRELOAD"]
+        if before is not None:
+            os.environ["LD_PRELOAD"] = before
+
+
+def attach(env: Mapping[str, str]) -> bool:
+    """Record this process and its children from now on; False where it was not started with the shim. `env` is
+    what `Recorder.env` gave."""
+    try:
+        join = ctypes.CDLL(None).recollect_attach
+    except AttributeError:
+        return False
+    os.environ.update(env)
+    join.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    return bool(join(os.fsencode(env["RECOLLECT_DISK_LOG"]), os.fsencode(env["RECOLLECT_DISK_ROOT"])) == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +157,10 @@ class Recorder:
     def read(self) -> Iterator[Record]:
         """The records so far, in order."""
         return read_records(self._log, self._header)
+
+    def log_bytes(self) -> bytes:
+        """The log as it is, header first, to be read elsewhere."""
+        return self._log[: min(self._header.tail, self._header.capacity)]
 
     @property
     def count(self) -> int:

@@ -14,15 +14,13 @@ from types import TracebackType
 
 from recollect.verify.disk.image import Image, materialise
 from recollect.verify.disk.model import Mode, Model
-from recollect.verify.disk.probes import Loss, Probe, probe
+from recollect.verify.disk.probes import ACK, Loss, Probe, probe
 from recollect.verify.disk.realdisk import RealDisk
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.disk.records import Record
 from recollect.verify.disk.selfcheck import Blindness, check_sight
 from recollect.verify.engines import Engine, Options, create
 from recollect.verify.engines.postgres import PostgresEngine
-
-ACK = "ack "
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def states(
     if level not in LEVELS:
         raise ValueError(f"level is {level!r}, expected one of {LEVELS}")
     distinct: dict[int, State] = {}
-    for state in _crashes(Model(base, mode), records, level, start):
+    for state in _crashes(Model(base, mode), records, level, start, exclude or _nothing):
         if exclude is not None:
             dropped: dict[str, Entry | None] = {path: None for path in state.image.entries if exclude(path)}
             state = State(state.point, state.marks, state.kind, state.detail, state.image.replacing(dropped))
@@ -73,7 +73,16 @@ def states(
     return list(distinct.values())
 
 
-def _crashes(model: Model, records: Sequence[Record], level: int, start: int) -> Iterator[State]:
+def _nothing(path: str) -> bool:
+    return False
+
+
+Exclude = Callable[[str], bool]
+
+
+def _crashes(
+    model: Model, records: Sequence[Record], level: int, start: int, exclude: Exclude
+) -> Iterator[State]:
     """Marks and the beginnings of syncs change no disk: states are taken just before the next record that
     does."""
     marks = 0
@@ -81,21 +90,21 @@ def _crashes(model: Model, records: Sequence[Record], level: int, start: int) ->
         if record.op is Op.MARK:
             marks += 1
         elif record.op is not Op.SYNC and point >= start:
-            yield from _at(model, level, point, marks)
+            yield from _at(model, level, point, marks, exclude)
         model.step(record)
-    yield from _at(model, level, len(records), marks)
+    yield from _at(model, level, len(records), marks, exclude)
 
 
-def _at(model: Model, level: int, point: int, marks: int) -> Iterator[State]:
+def _at(model: Model, level: int, point: int, marks: int, exclude: Exclude) -> Iterator[State]:
     def found(kind: str, detail: str, image: Image) -> State:
         return State(point, marks, kind, detail, image)
 
     yield found("all unsynced lost", "", model.durable())
     if level >= 2:
         yield from (found(*case) for case in _names(model))
-        yield from (found(*case) for case in _pages(model))
+        yield from (found(*case) for case in _pages(model, exclude))
     if level >= 3:
-        yield from (found(*case) for case in _writes(model))
+        yield from (found(*case) for case in _writes(model, exclude))
     yield found("nothing lost", "", model.cached())
 
 
@@ -103,9 +112,11 @@ Case = tuple[str, str, Image]
 _DESCRIBED = {LengthChange: "a change of length", DataWritten: "data written by the file system itself"}
 
 
-def _waiting(model: Model) -> Iterator[tuple[str, File]]:
+def _waiting(model: Model, exclude: Exclude) -> Iterator[tuple[str, File]]:
     """Files that have unsynced data, by one of their names."""
     for path, node in model.cache_view.names.items():
+        if exclude(path):
+            continue
         if isinstance(node, File) and node.pending and model.cache_view.paths_of(node)[0] == path:
             yield path, node
 
@@ -185,8 +196,8 @@ def _data_only(model: Model) -> Image:
     return model.durable().replacing(changed)
 
 
-def _pages(model: Model) -> Iterator[Case]:
-    for path, file in _waiting(model):
+def _pages(model: Model, exclude: Exclude) -> Iterator[Case]:
+    for path, file in _waiting(model, exclude):
         for index in sorted({index for change in file.pending for index in change.pages}):
             if index * PAGE < file.cached.size:
                 yield (
@@ -210,9 +221,9 @@ def _without_page(file: File, index: int) -> Content:
 # ---- level 3 ----
 
 
-def _writes(model: Model) -> Iterator[Case]:
+def _writes(model: Model, exclude: Exclude) -> Iterator[Case]:
     latest: tuple[str, File, Pending] | None = None
-    for path, file in _waiting(model):
+    for path, file in _waiting(model, exclude):
         without = _Without(file)
         for change in file.pending:
             record = change.record

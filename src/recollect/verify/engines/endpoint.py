@@ -29,7 +29,8 @@ class Endpoint:
     socket_url: str | None = None
     replicas: tuple[str, ...] = ()
     namespace: str | None = None
-    """A key prefix (Redis) or schema (PostgreSQL) that is ours alone, on an engine that others use too."""
+    """What is ours alone on an engine that others use too: a word to be part of every session id (Redis), a database
+    or schema that `url` leads to (PostgreSQL)."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What a connection to an embedded engine has to set for the policy to hold (SQLite's PRAGMAs)."""
     timeout_s: float | None = None

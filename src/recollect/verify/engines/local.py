@@ -205,6 +205,16 @@ class LocalServer(ABC):
         self._policy = chosen
         return self.start()
 
+    def _start_under(self, build: Build) -> Endpoint:
+        """The same data under another build; after a refusal the former one is in place again."""
+        self.stop()
+        former, self.build = self.build, build
+        try:
+            return self.start()
+        except EngineError:
+            self.build = former
+            raise
+
     def logs(self, lines_max: int = 40) -> str:
         """The last lines that it printed since its last start."""
         if not self.log.exists():

@@ -61,8 +61,13 @@ _SETTINGS = {
     "external_pid_file": "",
     "listen_addresses": ports.HOST,
 }
-
 _POSTMASTER_STATE_LINE = 7
+_ALL_REPLAYED = (
+    "SELECT coalesce(pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn(), false)"
+    " OR EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'startup'"
+    " AND wait_event = 'RecoveryRetrieveRetryInterval')"
+)
+"""To the end, or to the start of a record that the cut has left incomplete: then it sleeps, and looks again."""
 
 
 def is_ready(address: Address) -> bool:
@@ -188,6 +193,13 @@ class PostgresEngine(LocalServer):
             replicas=self.replica_urls,
         )
 
+    def kill(self) -> None:
+        """Also removes the shared memory that killed servers leave in the machine's memory for ever."""
+        segments = _shared_segments(self._process.pid) if self._process is not None else set()
+        super().kill()
+        for segment in segments:
+            segment.unlink(missing_ok=True)
+
     def settings(self) -> Mapping[str, str]:
         return read_settings(self.address)
 
@@ -221,13 +233,7 @@ class PostgresEngine(LocalServer):
     def swap(self, version: str) -> Endpoint:
         build = providers.find(f"postgres@{version}")
         cluster.check_reachable(Path(build.location))
-        self.stop()
-        former, self.build = self.build, build
-        try:
-            return self.start()
-        except EngineError:
-            self.build = former
-            raise
+        return self._start_under(build)
 
     def replica(self) -> PostgresReplica:
         replica = PostgresReplica(self)
@@ -235,9 +241,20 @@ class PostgresEngine(LocalServer):
         return replica
 
 
+def _shared_segments(pid: int) -> set[Path]:
+    """The named shared memory that a server has mapped."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    named = (line.split(maxsplit=5)[-1] for line in lines)
+    return {
+        Path(name) for name in named if name.startswith("/dev/shm/PostgreSQL.") and "(deleted)" not in name
+    }
+
+
 class PostgresReplica:
-    """A streaming replica with exact lag: the stream is cut, all of it that had come is replayed, then replay
-    is paused.
+    """A streaming replica with exact lag: the stream is cut, what it had brought is replayed, then replay is paused.
 
     Pausing replay alone would leave the stream running, and a promotion replays what it has brought
     meanwhile: how much a failover loses would be a matter of chance.
@@ -268,9 +285,7 @@ class PostgresReplica:
                 "the replica did not let go of its primary",
             )
             wait_until(
-                lambda: (
-                    connection.value("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()") == "t"
-                ),
+                lambda: connection.value(_ALL_REPLAYED) == "t",
                 timeout_s,
                 "the replica did not replay what it had received",
             )

@@ -1,8 +1,8 @@
 """Redis 6.2, 7 and 8, and Valkey: one server process, a unix socket and a loopback port.
 
 The settings go into a generated file, not the command line: `save` with several points is written differently
-there by 6.2 and 7. The user's own file (`custom`) is included first, so that ours (where to listen, where to
-keep data, no daemon) come last and win.
+there by 6.2 and 7. The user's own file (`custom`) is copied into it, without what is ours to say: where to
+listen, where to keep data.
 
 Ready means PONG. While it loads its data, Redis answers `-LOADING`.
 """
@@ -62,7 +62,6 @@ DURABILITY_SETTINGS = (
     "maxmemory",
     "maxmemory-policy",
 )
-
 
 OURS = frozenset(
     [
@@ -227,14 +226,7 @@ class RedisEngine(LocalServer):
 
     def swap(self, version: str) -> Endpoint:
         name = "valkey" if self.product == "Valkey" and "@" not in version else "redis"
-        build = providers.find(version if "@" in version else f"{name}@{version}")
-        self.stop()
-        former, self.build = self.build, build
-        try:
-            return self.start()
-        except EngineError:
-            self.build = former
-            raise
+        return self._start_under(providers.find(version if "@" in version else f"{name}@{version}"))
 
     def replica(self) -> RedisReplica:
         replica = RedisReplica(self)

@@ -2,6 +2,7 @@
 
 from recollect.verify.faults.clock import CLOCK_FAULTS
 from recollect.verify.faults.config import CONFIG_FAULTS
+from recollect.verify.faults.disk import DISK_FAULTS
 from recollect.verify.faults.fault import Fault
 from recollect.verify.faults.lines import LINE_FAULTS
 from recollect.verify.faults.network import NETWORK_FAULTS
@@ -15,6 +16,7 @@ FAULTS: dict[str, Fault] = {
     for family in (
         PROCESS_FAULTS,
         LINE_FAULTS,
+        DISK_FAULTS,
         STORAGE_FAULTS,
         NETWORK_FAULTS,
         CLOCK_FAULTS,

@@ -25,6 +25,8 @@ CHANGED_TO: dict[str, dict[str, str]] = {
 def _obstacle(scenario: Scenario) -> str | None:
     if scenario.policy not in CHANGED_TO.get(scenario.engine_name, {}):
         return f"no other policy is known to change {scenario.policy} of {scenario.engine_name} to"
+    if scenario.variant and scenario.variant not in CHANGED_TO[scenario.engine_name]:
+        return f"{scenario.engine_name} has no policy {scenario.variant!r} to change to"
     return ours_only(scenario)
 
 
@@ -51,5 +53,6 @@ CONFIG_FAULTS = (
         verifies="another persistence policy on the same data keeps what was acknowledged under the old one",
         does_not_verify="the safe procedure: this is the plain restart with the new setting that people do",
         obstacle=_obstacle,
+        named_variant="the policy to change to",
     ),
 )

@@ -38,8 +38,12 @@ class Fault:
     """Runs before the engine starts: its version, its environment."""
     attach: Callable[[Run], None] = nothing
     """Runs when the engine is up and no client is: a replica, a proxy."""
+    record: Callable[[Run], None] = nothing
+    """Runs when the engine exists and before it starts: its data folder can be recorded from the first call."""
     variants: tuple[str, ...] = ("",)
     """The ways it can happen; the first is the default, `--full` runs all."""
+    named_variant: str = ""
+    """What else `--variant` may name, in words: the lines of a store's code are not known beforehand."""
 
 
 def only(*engines: str, why: str) -> Callable[[Scenario], str | None]:

@@ -48,7 +48,7 @@ def _begin_slowly(run: Run, command: str) -> None:
     end = time.monotonic() + CHILD_TIMEOUT_S
     while field not in str(_ask(run, "INFO", "persistence")):
         if time.monotonic() > end:
-            raise RuntimeError(f"{command} never began")
+            run.give_up(f"{command} did not begin within {CHILD_TIMEOUT_S:g} s")
         run.go_on(0.002)
     run.go_on(DOWN_S)
 
@@ -69,6 +69,8 @@ def _kill_obstacle(scenario: Scenario) -> str | None:
 def _kill_app(run: Run) -> None:
     """Kills writers in the middle of what they do, three times over."""
     for _ in range(3):
+        if not run.writers:
+            run.give_up("no writer was left to kill: they hang, or end by themselves")
         with run.striking("kill-app"):
             run.kill_client(run.rng.choice(run.writers))
         run.start_writers()

@@ -20,6 +20,8 @@ STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     "postgres": (("16", "18"), ("15", "16"), ("15", "18")),
 }
 
+_OPTIONS = "--previous package.module:factory, or --previous-python PATH"
+
 
 def step(engine: str) -> tuple[str, str] | None:
     for older, newer in STEPS.get(engine, ()):
@@ -81,19 +83,22 @@ def _downgrade(run: Run) -> None:
 
 def _other_release(scenario: Scenario) -> str | None:
     """The target that plays the other release: the user's, or, for our own, a simulated next one."""
-    if scenario.previous is not None:
-        return scenario.previous
-    return f"{BUILT_IN[scenario.target]}_next" if scenario.target in BUILT_IN else None
+    return _given(scenario) or (f"{BUILT_IN[scenario.target]}_next" if scenario.target in BUILT_IN else None)
+
+
+def _given(scenario: Scenario) -> str | None:
+    """The user's other release: named, or the same name under the interpreter that has it installed."""
+    return scenario.previous or (scenario.target if scenario.previous_python is not None else None)
 
 
 def _release_obstacle(scenario: Scenario) -> str | None:
     if _other_release(scenario) is None:
-        return "needs the other release of your store: --previous package.module:factory"
+        return f"needs the other release of your store: {_OPTIONS}"
     return None
 
 
 def _older_obstacle(scenario: Scenario) -> str | None:
-    if scenario.previous is None and scenario.target in BUILT_IN:
+    if _given(scenario) is None and scenario.target in BUILT_IN:
         return "recollect has no earlier release yet"
     return _release_obstacle(scenario)
 
@@ -113,14 +118,12 @@ _FORWARD = next(fault for fault in CLOCK_FAULTS if fault.name == "clock-forward"
 
 def _longer_lived(scenario: Scenario) -> str | None:
     """The release whose memory lives as long as it should: the user's last one, or ours with a week."""
-    if scenario.previous is not None:
-        return scenario.previous
-    return f"{BUILT_IN[scenario.target]}_week" if scenario.target in BUILT_IN else None
+    return _given(scenario) or (f"{BUILT_IN[scenario.target]}_week" if scenario.target in BUILT_IN else None)
 
 
 def _drift_obstacle(scenario: Scenario) -> str | None:
     if _longer_lived(scenario) is None:
-        return "needs the last release of your store: --previous package.module:factory"
+        return f"needs the last release of your store: {_OPTIONS}"
     return _FORWARD.obstacle(scenario)
 
 

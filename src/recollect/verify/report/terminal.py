@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.verify.matrix import Event
-from recollect.verify.results import Result, Results, replay_command
+from recollect.verify.results import Result, Results, place_of, replay_command
 from recollect.verify.scenario import Scenario
 from recollect.verify.verdict import Status
+from recollect.verify.workloads import WORKLOADS
 
 STYLES: dict[Status, tuple[str, str]] = {
     "held": ("✓", "green"),
@@ -25,19 +26,16 @@ STYLES: dict[Status, tuple[str, str]] = {
 }
 WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
 
-LEGEND = (
-    "✓ held: nothing acknowledged was lost   ◐ documented loss: inside the engine's own promise   ✗ violated   "
-    "? unknown   · skipped\nA figure is the acknowledged messages; lost/acknowledged where some are gone."
-)
+LEGEND = """✓ held: nothing acknowledged was lost      ◐ documented loss: inside the engine's own promise
+✗ violated      ? unknown      · skipped      figures: messages acknowledged, or lost/acknowledged"""
 
 
 class Progress:
     """Live progress on a terminal; one line a cell elsewhere."""
 
-    def __init__(self, console: Console, cells: int, budget_s: float | None) -> None:
+    def __init__(self, console: Console, cells: int) -> None:
         self._console = console
         self._cells = cells
-        self._budget_s = budget_s
         self._started = time.monotonic()
         self._ended = 0
         self._current: dict[str, str] = {}
@@ -101,7 +99,8 @@ def _line(result: Result, place: int, cells: int) -> Text:
 
 def show(console: Console, results: Results) -> None:
     """The table, the violations, and what could not be concluded."""
-    console.print(_table(results.results))
+    for table in _tables(results.results, console.width):
+        console.print(table)
     console.print(Text(LEGEND, style="dim"))
     _violations(console, results)
     _losses(console, results)
@@ -119,24 +118,67 @@ def show(console: Console, results: Results) -> None:
     )
 
 
-def _table(results: Iterable[Result]) -> Table:
+def _tables(results: Iterable[Result], width: int) -> list[Table]:
+    """Target × policy rows and fault columns; as many tables as it takes for every column to be readable."""
+    results = list(results)
+    names = _names({result.scenario.target for result in results})
     rows: dict[tuple[str, str], dict[str, list[Result]]] = {}
     faults: dict[str, None] = {}
     for result in results:
         scenario = result.scenario
         faults.setdefault(scenario.fault)
-        row = rows.setdefault((scenario.target, scenario.policy), {})
+        row = rows.setdefault((names[scenario.target], scenario.policy), {})
         row.setdefault(scenario.fault, []).append(result)
-    shown = [fault for fault in faults if any(_ran(row.get(fault, [])) for row in rows.values())]
-    table = Table(show_lines=False, pad_edge=False, padding=(0, 1))
+    ordered = sorted(rows.items(), key=lambda item: item[0][0])
+    columns = [
+        (fault, [_cell(row.get(fault, [])) for _, row in ordered])
+        for fault in faults
+        if any(_ran(row.get(fault, [])) for _, row in ordered)
+    ]
+    taken = sum(max((len(name[part]) for name in rows), default=0) for part in (0, 1))
+    return [_table([name for name, _ in ordered], band) for band in _bands(columns, width - taken - 8)]
+
+
+def _names(targets: set[str]) -> dict[str, str]:
+    """A target's row: its factory's name alone, where no other target has a factory of that name."""
+    short = [target.rpartition(":")[2] for target in targets]
+    return {
+        target: name if short.count(name) == 1 else target
+        for target, name in zip(targets, short, strict=True)
+    }
+
+
+Column = tuple[str, list[Text]]
+
+
+def _bands(columns: list[Column], width: int) -> list[list[Column]]:
+    """The columns in groups that fit side by side."""
+    bands: list[list[Column]] = [[]]
+    left = width
+    for fault, cells in columns:
+        needed = max(*(len(part) for part in _heading(fault).split("\n")), *(len(cell) for cell in cells)) + 3
+        if needed > left and bands[-1]:
+            bands.append([])
+            left = width
+        bands[-1].append((fault, cells))
+        left -= needed
+    return bands
+
+
+def _heading(fault: str) -> str:
+    return fault.replace("-", "-\n")
+
+
+def _table(names: list[tuple[str, str]], columns: list[Column]) -> Table:
+    table = Table(pad_edge=False)
     table.add_column("target", no_wrap=True)
     table.add_column("policy", no_wrap=True)
-    for fault in shown:
-        table.add_column(fault.replace("-", "-\n"), justify="right", no_wrap=True)
-    for (target, policy), row in rows.items():
-        table.add_row(
-            target.rpartition(":")[2] or target, policy, *(_cell(row.get(fault, [])) for fault in shown)
-        )
+    for fault, _ in columns:
+        table.add_column(_heading(fault), justify="right", no_wrap=True)
+    for place, (target, policy) in enumerate(names):
+        row = [cells[place] for _, cells in columns]
+        if any(row):
+            table.add_row(target, policy, *row)
     return table
 
 
@@ -181,12 +223,13 @@ def _violations(console: Console, results: Results) -> None:
             console.print(f"  seen again in {seen} of {times} further runs", highlight=False)
         if result.smallest is not None:
             size = result.smallest
+            where = "" if WORKLOADS[size.workload].sessions else " on one session"
             console.print(
-                f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each on one session",
+                f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each{where}",
                 highlight=False,
             )
         console.print(
-            f"  {replay_command(f'{results.folder}/{result.folder}')}",
+            f"  {replay_command(place_of(result, results.folder))}",
             style="cyan",
             highlight=False,
             markup=False,
@@ -195,21 +238,16 @@ def _violations(console: Console, results: Results) -> None:
 
 def _losses(console: Console, results: Results) -> None:
     lost = [result for result in results.results if result.verdict.status == "documented-loss"]
-    if not lost:
-        return
-    console.print(Text("\nLost as documented:", style="yellow"))
+    if lost:
+        console.print(Text("\nLost as documented:", style="yellow"))
     for result in lost:
         verdict = result.verdict
-        window = (
-            ""
-            if verdict.loss_window_s is None
-            else f", back to {verdict.loss_window_s:.2f} s before the fault"
-        )
-        console.print(
-            f"  {_short(result.scenario)}: {verdict.lost} of {verdict.acked}{window}. Promise: {verdict.promise}",
-            highlight=False,
-            markup=False,
-        )
+        back_s = verdict.loss_window_s
+        window = "" if back_s is None else f", back to {back_s:.2f} s before the fault"
+        seen = ", ".join(f"{one.name} ({'silent' if one.silent else 'loud'})" for one in verdict.anomalies)
+        lost_of = f"{verdict.lost} of {verdict.acked} lost, " if verdict.lost else ""
+        text = f"  {_short(result.scenario)}: {lost_of}{seen}{window}. Promise: {verdict.promise}"
+        console.print(text, highlight=False, markup=False)
 
 
 def _left_out(console: Console, results: Results) -> None:

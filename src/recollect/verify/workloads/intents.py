@@ -99,3 +99,11 @@ class Workload:
     """Some of its texts carry no number; they are matched by their order, which only whole reads show."""
     many_writers: bool = True
     """False where two writers of one session would be the application's fault, not the store's."""
+
+    def misfit(self, abilities: frozenset[str]) -> str | None:
+        """Why it is not for a target with these abilities; None if it is."""
+        if missing := self.needs - abilities:
+            return f"workload {self.name!r} needs {', '.join(sorted(missing))} of the target"
+        if unwanted := self.refuses & abilities:
+            return f"workload {self.name!r} is not for a store with {', '.join(sorted(unwanted))}"
+        return None

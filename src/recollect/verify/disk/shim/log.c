@@ -44,25 +44,35 @@ static void register_process(void)
     __atomic_store_n(&me->pid, own_pid, __ATOMIC_SEQ_CST);
 }
 
-__attribute__((constructor)) static void attach(void)
+/* Starts recording in this process. 0, or -1 if the log cannot be used. */
+EXPORT int recollect_attach(const char *path, const char *folder)
 {
-    const char *path = getenv("RECOLLECT_DISK_LOG"), *folder = getenv("RECOLLECT_DISK_ROOT");
-    if (!path || !folder || strlen(folder) >= sizeof root)
-        return;
+    if (shared || strlen(folder) >= sizeof root)
+        return -1;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
     if (fd < 0)
-        return;
+        return -1;
     struct stat status;
     void *map = MAP_FAILED;
     if (!syscall(SYS_fstat, fd, &status) && status.st_size > HEADER_BYTES)
         map = (void *)syscall(SYS_mmap, NULL, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     syscall(SYS_close, fd);
     if (map == MAP_FAILED)
-        return;
+        return -1;
     strcpy(root, folder);
     shared = map;
     register_process();
     pthread_atfork(NULL, NULL, register_process);
+    return 0;
+}
+
+/* Without these variables the shim sleeps until somebody calls recollect_attach: a fork server is started with it, and
+ * only the children that are to be recorded wake it up. */
+__attribute__((constructor)) static void attach_by_environment(void)
+{
+    const char *path = getenv("RECOLLECT_DISK_LOG"), *folder = getenv("RECOLLECT_DISK_ROOT");
+    if (path && folder)
+        recollect_attach(path, folder);
 }
 
 /* The log is fresh memory, and touching it page by page is the dearest part of recording: it is made ready in larger

@@ -1,0 +1,108 @@
+"""`recollect doctor URL`: read-only; what this engine would lose, and the steps that stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from recollect import __version__
+from recollect.doctor import Diagnosis, Finding, examine, scrub
+from recollect.doctors.diagnosis import Level, Status
+from recollect.errors import CannotOpen, EngineUnavailable, Refused
+
+EXIT_USAGE = 2
+EXIT_CANNOT_TELL = 3
+
+SYMBOLS: dict[Level, tuple[str, str]] = {
+    "loss": ("✗", "bold red"),
+    "cannot-tell": ("?", "magenta"),
+    "note": ("·", "dim"),
+}
+HEADLINES: dict[Status, tuple[str, str]] = {
+    "can-lose": ("✗ acknowledged memory can be lost", "bold red"),
+    "cannot-tell": ("? cannot tell whether acknowledged memory can be lost", "bold magenta"),
+    "keeps": ("✓ with these settings nothing acknowledged is lost", "bold green"),
+}
+
+
+def doctor(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            envvar="RECOLLECT_URL",
+            show_envvar=True,
+            help="redis://…, postgresql://…, sqlite:///file.db, a Chroma folder or http://… address. In the "
+            "environment a "
+            "password is not seen by `ps`.",
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="For all answers together.", min=0.1)
+    ] = 10.0,
+) -> None:
+    """Say what this engine would lose with the settings it has, and the safe steps that stop it. Changes nothing.
+
+    Exit codes: 1 something acknowledged can be lost, 0 it cannot, 2 usage, 3 it cannot be told.
+    """
+    try:
+        diagnosis = asyncio.run(examine(url, timeout_s))
+    except EngineUnavailable as error:
+        _fail(f"no answer, so nothing can be told: {error}", EXIT_CANNOT_TELL)
+    except (Refused, CannotOpen) as error:
+        _fail(str(error), EXIT_USAGE)
+    except Exception as error:  # a traceback would show the address, with its password
+        _fail(f"the doctor itself failed: {type(error).__name__}: {scrub(str(error), url)}", EXIT_CANNOT_TELL)
+    if as_json:
+        typer.echo(json.dumps(document(diagnosis), indent=2, ensure_ascii=False))
+    else:
+        show(Console(highlight=False, markup=False), diagnosis)
+    raise typer.Exit(diagnosis.exit_code)
+
+
+def _fail(reason: str, code: int) -> NoReturn:
+    typer.echo(f"recollect doctor: {reason}", err=True)
+    raise typer.Exit(code) from None
+
+
+def document(diagnosis: Diagnosis) -> dict[str, object]:
+    told: dict[str, object] = msgspec.to_builtins(diagnosis)
+    return {"recollect": __version__, "status": diagnosis.status, **told}
+
+
+def show(console: Console, diagnosis: Diagnosis) -> None:
+    name = " ".join(part for part in (diagnosis.engine, diagnosis.version) if part)
+    policy = f", policy {diagnosis.policy}" if diagnosis.policy else ""
+    console.print(f"{name} at {diagnosis.address}{policy}")
+    words, style = HEADLINES[diagnosis.status]
+    console.print(Text(words, style=style))
+    for finding in diagnosis.findings:
+        console.print()
+        _finding(console, finding)
+    console.print("\nNothing was changed.", style="dim")
+
+
+def _finding(console: Console, finding: Finding) -> None:
+    symbol, style = SYMBOLS[finding.level]
+    head = Text(f"{symbol} ", style=style)
+    head.append(finding.sentence, style="" if finding.level == "note" else "bold")
+    console.print(head)
+    facts = (
+        ("when", ", ".join(finding.when)),
+        ("window", finding.window),
+        ("setting", finding.setting),
+        ("source", finding.source),
+    )
+    for name, value in facts:
+        if value:
+            console.print(Padding(Text(f"{name + ':':9}{value}", style="dim"), (0, 0, 0, 2), expand=False))
+    for place, step in enumerate(finding.procedure, 1):
+        console.print(Padding(Text(f"{place}. {step}"), (0, 0, 0, 4), expand=False))

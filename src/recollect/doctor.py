@@ -1,0 +1,91 @@
+"""`examine(url)`: what this engine would lose, and how to stop it. Read-only, always.
+
+The address chooses the engine's module of `recollect.doctors`, which asks for settings and nothing else: no key, row or
+file is written, and no setting is changed. Credentials appear nowhere, not in errors either: whatever a driver says is
+scrubbed of them here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from recollect.doctors.diagnosis import Diagnosis, Finding, scrub, secrets_of
+from recollect.errors import CannotOpen, EngineUnavailable, MissingExtra, Refused
+
+__all__ = ["Diagnosis", "Finding", "examine", "scrub", "secrets_of", "shown"]
+
+REDIS = ("redis", "rediss", "valkey", "unix")
+POSTGRES = ("postgresql", "postgres")
+CHROMA = ("http", "https")
+KNOWN = "redis://…, postgresql://…, sqlite:///file.db, chroma:///folder, http://… (Chroma), or a path"
+
+
+async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:
+    """The diagnosis of the engine at an address or path.
+
+    Raises `Refused` or `CannotOpen` for what is no engine, `EngineUnavailable` when none answers.
+    """
+    try:
+        return await _examine(url, timeout_s)
+    except ImportError as error:
+        if isinstance(error, MissingExtra) or (error.name or "").startswith("recollect"):
+            raise
+        extra = "redis" if error.name == "redis" else "postgres"
+        raise MissingExtra(f"a driver is missing ({error.name}): pip install 'recollect[{extra}]'") from None
+    except (Refused, EngineUnavailable, CannotOpen) as error:
+        raise type(error)(scrub(str(error), url)) from None
+
+
+async def _examine(url: str, timeout_s: float) -> Diagnosis:
+    scheme = _scheme(url)
+    if scheme in REDIS:
+        from recollect.doctors import redis
+
+        return await redis.examine(url, timeout_s)
+    if scheme in POSTGRES:
+        from recollect.doctors import postgres
+
+        return await postgres.examine(url, shown(url), timeout_s)
+    if scheme in CHROMA:
+        from recollect.doctors import chroma
+
+        return chroma.examine_server(url, shown(url), timeout_s)
+    if scheme == "sqlite":
+        from recollect.stores.sqlite_file import POLICIES, parse_url
+
+        path, policy = parse_url(url)
+        if policy is not None and policy not in POLICIES:
+            raise Refused(f"policy {policy!r}: one of {', '.join(POLICIES)}")
+        return _of_path(path, f"sqlite:///{path}", policy)
+    if scheme == "chroma":
+        return _of_path(Path(unquote(urlsplit(url).path)), shown(url), None)
+    if scheme in ("", "file"):
+        path = Path(unquote(urlsplit(url).path) if scheme else url)
+        return _of_path(path, str(path), None)
+    raise Refused(f"no engine for {scheme}://; use {KNOWN}")
+
+
+def _of_path(path: Path, address: str, policy: str | None) -> Diagnosis:
+    """A folder is Chroma's, a file is SQLite's."""
+    if path.is_dir():
+        from recollect.doctors import chroma
+
+        return chroma.examine_folder(path, address)
+    if not path.exists():
+        raise CannotOpen(f"{address}: there is no such file or folder; use {KNOWN}")
+    from recollect.doctors import sqlite
+
+    return sqlite.examine(path, address, policy)
+
+
+def _scheme(url: str) -> str:
+    return urlsplit(url).scheme if "://" in url else ""
+
+
+def shown(url: str) -> str:
+    """The address as it may be shown: scheme, host, port and path; no user, no password, no options."""
+    if not _scheme(url):
+        return url
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,0 +1,409 @@
+"""Pytest, your own store in ten lines:
+
+    from recollect.pytest_plugin import MemoryStoreSuite
+    from shop.memory import ChatMemory
+
+    class TestChatMemory(MemoryStoreSuite):
+        engine = "redis"
+        policy = ("aof-everysec", "rdb")
+
+        @staticmethod
+        def factory(endpoint):
+            return ChatMemory(endpoint.url)
+
+Every policy × fault becomes one test on a real engine. Fixtures (`redis_engine`, `endpoint` …) serve
+tests of one's own.
+
+Pytest imports this module in every project that has recollect installed. It must cost those nothing, so the kit is only
+imported once a suite is collected or an engine is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from recollect.verify.declaring import Chosen
+    from recollect.verify.engines import Attached, Endpoint, Engine
+    from recollect.verify.selection import Place
+    from recollect.verify.suite import Bench, Suite
+
+MARKER = "recollect"
+ENGINE_FIXTURES = {f"{name}_engine": name for name in ("redis", "postgres", "chroma", "sqlite")}
+URL_VARIABLES = ("RECOLLECT_REDIS_URL", "RECOLLECT_POSTGRES_URL")
+SESSIONS_KEPT = 3
+"""Sessions whose histories stay in pytest's cache, for `recollect replay`."""
+
+
+class MemoryStoreSuite:
+    """Base class of a test class that puts one store through policies × faults, each a test of its own.
+
+    Only `factory` and `engine` are needed. What takes several may also be one string. The marker `recollect`
+    (`@pytest.mark.recollect(policy="rdb")`) wins over these attributes, the command line over both.
+    """
+
+    factory: ClassVar[Callable[..., Any] | str]
+    """A static method, or the name of a factory: ``package.module:factory``."""
+    engine: ClassVar[str | None] = None
+    """``redis``, ``redis@7``, ``valkey``, ``postgres``, ``sqlite``, ``chroma``."""
+    policy: ClassVar[str | Sequence[str]] = ()
+    fault: ClassVar[str | Sequence[str]] = ()
+    variant: ClassVar[str | Sequence[str]] = ()
+    workload: ClassVar[str | Sequence[str]] = ()
+    engine_config: ClassVar[str | None] = None
+    """Your redis.conf or postgresql.conf, relative to the test file; the policy is then `custom`."""
+    previous: ClassVar[Callable[..., Any] | str | None] = None
+    """The last release's factory, for `older-writer` and `newer-writer`."""
+    retain: ClassVar[str | None] = None
+    """How long memory must live, such as ``7d``."""
+    require: ClassVar[str | None] = None
+    """``written`` or ``fsynced``: documented losses worse than this fail too."""
+    writers: ClassVar[int | None] = None
+    full: ClassVar[bool] = False
+    """Every policy, fault and variant."""
+
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.recollect]
+
+    def test_survives(self, recollect_place: Place, request: pytest.FixtureRequest) -> None:
+        _survive(request.node, type(self), recollect_place)
+
+
+# ---- options and marker
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("recollect", "memory stores on real engines, with real faults")
+    for name, options in {
+        "engine": {
+            "metavar": "ENGINE",
+            "action": "append",
+            "default": [],
+            "help": "Version of an engine, such as redis@7 or valkey; repeatable.",
+        },
+        "provider": {
+            "metavar": "PROVIDER",
+            "help": "Where engines come from: system, wheel, docker, compose:FILE#SERVICE.",
+        },
+        "url": {
+            "metavar": "URL",
+            "action": "append",
+            "default": [],
+            "help": f"An engine that you run: used, never broken; repeatable. Also {', '.join(URL_VARIABLES)}.",
+        },
+        "seed": {"metavar": "N", "type": int, "help": "Repeats the schedules of an earlier session."},
+        "faults": {"metavar": "FAULT,…", "help": "These faults instead of the suites' own; all: every one."},
+        "out": {"metavar": "DIR", "help": "Folder for histories; in pytest's cache by default."},
+    }.items():
+        group.addoption(f"--recollect-{name}", **options)  # type: ignore[arg-type]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "recollect(engine, policy, fault, variant, workload, retain, require): runs on a real memory engine; the "
+        "arguments choose which, and what happens to it. -m 'not recollect' leaves such tests out.",
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist: every worker has the seed and the folder of the session."""
+    node.workerinput["recollect"] = _stamp(node.config)
+
+
+# ---- what was chosen for the session
+
+
+@dataclass
+class _Session:
+    """What one pytest session has of ours, made when it is first needed."""
+
+    chosen: Chosen
+    folder: Path
+    suites: dict[type, Suite] = field(default_factory=dict)
+    bench: Bench | None = None
+
+
+_SESSION = pytest.StashKey[_Session]()
+_STAMP = pytest.StashKey[tuple[int, str]]()
+
+
+def _session(config: pytest.Config) -> _Session:
+    if _SESSION not in config.stash:
+        seed, name = _stamp(config)
+        config.stash[_SESSION] = _Session(_chosen(config, seed), _folder(config, name))
+    return config.stash[_SESSION]
+
+
+def _chosen(config: pytest.Config, seed: int) -> Chosen:
+    declaring = _kit()
+    given = config.getoption
+    if given("--recollect-url") and given("--recollect-provider"):
+        raise pytest.UsageError("--recollect-url names an engine that runs: leave out --recollect-provider")
+    from_environment = [os.environ[name] for name in URL_VARIABLES if os.environ.get(name)]
+    try:
+        urls = declaring.urls_by_engine([*from_environment, *given("--recollect-url")])
+    except declaring.EngineError as error:
+        raise pytest.UsageError(str(error)) from None
+    faults = (given("--recollect-faults") or "").split(",")
+    return cast(
+        "Chosen",
+        declaring.Chosen(
+            engines=tuple(given("--recollect-engine")),
+            provider=given("--recollect-provider"),
+            urls=urls,
+            faults=tuple(name.strip() for name in faults if name.strip()),
+            seed=seed,
+        ),
+    )
+
+
+def _kit() -> ModuleType:
+    """The kit, imported at last."""
+    try:
+        from recollect.verify import declaring
+    except ImportError as error:
+        if (error.name or "").startswith("recollect"):
+            raise
+        raise pytest.UsageError(f"recollect needs {error.name}: pip install 'recollect[verify]'") from None
+    return declaring
+
+
+def _stamp(config: pytest.Config) -> tuple[int, str]:
+    """The seed and the name of this session, the same in all of its processes."""
+    if _STAMP not in config.stash:
+        given = config.getoption("--recollect-seed")
+        seed = int(time.time()) if given is None else given
+        ours = seed, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-seed{seed}"
+        config.stash[_STAMP] = getattr(config, "workerinput", {}).get("recollect", ours)
+    return config.stash[_STAMP]
+
+
+def _folder(config: pytest.Config, name: str) -> Path:
+    if given := config.getoption("--recollect-out"):
+        return config.invocation_params.dir / str(given)
+    if config.pluginmanager.has_plugin("cacheprovider"):
+        return Path(config.cache.mkdir("recollect")) / name
+    return config.rootpath / ".recollect" / name
+
+
+# ---- from a class to its tests
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.cls is None or "recollect_place" not in metafunc.fixturenames:
+        return
+    suite = _suite(metafunc.config, metafunc.cls, metafunc.definition)
+    from recollect.verify.selection import places
+
+    found = places(suite.request, suite.target)
+    metafunc.parametrize("recollect_place", found, ids=[place.name for place in found])
+
+
+def _suite(config: pytest.Config, cls: type, node: pytest.Item) -> Suite:
+    session = _session(config)
+    if cls not in session.suites:
+        declaring = _kit()
+        try:
+            session.suites[cls] = declaring.declare(cls, _marked(node), session.chosen)
+        except (declaring.BadRequest, declaring.EngineError, ValueError) as error:
+            raise pytest.Collector.CollectError(f"{cls.__name__}: {error}") from None
+    return session.suites[cls]
+
+
+def _marked(node: pytest.Item) -> dict[str, Any]:
+    """What the markers of a test and its class say; the nearest wins."""
+    return {
+        name: value
+        for mark in reversed(list(node.iter_markers(MARKER)))
+        for name, value in mark.kwargs.items()
+    }
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that uses one of our engines has the marker, whether it was written there or not."""
+    for item in items:
+        if _engines_of(item) and item.get_closest_marker(MARKER) is None:
+            item.add_marker(MARKER)
+
+
+def _engines_of(item: pytest.Item) -> list[str]:
+    """Our engine fixtures that a test uses; a fixture of the project's own with the same name is not ours."""
+    known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", None) or {}
+    return [
+        name
+        for name in (*ENGINE_FIXTURES, "endpoint")
+        if name in known and known[name][-1].func.__module__ == __name__
+    ]
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    cells = sum(_place(item) is not None for item in items)
+    if not cells or _SESSION not in config.stash:
+        return []
+    session = config.stash[_SESSION]
+    return [f"recollect: seed {session.chosen.seed}, {cells} cells, histories in {session.folder}"]
+
+
+# ---- running
+
+
+def _survive(item: pytest.Item, cls: type, place: Place) -> None:
+    session = _session(item.config)
+    judged = _bench(item.config).judge(session.suites[cls], place, _ahead(item, session))
+    item.user_properties += [("recollect_status", judged.status), ("recollect_seed", session.chosen.seed)]
+    item.user_properties += [("recollect_note", judged.note)] if judged.note else []
+    item.user_properties += [("recollect_replay", judged.replay)] if judged.replay else []
+    if judged.outcome == "skipped":
+        pytest.skip(judged.text)
+    if judged.outcome == "failed":
+        pytest.fail(judged.text, pytrace=False)
+
+
+def _bench(config: pytest.Config) -> Bench:
+    from recollect.verify.pool import Pool
+    from recollect.verify.suite import Bench
+
+    session = _session(config)
+    if session.bench is None:
+        alone = hasattr(config, "workerinput")  # the other cores have pytest-xdist's other workers
+        session.bench = Bench(session.folder, Pool(1 if alone else min(2, os.cpu_count() or 1)))
+    return session.bench
+
+
+def _ahead(item: pytest.Item, session: _Session) -> Iterator[tuple[Suite, Place]]:
+    """The cells that come next, for a core that is idle. A worker of pytest-xdist does not know its own."""
+    if hasattr(item.config, "workerinput"):
+        return
+    items = item.session.items
+    for later in items[items.index(item) + 1 :]:
+        place = _place(later)
+        suite = session.suites.get(getattr(later, "cls", None) or type(None))
+        if place is None or suite is None:
+            return
+        yield suite, place
+
+
+def _place(item: pytest.Item) -> Place | None:
+    call = getattr(item, "callspec", None)
+    return None if call is None else call.params.get("recollect_place")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _SESSION not in session.config.stash:
+        return
+    ours = session.config.stash[_SESSION]
+    if ours.bench is not None:
+        ours.bench.close()
+    if not hasattr(session.config, "workerinput") and not session.config.getoption("--recollect-out"):
+        _forget_old_sessions(ours.folder.parent)
+
+
+def _forget_old_sessions(folder: Path) -> None:
+    import shutil
+
+    if folder.is_dir():
+        for old in sorted(folder.glob("*-seed*"))[:-SESSIONS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What passed although something was lost: nobody should have to know that from the engine's manual."""
+    lines = []
+    for report in terminalreporter.stats.get("passed", []):
+        said = dict(getattr(report, "user_properties", ()))
+        if "recollect_note" in said and report.when == "call":
+            lines += [report.nodeid, *(f"  {line}" for line in str(said["recollect_note"]).splitlines())]
+    if lines:
+        terminalreporter.section("lost, as the engine's documentation says (recollect)")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+# ---- fixtures
+
+
+def _started(request: pytest.FixtureRequest, name: str) -> Iterator[Engine | Attached]:
+    declaring = _kit()
+    from recollect.verify import engines
+
+    chosen = _session(request.config).chosen
+    try:
+        wanted = declaring.wishes({}, _marked(request.node))
+        url = chosen.url(name)
+        if url is not None:
+            engine: Engine | Attached = engines.attach(url)
+        else:
+            engine = engines.create(chosen.engine(name), wanted.get("policy"), provider=chosen.provider)
+        engine.start()
+    except (declaring.BadRequest, declaring.EngineError) as error:
+        pytest.fail(f"{name}: {error}", pytrace=False)
+    try:
+        yield engine
+    finally:
+        engine.close() if isinstance(engine, engines.Engine) else engine.stop()
+
+
+@pytest.fixture
+def redis_engine(request: pytest.FixtureRequest) -> Iterator[Engine | Attached]:
+    """A Redis of this test's own: `endpoint`, `kill()`, `restart()`, `stop()`, `wipe()`."""
+    yield from _started(request, "redis")
+
+
+@pytest.fixture
+def postgres_engine(request: pytest.FixtureRequest) -> Iterator[Engine | Attached]:
+    """A PostgreSQL of this test's own."""
+    yield from _started(request, "postgres")
+
+
+@pytest.fixture
+def chroma_engine(request: pytest.FixtureRequest) -> Iterator[Engine | Attached]:
+    """A Chroma of this test's own."""
+    yield from _started(request, "chroma")
+
+
+@pytest.fixture
+def sqlite_engine(request: pytest.FixtureRequest) -> Iterator[Engine | Attached]:
+    """A SQLite file of this test's own."""
+    yield from _started(request, "sqlite")
+
+
+@pytest.fixture
+def endpoint(request: pytest.FixtureRequest) -> Endpoint:
+    """Where the test's engine answers: the engine of its marker, or the one whose fixture it uses as well."""
+    declaring = _kit()
+    used = [name for name in request.fixturenames if name in ENGINE_FIXTURES]
+    wanted = _marked(request.node).get("engine")
+    try:
+        engine = wanted or (
+            ENGINE_FIXTURES[used[0]] if used else _session(request.config).chosen.engine(None)
+        )
+    except declaring.BadRequest:
+        pytest.fail(
+            "endpoint of which engine? @pytest.mark.recollect(engine='redis'), or --recollect-engine",
+            pytrace=False,
+        )
+    engine_fixture = request.getfixturevalue(f"{declaring.family(engine)}_engine")
+    return cast("Endpoint", engine_fixture.endpoint)
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> str:
+    """A word that no other test uses, to be part of session ids: on an engine with an address, what is cleaned up."""
+    if any(name in request.fixturenames for name in (*ENGINE_FIXTURES, "endpoint")):
+        given = request.getfixturevalue("endpoint").namespace
+        if given is not None:
+            return str(given)
+    import uuid
+
+    return f"recollect-{uuid.uuid4().hex[:12]}"

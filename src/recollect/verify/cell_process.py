@@ -1,0 +1,121 @@
+"""A process that runs cells (`python -m recollect.verify.cell`), seen from outside: orders in, words out, one a line.
+
+It is kept from cell to cell: importing the kit and warming up the fork server takes longer than most cells do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import msgspec
+
+from recollect.verify.results import Result
+from recollect.verify.scenario import Scenario
+from recollect.verify.selection import Request
+
+CELL_TIMEOUT_S = 90.0
+LOOK_TIMEOUT_S = 45.0
+
+
+class Order(msgspec.Struct, frozen=True, tag="order"):
+    """What it is told to run, and where."""
+
+    scenario: Scenario
+    folder: str
+
+
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """It is told to open the target once, to see what it can do."""
+
+    request: Request
+    target: str
+
+
+class Step(msgspec.Struct, frozen=True, tag="step"):
+    name: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    result: Result
+
+
+class Seen(msgspec.Struct, frozen=True, tag="seen"):
+    """What a target can do, or why it cannot be used."""
+
+    abilities: tuple[str, ...] = ()
+    refusal: str | None = None
+    no_engine: bool = False
+    """The engine is what is missing, not the target."""
+
+
+Word = Step | Done | Seen
+
+Job = TypeVar("Job")
+
+
+class CellProcess(Generic[Job]):
+    """`job` is what its owner gave it to do; None while it is idle."""
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self._process: subprocess.Popen[bytes]
+        self._since = 0.0
+        self._timeout_s = CELL_TIMEOUT_S
+        self._rest = b""
+        self.begin()
+
+    def begin(self) -> None:
+        self._rest = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "recollect.verify.cell"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is ours to handle
+        )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+
+    @property
+    def output(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    @property
+    def overdue(self) -> bool:
+        return self.job is not None and time.monotonic() - self._since > self._timeout_s
+
+    def send(self, order: Order | Look) -> None:
+        assert self._process.stdin is not None
+        self._since = time.monotonic()
+        self._timeout_s = CELL_TIMEOUT_S if isinstance(order, Order) else LOOK_TIMEOUT_S
+        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        self._process.stdin.flush()
+
+    def words(self) -> Iterator[Word | None]:
+        """What it has said since; None when it is gone."""
+        try:
+            chunk = os.read(self.output, 1 << 20)
+        except BlockingIOError:
+            return
+        if not chunk:
+            yield None
+            return
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            yield msgspec.json.decode(line, type=Word)
+
+    def end(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            self._process.wait(0.2 if self.job is None else 0.01)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()

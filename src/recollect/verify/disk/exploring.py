@@ -1,0 +1,269 @@
+"""Trying every crash state of one recorded run on the real engine.
+
+States are found once, in this process; workers are then forked, so each has all of them in memory without a copy,
+and takes every nth. What a state is judged by is given: a check, made once per worker, that recovers an engine on
+the image, reads the store, and compares with the marks (acknowledgements) before that point.
+
+Findings are kept by the image's digest, so an exploration that was cut off (budget, Ctrl-C) goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import select
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from recollect.verify.disk.image import Base, Image
+from recollect.verify.disk.model import Mode
+from recollect.verify.disk.records import Op, Record
+from recollect.verify.disk.states import State, states
+
+_LENGTH_BYTES = 4
+_BATCH_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one crash state showed. `anomaly` is a name from the table of anomalies, None if the store held."""
+
+    anomaly: str | None = None
+    detail: str = ""
+    documented: bool = False
+    """The engine's own promise allows it."""
+
+
+HELD = Finding()
+
+
+class Check(Protocol):
+    """Judges crash states, one at a time; made in the worker that uses it."""
+
+    def check(self, image: Image, marks: Sequence[str]) -> Finding: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to explore, and how far."""
+
+    mode: Mode = "ext4"
+    level: int = 2
+    workers: int = 2
+    budget_s: float | None = None
+    start: int = 0
+    """Records before the first crash: an engine's own set-up."""
+    exclude: Callable[[str], bool] | None = None
+    limit_bytes: int = 1 << 30
+    """No file that a worker or its engine writes may become longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """Every distinct state, and the findings so far, by digest."""
+
+    plan: Plan
+    states: tuple[State, ...]
+    findings: dict[int, Finding] = field(default_factory=dict)
+    elapsed_s: float = 0.0
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many states held, and how many showed which anomaly."""
+        return Counter(finding.anomaly or "held" for finding in self.findings.values())
+
+    @property
+    def left(self) -> int:
+        """States that the budget did not reach."""
+        return len(self.states) - len(self.findings)
+
+    def bad(self) -> Iterator[tuple[State, Finding]]:
+        """States that did not hold, in the order of the run; losses that are documented are among them."""
+        for state in self.states:
+            finding = self.findings.get(state.image.digest)
+            if finding is not None and finding.anomaly is not None:
+                yield state, finding
+
+    @property
+    def first_bad(self) -> tuple[State, Finding] | None:
+        return next(self.bad(), None)
+
+
+class WorkerFailed(Exception):
+    """A check raised: that is a fault of the check, and nothing may be concluded from its state."""
+
+
+def explore(
+    base: Base,
+    records: Sequence[Record],
+    make_check: Callable[[], Check],
+    plan: Plan,
+    *,
+    known: dict[int, Finding] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Exploration:
+    """Find all states and judge them. `known` findings are not tried again, and new ones are added to it as they
+    come, so that a caller who is interrupted still has them; `progress` gets (done, total)."""
+    began = time.monotonic()
+    found = tuple(states(base, records, plan.mode, plan.level, exclude=plan.exclude, start=plan.start))
+    known = {} if known is None else known
+    findings = {
+        state.image.digest: known[state.image.digest] for state in found if state.image.digest in known
+    }
+    todo = [state for state in found if state.image.digest not in findings]
+    marks = [record.path1 for record in records if record.op is Op.MARK]
+    deadline = None if plan.budget_s is None else began + plan.budget_s
+    workers = [
+        _Worker(todo[number :: plan.workers], marks, make_check, plan.limit_bytes, deadline)
+        for number in range(min(plan.workers, len(todo)))
+    ]
+    try:
+        for digest, finding in _gather(workers):
+            findings[digest] = known[digest] = finding
+            progress(len(findings), len(found))
+    finally:
+        for worker in workers:
+            worker.end()
+    return Exploration(plan, found, findings, time.monotonic() - began)
+
+
+def _gather(workers: Sequence[_Worker]) -> Iterator[tuple[int, Finding]]:
+    running = {worker.results.fileno(): worker for worker in workers}
+    while running:
+        ready, _, _ = select.select(list(running), [], [])
+        for fd in ready:
+            batch = running[fd].receive()
+            if batch is None:
+                del running[fd]
+            else:
+                yield from batch
+
+
+class _Worker:
+    """A forked process that works through its share of the states."""
+
+    def __init__(
+        self,
+        share: Sequence[State],
+        marks: Sequence[str],
+        make_check: Callable[[], Check],
+        limit_bytes: int,
+        deadline: float | None,
+    ) -> None:
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(reading)
+            _work_and_exit(share, marks, make_check, limit_bytes, deadline, writing)
+        os.close(writing)
+        self.results: BinaryIO = os.fdopen(reading, "rb", buffering=0)
+
+    def receive(self) -> list[tuple[int, Finding]] | None:
+        """One batch; None when the worker has ended in good order."""
+        head = self._exactly(_LENGTH_BYTES)
+        if head is None:
+            raise WorkerFailed("a worker of the exploration ended without a word; see its standard error")
+        message = self._exactly(int.from_bytes(head, "big"))
+        if message is None:
+            raise WorkerFailed("a worker of the exploration was killed")
+        batch = pickle.loads(message)
+        if isinstance(batch, str):
+            raise WorkerFailed(batch)
+        return batch or None
+
+    def _exactly(self, size: int) -> bytes | None:
+        data = b""
+        while len(data) < size:
+            piece = self.results.read(size - len(data))
+            if not piece:
+                return None
+            data += piece
+        return data
+
+    def end(self) -> None:
+        self.results.close()
+        if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+            os.kill(self.pid, signal.SIGTERM)
+            os.waitpid(self.pid, 0)
+
+
+def _work_and_exit(
+    share: Sequence[State],
+    marks: Sequence[str],
+    make_check: Callable[[], Check],
+    limit_bytes: int,
+    deadline: float | None,
+    writing: int,
+) -> None:
+    """In the child. It never returns into the parent's stack, whatever happens."""
+    status = 1
+    try:
+        signal.signal(signal.SIGTERM, lambda number, frame: (_ for _ in ()).throw(SystemExit(0)))
+        # A torn file may make an engine write without end; it gets EFBIG instead of the machine's memory.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with os.fdopen(writing, "wb") as pipe:
+            try:
+                for batch in _batches(share, marks, make_check, deadline):
+                    _send(pipe, batch)
+                _send(pipe, [])
+                status = 0
+            except Exception as error:
+                _send(pipe, f"checking a crash state failed: {type(error).__name__}: {error}")
+    finally:
+        os._exit(status)
+
+
+def _batches(
+    share: Sequence[State], marks: Sequence[str], make_check: Callable[[], Check], deadline: float | None
+) -> Iterator[list[tuple[int, Finding]]]:
+    check = make_check()
+    batch: list[tuple[int, Finding]] = []
+    sent = time.monotonic()
+    try:
+        for state in share:
+            now = time.monotonic()
+            if deadline is not None and now > deadline:
+                break
+            batch.append((state.image.digest, check.check(state.image, marks[: state.marks])))
+            if now - sent > _BATCH_S:
+                yield batch
+                batch, sent = [], now
+        if batch:
+            yield batch
+    finally:
+        check.close()
+
+
+def _send(pipe: BinaryIO, message: object) -> None:
+    data = pickle.dumps(message)
+    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+    pipe.flush()
+
+
+# ---- findings on disk, so that an exploration can go on ----
+
+
+def save_findings(path: Path, findings: dict[int, Finding]) -> None:
+    lines = (
+        json.dumps({"digest": f"{digest:032x}", **asdict(finding)}) for digest, finding in findings.items()
+    )
+    draft = path.with_suffix(".draft")
+    draft.write_text("".join(f"{line}\n" for line in lines))
+    draft.replace(path)
+
+
+def load_findings(path: Path) -> dict[int, Finding]:
+    if not path.exists():
+        return {}
+    rows = (json.loads(line) for line in path.read_text().splitlines())
+    return {int(row.pop("digest"), 16): Finding(**row) for row in rows}

@@ -1,0 +1,291 @@
+"""`recollect explore`: one recorded run of a target, and what is left of it in every crash state.
+
+One client appends turns, one after the other, while every call that the engine (or the store itself, when the engine
+is embedded) makes on its files is recorded, with each question and acknowledgement in between. Then each distinct
+state of the disk is laid out, the engine recovers on it, the store is opened by its own factory and read, and what it
+returns is judged against what had been acknowledged by then.
+
+A read that returns exactly what was acknowledged (and perhaps the turn that was under way) holds. Anything else becomes
+a history of its own, and the checkers judge it as they judge every other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from recollect import __version__
+from recollect.verify import outcomes, pipe, worker
+from recollect.verify.analyze import analyze
+from recollect.verify.clients import Client, Clients
+from recollect.verify.disk import recording
+from recollect.verify.disk.exploring import HELD, Finding
+from recollect.verify.disk.image import Base, Image
+from recollect.verify.disk.model import Model
+from recollect.verify.disk.recorder import Recorder
+from recollect.verify.disk.records import Record
+from recollect.verify.disk.recovery import recovery
+from recollect.verify.disk.selfcheck import check_sight
+from recollect.verify.engines import Endpoint, Engine, EngineError, create
+from recollect.verify.engines.postgres import PostgresEngine
+from recollect.verify.history import History, HistoryWriter
+from recollect.verify.host import processes
+from recollect.verify.op import Disturbance, Header
+from recollect.verify.said import mark
+from recollect.verify.targets import Target
+from recollect.verify.transcript import Transcript
+from recollect.verify.workloads import Body, ReadBack, Write
+
+SESSIONS = ("session-0", "session-1")
+_FAULT = "power-loss"
+
+
+class NothingRecorded(Exception):
+    """The run cannot be explored; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Messages that one append wrote together: `first`, `first + 1`, …"""
+
+    session: str
+    first: int
+    texts: tuple[str, ...]
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.first + len(self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What ran, and what it was asked."""
+
+    target: str
+    engine: str
+    engine_version: str
+    policy: str
+    turns: tuple[Turn, ...]
+    start: int
+    """Records of the engine's start and the store's opening, before the first question."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRun:
+    """One recorded run of a target."""
+
+    about: About
+    base: Base
+    records: tuple[Record, ...]
+
+
+def turns_of(messages: int, batches: bool) -> tuple[Turn, ...]:
+    """Turns of one and two messages in two sessions."""
+    turns: list[Turn] = []
+    number = 0
+    while number < messages:
+        size = min(2 if batches and len(turns) % 2 else 1, messages - number)
+        texts = tuple(f"message {number + i} {'.' * 60}" for i in range(size))
+        turns.append(Turn(SESSIONS[len(turns) % len(SESSIONS)], number, texts))
+        number += size
+    return tuple(turns)
+
+
+def record(target: str, engine_spec: str, policy: str, *, messages: int, folder: Path) -> TargetRun:
+    """Run the target once, and keep the recording in `folder`, to go on with later. Raises NothingRecorded when the
+    recorder was blind or an append failed."""
+    with ExitStack() as stack:
+        engine = create(engine_spec, policy)
+        stack.callback(engine.close)
+        if isinstance(engine, PostgresEngine):
+            engine.prepare()
+        assert engine.data is not None
+        engine.data.mkdir(parents=True, exist_ok=True)
+        clients = Clients(folder / "target.log", (target.partition(":")[0],) if ":" in target else ())
+        stack.callback(clients.close_all)
+        batches = _prepare(engine, clients, target)
+        recorder = stack.enter_context(Recorder(engine.data, skip_sync=True))
+        endpoint = engine.start(recorder.env())
+        if engine.embedded:
+            clients.recorded = recorder.env()
+        client, _ = clients.start(target, endpoint)
+        turns = turns_of(messages, batches)
+        start = sum(1 for _ in recorder.read())
+        _append_all(client, recorder, turns)
+        clients.kill(client)
+        engine.kill()
+        records = tuple(recorder.read())
+        blindness = check_sight(recorder, Model(recorder.base).replay(records))
+        if blindness is not None:
+            raise NothingRecorded(str(blindness))
+        recording.save(recorder, folder / "recording")
+        about = About(target, engine_spec, engine.version, policy, turns, start)
+        (folder / "about.json").write_bytes(msgspec.json.encode(about))
+        return TargetRun(about, recorder.base, records)
+
+
+def load(folder: Path) -> TargetRun:
+    """A run that was recorded before."""
+    about = msgspec.json.decode((folder / "about.json").read_bytes(), type=About)
+    kept = recording.Recording.load(folder / "recording")
+    return TargetRun(about, kept.base, kept.records)
+
+
+def _prepare(engine: Engine, clients: Clients, target: str) -> bool:
+    """Tables and migrations are made before the recording; an engine that stopped in good order is the base."""
+    client, ready = clients.start(target, engine.start(), prepare=True)
+    clients.close(client)
+    engine.stop()
+    return "batches" in ready.abilities
+
+
+def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> None:
+    for index, turn in enumerate(turns):
+        said = [
+            pipe.Said(number, mark(number, text))
+            for number, text in zip(turn.numbers, turn.texts, strict=True)
+        ]
+        what = f"turn {index} (messages {turn.numbers[0]} to {turn.numbers[-1]} of {turn.session})"
+        recorder.mark(f"ask {what}")
+        client.send(pipe.Append(turn.session, said, turn=f"turn-{index}"))
+        reply = client.receive()
+        if not isinstance(reply, pipe.Acked):
+            said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)
+            raise NothingRecorded(f"an append failed while nothing was wrong: {said_what}")
+        recorder.mark(f"ack {what}")
+
+
+class TargetCheck:
+    """Judges crash states of one run. Made in the worker that uses it; what the store prints goes to `log`."""
+
+    def __init__(self, run: TargetRun, log: Path) -> None:
+        worker.redirect_output(log)
+        self._about = run.about
+        self._recovery = recovery(run.about.engine, run.about.policy)
+        self._loop = asyncio.Runner()
+        self._folder = Path(tempfile.mkdtemp(prefix="recollect-judged-"))
+        processes.remove_at_end(self._folder)
+
+    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+        asked = sum(text.startswith("ask ") for text in marks)
+        acked = sum(text.startswith("ack ") for text in marks)
+        turns = self._about.turns[:asked]
+        try:
+            endpoint = self._recovery.recover(image)
+        except EngineError as refusal:
+            return self._judged(turns, acked, str(refusal))
+        read = self._loop.run(_read(self._about.target, endpoint, sorted({turn.session for turn in turns})))
+        if _is_exact(turns, acked, read):
+            return HELD
+        return self._judged(turns, acked, read)
+
+    def _judged(self, turns: Sequence[Turn], acked: int, read: Reading | str) -> Finding:
+        path = self._folder / "history.jsonl"
+        with _writing(path, self._about) as (history, transcript):
+            _tell_appends(transcript, turns, acked)
+            history.fault_injected(_FAULT, Disturbance())
+            history.engine_stopped()
+            if isinstance(read, str):
+                history.engine_refused(read)
+            else:
+                history.engine_started()
+                history.fault_healed(_FAULT, Disturbance())
+                _tell_reads(transcript, read)
+        verdict = analyze(History(path))
+        if verdict.status == "held" or (verdict.status == "unknown" and acked == 0):
+            return HELD
+        documented = verdict.status == "documented-loss"
+        if isinstance(read, str):
+            return Finding("refuses-to-start", _ends(read), documented)
+        first = verdict.anomalies[0] if verdict.anomalies else None
+        name = first.name if first is not None else verdict.status
+        detail = first.sentence if first is not None else verdict.reason or ""
+        return Finding(name, detail, documented)
+
+    def close(self) -> None:
+        self._recovery.close()
+        self._loop.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _ends(said: str) -> str:
+    """The first and the last line of what an engine said, which is what happened and why."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return " … ".join(dict.fromkeys((lines[0], lines[-1])))
+
+
+Reading = Mapping[str, pipe.Elements | str]
+"""What each session read as; text is the error that the read raised."""
+
+
+async def _read(spec: str, endpoint: Endpoint, sessions: Sequence[str]) -> Reading:
+    target = Target(spec, endpoint)
+    try:
+        await target.open()
+    except Exception as error:
+        return dict.fromkeys(sessions, outcomes.describe(error))
+    read: dict[str, pipe.Elements | str] = {}
+    try:
+        for session in sessions:
+            try:
+                raw, sequence = await target.read(session, None, None)
+                read[session] = worker.elements(raw, sequence)
+            except Exception as error:
+                read[session] = outcomes.describe(error)
+    finally:
+        await target.close()
+    return read
+
+
+def _is_exact(turns: Sequence[Turn], acked: int, read: Reading) -> bool:
+    for session, elements in read.items():
+        if isinstance(elements, str) or elements.odd:
+            return False
+        certain = [number for turn in turns[:acked] if turn.session == session for number in turn.numbers]
+        under_way = [number for turn in turns[acked:] if turn.session == session for number in turn.numbers]
+        if elements.numbers not in (certain, certain + under_way):
+            return False
+    return True
+
+
+@contextmanager
+def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcript]]:
+    header = Header(
+        recollect=__version__,
+        target=about.target,
+        engine=about.engine.partition("@")[0],
+        engine_version=about.engine_version,
+        policy=about.policy,
+        fault=_FAULT,
+        workload="turns",
+        ok_ops_min=0,
+    )
+    with HistoryWriter(path.open("wb"), header) as history:
+        yield history, Transcript(history, retries=False)
+
+
+def _tell_appends(transcript: Transcript, turns: Sequence[Turn], acked: int) -> None:
+    for index, turn in enumerate(turns):
+        intent = Write(turn.session, tuple(Body(text) for text in turn.texts))
+        transcript.begin(0, intent)
+        if index < acked:
+            transcript.end(0, intent, pipe.Acked())
+        else:
+            transcript.unknown(0, "the power went before an answer came")
+
+
+def _tell_reads(transcript: Transcript, read: Reading) -> None:
+    for session, elements in read.items():
+        if isinstance(elements, str):
+            transcript.refused_read(1, session, elements)
+            continue
+        intent = ReadBack(session)
+        transcript.begin(1, intent)
+        transcript.end(1, intent, elements)

@@ -1,0 +1,136 @@
+"""A worker under another interpreter, the one with the last release installed, at the other end of the same pipe.
+
+The fork server cannot give it: its children are copies of ourselves. So it is started as a program, with its end of the
+pipe as an inherited descriptor, isolated from our folders and environment: what it imports is what is installed there.
+Only what it lacks of the kit itself comes from ours, and never the target, which would then be this release again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import recollect
+from recollect.verify import pipe, worker
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.targets import BUILT_IN
+
+# What it finds itself comes first. Messages of a failed import go to the target's log.
+_BEGIN = (
+    "import sys; lacking = [folder for folder in sys.argv[2:] if folder not in sys.path]; sys.path += lacking; "
+    "from recollect.verify import other_python; other_python.main(int(sys.argv[1]), lacking)"
+)
+
+
+class _Start(msgspec.Struct):
+    """The first thing it is told."""
+
+    spec: str
+    endpoint: dict[str, Any]
+    log: str
+    control: str | None
+    recorded: dict[str, str] | None
+
+
+class Program:
+    """A started program with the few methods of a `multiprocessing` process that a client needs."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid: int | None = process.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.poll()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+
+
+def start(
+    python: str,
+    ours: Connection,
+    theirs: Connection,
+    *,
+    spec: str,
+    endpoint: Endpoint,
+    log: Path,
+    control: str | None,
+    recorded: Mapping[str, str] | None,
+) -> Program:
+    """Starts the worker; `theirs` is closed here. An interpreter that cannot be run raises `OSError`."""
+    log = log.absolute()
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [python, "-I", "-c", _BEGIN, str(theirs.fileno()), *_own_folders()],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(theirs.fileno(),),
+            cwd=log.parent,  # not the project's folder: this release is in it
+        )
+    theirs.close()
+    told = msgspec.json.encode(asdict(endpoint), enc_hook=str)
+    start = _Start(
+        spec, msgspec.json.decode(told), str(log), control, None if recorded is None else dict(recorded)
+    )
+    with contextlib.suppress(OSError):  # it is gone already: the first reply that never comes says so
+        ours.send_bytes(msgspec.json.encode(start))
+    return Program(process)
+
+
+def main(descriptor: int, lacking: list[str]) -> None:
+    """Entry point of the program, under the other interpreter."""
+    connection = Connection(descriptor)
+    start = msgspec.json.decode(connection.recv_bytes(), type=_Start)
+    module = BUILT_IN.get(start.spec, start.spec).partition(":")[0]
+    if _is_ours(module, lacking):
+        name = module.partition(".")[0]
+        reason = f"target {start.spec!r}: {sys.executable} has no {name!r}; install the last release there"
+        connection.send_bytes(pipe.encode(pipe.Broken(reason)))
+        return
+    worker.main(
+        connection, start.spec, _endpoint(start.endpoint), start.log, False, start.control, start.recorded
+    )
+
+
+def _endpoint(told: dict[str, Any]) -> Endpoint:
+    """Its own idea of an endpoint: another release may have other fields."""
+    values = {field.name: told[field.name] for field in fields(Endpoint) if field.name in told}
+    for name in ("path", "socket"):
+        if values.get(name) is not None:
+            values[name] = Path(values[name])
+    values["replicas"] = tuple(values.get("replicas", ()))
+    return Endpoint(**values)
+
+
+def _is_ours(module: str, lacking: list[str]) -> bool:
+    """Whether the target would come from this release's folders. What else is wrong with it, the worker says."""
+    try:
+        found = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return False
+    origin = None if found is None else found.origin
+    return origin is not None and any(Path(origin).is_relative_to(folder) for folder in lacking)
+
+
+def _own_folders() -> list[str]:
+    """Where this release of the kit and what it imports are."""
+    package = Path(recollect.__file__).resolve().parent.parent
+    installed = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    return list(dict.fromkeys(os.path.realpath(folder) for folder in (package, *installed)))

@@ -1,0 +1,116 @@
+"""A few kept cell processes for whoever asks for one cell after the other, as a test suite does.
+
+`run` waits for one cell; what comes next may already begin in the processes that have nothing to do. There is no
+thread: a process works on by itself, and is listened to during the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from selectors import EVENT_READ, DefaultSelector
+
+from recollect.verify.cell_process import (
+    CELL_TIMEOUT_S,
+    LOOK_TIMEOUT_S,
+    CellProcess,
+    Done,
+    Look,
+    Order,
+    Seen,
+)
+from recollect.verify.results import Result
+from recollect.verify.selection import Request
+from recollect.verify.verdict import Verdict
+
+_Process = CellProcess[Order | Look]
+
+
+class Pool:
+    def __init__(self, processes_max: int) -> None:
+        self._processes_max = processes_max
+        self._processes: list[_Process] = []
+        self._results: dict[str, Result] = {}
+        self._seen: Seen | None = None
+        self._path: tuple[str, ...] = ()
+
+    def look(self, request: Request, target: str) -> Seen:
+        """Opens the target once, in a process that is not this one."""
+        self._seen = None
+        look = Look(request, target)
+        self._renew(request.path)
+        while self._seen is None:
+            if not any(isinstance(process.job, Look) for process in self._processes):
+                self._give(look)
+            self._listen()
+        return self._seen
+
+    def run(self, order: Order, ahead: Sequence[Order] = ()) -> Result:
+        """The result of one cell. `ahead` are orders that will be asked for later, next first."""
+        self._renew(order.scenario.path)
+        while order.folder not in self._results:
+            for wanted in (order, *ahead):
+                if wanted.folder not in self._results and not self._running(wanted):
+                    self._give(wanted)
+            self._listen()
+        return self._results.pop(order.folder)
+
+    def close(self) -> None:
+        while self._processes:
+            self._processes.pop().end()
+
+    def _running(self, order: Order) -> bool:
+        return any(process.job == order for process in self._processes)
+
+    def _renew(self, path: tuple[str, ...]) -> None:
+        """Other folders may hold other modules of the same names: begin with processes that have imported none."""
+        if path != self._path:
+            self.close()
+            self._path = path
+
+    def _give(self, order: Order | Look) -> bool:
+        process = next((process for process in self._processes if process.job is None), None)
+        if process is None and len(self._processes) < self._processes_max:
+            process = CellProcess()
+            self._processes.append(process)
+        if process is None:
+            return False
+        process.job = order
+        process.send(order)
+        return True
+
+    def _listen(self) -> None:
+        with DefaultSelector() as selector:
+            for process in self._processes:
+                selector.register(process.output, EVENT_READ, process)
+            ready = [key.data for key, _ in selector.select(1.0)]
+        for process in ready:
+            self._hear(process)
+        for process in [process for process in self._processes if process.overdue]:
+            if isinstance(process.job, Look):
+                self._lost(
+                    process, f"it did not open within {LOOK_TIMEOUT_S:g} s: its module or factory hangs"
+                )
+            else:
+                self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s")
+
+    def _hear(self, process: _Process) -> None:
+        for word in process.words():
+            if word is None:
+                self._lost(process, "the cell's own process died")
+                return
+            if isinstance(word, Done) and isinstance(process.job, Order):
+                self._results[process.job.folder] = word.result
+                process.job = None
+            elif isinstance(word, Seen):
+                self._seen = word
+                process.job = None
+
+    def _lost(self, process: _Process, why: str) -> None:
+        job = process.job
+        process.end()
+        self._processes.remove(process)
+        if isinstance(job, Order):
+            verdict = Verdict(status="unknown", reason=why)
+            self._results[job.folder] = Result(scenario=job.scenario, verdict=verdict)
+        elif isinstance(job, Look):
+            self._seen = Seen(refusal=f"target {job.target!r}: {why}")

@@ -1,0 +1,379 @@
+"""One HTML page for a whole run: the verdict first, then the matrix, then every run with its picture of time.
+
+The page is one file without network, fonts or script libraries, so that it can be mailed, kept as a CI artefact and
+opened in ten years. Its own few lines of script (copy, filter, open the run that a link names) are bound by a content
+security policy to their exact text: whatever a message contains, nothing else can run. Every text from a run passes
+`plain` and then Jinja's escaping.
+
+Sizes are bounded: what timelines may take is divided among the runs, and when a share would be too small to show
+anything, runs that held keep their figures and lose their picture.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import takewhile
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from recollect.verify.report import svg
+from recollect.verify.report.plain import plain
+from recollect.verify.report.terminal import STYLES, WORST_FIRST
+from recollect.verify.report.timeline import Timeline, of_run
+from recollect.verify.results import Result, Results, replay_command
+from recollect.verify.verdict import Status, Verdict, Witness
+
+PICTURES_BYTES = 160_000
+PICTURE_BYTES_MAX = 6_000
+PICTURE_BYTES_LEAST = 500
+ANOMALIES_MAX = 5
+"""Sentences of one run; the verdict's JSON has them all."""
+
+WORDS: dict[Status, str] = {
+    "held": "held",
+    "documented-loss": "documented loss",
+    "violated": "violated",
+    "unknown": "unknown",
+    "skipped": "skipped",
+}
+MEANINGS: dict[Status, str] = {
+    "violated": "something happened that the engine's own promise does not allow",
+    "unknown": "nothing could be concluded; this is not a success",
+    "documented-loss": "acknowledged messages were lost, inside what the engine itself announces",
+    "held": "everything acknowledged was there",
+    "skipped": "not run, for the reason given",
+}
+
+TAKEN = frozenset({"silent-reset", "lost-update", "torn-turn", "lost-tail", "hole", "expired-early"})
+"""Anomalies whose witness is an acknowledged message that is gone."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    svg: Markup
+    lanes: tuple[tuple[str, str], ...]
+    """The part of the session's id that all share, and the rest of it."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One run, as the page shows it."""
+
+    anchor: str
+    result: Result
+    title: tuple[str, ...]
+    figure: str
+    picture: Picture | None
+    replay: str | None
+
+    @property
+    def status(self) -> Status:
+        return self.result.verdict.status
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.result.verdict
+
+    @property
+    def first_lost(self) -> Witness | None:
+        return first_lost(self.verdict)
+
+
+@dataclass(frozen=True)
+class Box:
+    """One place in the matrix: the worst of its runs."""
+
+    status: Status
+    symbol: str
+    figure: str
+    label: str
+    anchor: str | None
+    runs: int
+
+
+@dataclass(frozen=True)
+class Row:
+    target: str
+    full_target: str
+    policy: str
+    boxes: tuple[Box | None, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that share a reason for not telling anything."""
+
+    status: Status
+    reason: str
+    names: tuple[str, ...]
+
+
+def write(results: Results, file: Path) -> None:
+    file.write_text(render(results), encoding="utf-8")
+
+
+def render(results: Results) -> str:
+    style, script = _asset("page.css"), _asset("page.js")
+    cards = _cards(results)
+    counts = {
+        status: count
+        for status in WORST_FIRST
+        if (count := sum(result.verdict.status == status for result in results.results))
+    }
+    faults, rows = _matrix(results, {id(card.result): card.anchor for card in cards})
+    ran = [result for result in results.results if result.verdict.status != "skipped"]
+    return _template().render(
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        results=results,
+        headline=headline(results),
+        worst=next(iter(counts), "unknown"),
+        counts=counts,
+        ran=len(ran),
+        operations=sum(result.operations for result in ran),
+        faults=faults,
+        rows=rows,
+        cards=cards,
+        groups=_groups(results),
+        words=WORDS,
+        meanings=MEANINGS,
+        anomalies_max=ANOMALIES_MAX,
+        symbols={status: symbol for status, (symbol, _) in STYLES.items()},
+    )
+
+
+def headline(results: Results) -> tuple[str, str]:
+    """The verdict of the whole run in one sentence, and one that says how far it goes."""
+    ran = [result for result in results.results if result.verdict.status != "skipped"]
+    violated = [result for result in ran if result.verdict.status == "violated"]
+    documented = [result for result in ran if result.verdict.status == "documented-loss"]
+    unknown = [result for result in ran if result.verdict.status == "unknown"]
+    if violated:
+        first = (
+            f"{len(violated)} of {_runs(len(ran))} broke {'its' if len(violated) == 1 else 'their'} promise"
+        )
+        return first, _lost_sentence(violated, "and no promise covers it") + _beside(documented, unknown)
+    if not ran or len(unknown) == len(ran):
+        return "Nothing could be concluded", "No run came far enough to tell; the reasons are below."
+    concluded = len(ran) - len(unknown)
+    if documented:
+        return (
+            "Nothing was lost beyond what the engines announce",
+            _lost_sentence(documented, "as the engine's own documentation says they may be")
+            + f" In {_runs(concluded - len(documented))} everything was kept."
+            + _beside([], unknown),
+        )
+    acked = sum(result.verdict.acked for result in ran)
+    return (
+        "Everything acknowledged was still there",
+        f"{acked:,} messages were acknowledged in {_runs(concluded)}, and every one was accounted for after the fault."
+        + _beside([], unknown),
+    )
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def _lost_sentence(results: list[Result], why: str) -> str:
+    lost = sum(result.verdict.lost for result in results)
+    acked = sum(result.verdict.acked for result in results)
+    if not lost:
+        return "No acknowledged message is missing, but something else went wrong; see the runs."
+    runs = "that run" if len(results) == 1 else f"those {len(results):,} runs"
+    return f"{lost:,} of the {acked:,} messages acknowledged in {runs} {'is' if lost == 1 else 'are'} gone, {why}."
+
+
+def _beside(documented: list[Result], unknown: list[Result]) -> str:
+    text = f" In {len(documented):,} more, messages were lost as documented." if documented else ""
+    return text + (f" In {_runs(len(unknown))} nothing could be concluded." if unknown else "")
+
+
+# ---- cards
+
+
+def _cards(results: Results) -> list[Card]:
+    """Every run that was not skipped, worst first, otherwise in the order of the matrix."""
+    ran = [(place, result) for place, result in enumerate(results.results) if _ran(result)]
+    ran.sort(key=lambda item: WORST_FIRST.index(item[1].verdict.status))
+    budgets = _budgets([result for _, result in ran])
+    return [
+        _card(result, place, results.folder, budget)
+        for (place, result), budget in zip(ran, budgets, strict=True)
+    ]
+
+
+def _ran(result: Result) -> bool:
+    return result.verdict.status != "skipped"
+
+
+def _budgets(ran: list[Result]) -> list[int]:
+    """Bytes for each picture; 0 where a run that held has to go without."""
+    share = PICTURES_BYTES // max(1, len(ran))
+    if share >= PICTURE_BYTES_LEAST:
+        return [min(PICTURE_BYTES_MAX, share)] * len(ran)
+    room = PICTURES_BYTES // PICTURE_BYTES_LEAST
+    return [PICTURE_BYTES_LEAST if place < room else 0 for place in range(len(ran))]
+
+
+def _card(result: Result, place: int, folder: str, budget: int) -> Card:
+    scenario, verdict = result.scenario, result.verdict
+    engine = f"{scenario.engine_name} {result.engine_version}".strip()
+    title = (scenario.target, engine, scenario.policy, scenario.fault, scenario.variant, scenario.workload)
+    at = f"{folder}/{result.folder}" if folder and result.folder else result.folder
+    return Card(
+        anchor=f"run-{place + 1}",
+        result=result,
+        title=tuple(part for part in title if part),
+        figure=_figure(verdict),
+        picture=_picture(result, Path(at), budget) if at and budget else None,
+        replay=replay_command(at) if at else None,
+    )
+
+
+def _figure(verdict: Verdict) -> str:
+    if verdict.status == "unknown":
+        return plain(verdict.reason or "no reason given")
+    if verdict.lost:
+        return f"{verdict.lost:,} of {verdict.acked:,} acknowledged lost"
+    if verdict.anomalies:
+        first = verdict.anomalies[0]
+        return f"{first.name} × {first.count:,}, none of {verdict.acked:,} lost"
+    return f"{verdict.acked:,} acknowledged, none lost"
+
+
+def first_lost(verdict: Verdict) -> Witness | None:
+    """The lost message that was acknowledged first, of those that the verdict names."""
+    found = [
+        anomaly.first
+        for anomaly in verdict.anomalies
+        if anomaly.name in TAKEN and anomaly.first.acknowledged_s is not None
+    ]
+    return min(found, key=lambda witness: witness.acknowledged_s or 0.0, default=None)
+
+
+def _picture(result: Result, folder: Path, budget: int) -> Picture | None:
+    timeline = of_run(folder)
+    if timeline is None:
+        return None
+    first = first_lost(result.verdict)
+    drawn = svg.drawing(timeline, _spoken(timeline), first.acknowledged_s if first else None, budget)
+    names = [lane.name for lane in timeline.lanes]
+    shared = _shared_length(names)
+    return Picture(drawn, tuple((plain(name[:shared]), plain(name[shared:])) for name in names))
+
+
+def _shared_length(names: list[str]) -> int:
+    """How many characters all names begin with."""
+    if len(names) < 2:
+        return 0
+    columns = zip(*names, strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def _spoken(timeline: Timeline) -> str:
+    """The picture for those who do not see it."""
+    counts = timeline.counts
+    parts = [
+        f"{counts['kept'] + counts['lost']} acknowledged writes, {counts['lost']} of them lost",
+        f"{counts['unknown']} with unknown outcome",
+        f"{counts['read']} reads",
+    ]
+    bands = [
+        f"{plain(band.name)} from {band.start_s:.2f} s to {band.end_s:.2f} s"
+        for band in (*timeline.faults, *timeline.down)
+    ]
+    span = f"Timeline of {len(timeline.lanes)} sessions, {timeline.end_s - timeline.start_s:.1f} s"
+    return f"{span}: {', '.join(parts)}. {'; '.join(bands)}".strip()
+
+
+# ---- matrix
+
+
+def _matrix(results: Results, anchors: dict[int, str]) -> tuple[list[str], list[Row]]:
+    """Faults that ran anywhere, and a row for each target and policy."""
+    grouped: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    faults: dict[str, None] = {}
+    for result in results.results:
+        scenario = result.scenario
+        row = grouped.setdefault((scenario.target, scenario.policy), {})
+        row.setdefault(scenario.fault, []).append(result)
+        if _ran(result):
+            faults.setdefault(scenario.fault)
+    names = _short_names({target for target, _ in grouped})
+    order = list(dict.fromkeys(target for target, _ in grouped))
+    rows = [
+        Row(
+            target=names[target],
+            full_target=target,
+            policy=policy,
+            boxes=tuple(_box(row.get(fault, []), anchors) for fault in faults),
+        )
+        for (target, policy), row in sorted(grouped.items(), key=lambda item: order.index(item[0][0]))
+        if any(_ran(result) for group in row.values() for result in group)
+    ]
+    return list(faults), rows
+
+
+def _short_names(targets: set[str]) -> dict[str, str]:
+    """``make_store`` for ``myapp.memory:make_store``; with the module's name where two would look alike."""
+    short = {target: target.rpartition(":")[2] or target for target in targets}
+    longer = {target: target.rpartition(".")[2] or target for target in targets}
+    taken = list(short.values())
+    return {target: name if taken.count(name) == 1 else longer[target] for target, name in short.items()}
+
+
+def _box(results: list[Result], anchors: dict[int, str]) -> Box | None:
+    if not results:
+        return None
+    worst = min(results, key=lambda result: WORST_FIRST.index(result.verdict.status))
+    status, scenario = worst.verdict.status, worst.scenario
+    same = [result.verdict for result in results if result.verdict.status == status]
+    acked, lost = sum(verdict.acked for verdict in same), sum(verdict.lost for verdict in same)
+    figure = f"{lost:,}/{acked:,}" if lost else f"{acked:,}"
+    told = f"{lost} of {acked} lost" if lost else f"{acked} acknowledged, none lost"
+    if status in ("skipped", "unknown"):
+        figure, told = "", worst.verdict.reason or "no reason given"
+    elif worst.verdict.anomalies and not lost:
+        figure, told = worst.verdict.anomalies[0].name, _figure(worst.verdict)
+    runs = f", {len(results)} runs" if len(results) > 1 else ""
+    label = f"{scenario.target}, {scenario.policy}, {scenario.fault}: {WORDS[status]}, {told}{runs}"
+    return Box(status, STYLES[status][0], figure, plain(label), anchors.get(id(worst)), len(results))
+
+
+def _groups(results: Results) -> list[Group]:
+    reasons: dict[str, list[str]] = {}
+    for result in results.results:
+        if result.verdict.status == "skipped":
+            names = reasons.setdefault(result.verdict.reason or "no reason given", [])
+            name = f"{result.scenario.target} {result.scenario.fault}"
+            if name not in names:
+                names.append(name)
+    return [Group("skipped", plain(reason), tuple(map(plain, names))) for reason, names in reasons.items()]
+
+
+# ---- the template
+
+
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["plain"] = plain
+    return environment.from_string(_asset("page.html.j2"))
+
+
+def _asset(name: str) -> str:
+    return files("recollect.verify.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """As a content security policy names an inline style or script."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,170 @@
+"""A test suite over one target: which cells it has, what each of them showed, and how to say so in a test report.
+
+`Suite` is what a test class asks for, as data. `Bench` runs its cells for one test session. What may be asked of a
+store is only known once it was opened, so a place of the suite (policy × fault) becomes one or more cells when it is
+its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from recollect.verify.cell_process import Order, Seen
+from recollect.verify.importing import from_here
+from recollect.verify.pool import Pool
+from recollect.verify.results import Require, Result, replay_command, worse_than
+from recollect.verify.selection import Cell, Place, Request, select
+from recollect.verify.verdict import Status, Verdict
+
+PLACES_AHEAD = 4
+"""How far a process that has nothing to do may run ahead of the tests."""
+
+WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One target and the cells wanted of it; `require` is what its acknowledged messages must survive."""
+
+    name: str
+    target: str
+    request: Request
+    require: Require | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a test says: passed, failed or skipped, and the text for it. `note` is for the summary."""
+
+    outcome: str
+    status: Status
+    text: str
+    note: str = ""
+    replay: str = ""
+
+
+@dataclass
+class Bench:
+    """Runs the cells of all suites of one test session; histories are kept below `folder`."""
+
+    folder: Path
+    pool: Pool
+    _seen: dict[Suite, Seen] = field(default_factory=dict)
+    _laid_out: dict[tuple[Suite, Place], list[Cell]] = field(default_factory=dict)
+
+    def judge(self, suite: Suite, place: Place, ahead: Iterable[tuple[Suite, Place]] = ()) -> Judged:
+        """Runs the cells of one place; the places ahead may begin meanwhile."""
+        if suite not in self._seen:
+            self._seen[suite] = self.pool.look(suite.request, suite.target)
+        refusal = self._seen[suite].refusal
+        if refusal is not None:
+            return Judged("failed", "unknown", f"unknown: {refusal}")
+        cells = self._cells(suite, place)
+        if not cells:
+            return Judged("skipped", "skipped", f"{place.fault}: no workload fits what this store can do")
+        later = [
+            self._order(further, cell)
+            for further, there in islice(ahead, PLACES_AHEAD)
+            if further in self._seen and further.request.path == suite.request.path
+            for cell in self._cells(further, there)
+            if cell.skipped is None
+        ]
+        results = []
+        for number, cell in enumerate(cells):
+            if cell.skipped is not None:
+                verdict = Verdict(status="skipped", reason=cell.skipped)
+                results.append(Result(scenario=cell.scenario, verdict=verdict))
+                continue
+            following = [self._order(suite, other) for other in cells[number + 1 :] if other.skipped is None]
+            order = self._order(suite, cell)
+            result = self.pool.run(order, [*following, *later])
+            results.append(msgspec.structs.replace(result, folder=order.folder))
+        return judged(suite, results)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def _cells(self, suite: Suite, place: Place) -> list[Cell]:
+        if (suite, place) not in self._laid_out:
+            self._laid_out[suite, place] = self._lay_out(suite, place)
+        return self._laid_out[suite, place]
+
+    def _lay_out(self, suite: Suite, place: Place) -> list[Cell]:
+        one = msgspec.structs.replace(
+            suite.request,
+            targets=(suite.target,),
+            policies=(place.policy,),
+            faults=(place.fault,),
+            variants=(place.variant,),
+        )
+        return select(one, {suite.target: frozenset(self._seen[suite].abilities)})
+
+    def _order(self, suite: Suite, cell: Cell) -> Order:
+        scenario = cell.scenario
+        parts = (scenario.policy, scenario.fault, scenario.variant, scenario.workload)
+        name = ".".join(part.replace("/", "_").replace(":", "_") for part in parts if part)
+        return Order(scenario, str(self.folder / suite.name / name))
+
+
+def judged(suite: Suite, results: Sequence[Result]) -> Judged:
+    """The worst of a place's cells decides; all that were violated are told."""
+    worst = min(results, key=lambda result: WORST_FIRST.index(result.verdict.status))
+    status = worst.verdict.status
+    if status == "skipped":
+        return Judged("skipped", status, worst.verdict.reason or "")
+    broken = [result for result in results if result.verdict.status == status]
+    replay = replay_command(from_here(worst.folder)) if worst.folder else ""
+    if status in ("violated", "unknown"):
+        told = _violated if status == "violated" else _unknown
+        return Judged("failed", status, "\n\n".join(told(result) for result in broken), replay=replay)
+    if status == "documented-loss":
+        note = "\n".join(_loss(result) for result in broken)
+        if suite.require and any(worse_than(result, suite.require) for result in broken):
+            refused = f"The engine documents this loss, but the suite requires {suite.require!r}."
+            return Judged("failed", status, "\n".join((note, refused, _place(worst), replay)), note, replay)
+        return Judged("passed", status, "", note, replay)
+    return Judged("passed", status, "")
+
+
+def _violated(result: Result) -> str:
+    lines = [
+        f"{anomaly.name} × {anomaly.count} ({'silent' if anomaly.silent else 'loud'}): {anomaly.sentence}"
+        for anomaly in result.verdict.anomalies
+    ]
+    verdict = result.verdict
+    figures = f"{verdict.acked} acknowledged, {verdict.kept} kept, {verdict.lost} lost"
+    return "\n".join([*lines, f"{_place(result)}: {figures}", replay_command(from_here(result.folder))])
+
+
+def _unknown(result: Result) -> str:
+    notes = [f"note: {note}" for note in result.notes]
+    return "\n".join(
+        [
+            f"unknown, nothing can be concluded: {result.verdict.reason or 'no reason given'}",
+            *notes,
+            _place(result),
+            replay_command(from_here(result.folder)),
+        ]
+    )
+
+
+def _loss(result: Result) -> str:
+    verdict = result.verdict
+    window = (
+        "" if verdict.loss_window_s is None else f", back to {verdict.loss_window_s:.2f} s before the fault"
+    )
+    return f"{verdict.lost} of {verdict.acked} acknowledged messages lost{window}. Promise: {verdict.promise}"
+
+
+def _place(result: Result) -> str:
+    scenario = result.scenario
+    version = f" {result.engine_version}" if result.engine_version else ""
+    return (
+        f"on {scenario.engine_name}{version}, policy {scenario.policy}, fault {scenario.fault}"
+        f"{f' {scenario.variant}' if scenario.variant else ''}, workload {scenario.workload}, seed {scenario.seed}"
+    )

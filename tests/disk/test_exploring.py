@@ -1,0 +1,178 @@
+"""Exploration: every state is tried once, findings are explained, and work that was cut off goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from recollect.verify.disk import MODES, Content, Image, Mode, Op, Record
+from recollect.verify.disk.explanation import explain
+from recollect.verify.disk.exploring import (
+    HELD,
+    Finding,
+    Plan,
+    WorkerFailed,
+    explore,
+    load_findings,
+    save_findings,
+)
+from recollect.verify.disk.probes import ACK, numbers_check
+from recollect.verify.disk.recording import Recording, save
+from recollect.verify.disk.recovery import never_read
+from recollect.verify.disk.run import Enough, RecordedRun
+from tests.disk.test_model import BASE, create, sync, write
+
+RUN = [
+    create("memory", 10),
+    *(r for n in range(6) for r in (write(10, b"%d" % n, n), Record(Op.MARK, f"{ACK}{n}"), *sync(10))),
+]
+
+
+class LengthCheck:
+    """A store whose messages are single bytes of one file; it acknowledges before it syncs."""
+
+    closed = 0
+
+    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+        entry = image.entries.get("memory")
+        size = entry.size if isinstance(entry, Content) else 0
+        return (
+            HELD
+            if size >= len(marks)
+            else Finding("lost-tail", f"{size} of {len(marks)} (pid {os.getpid()})")
+        )
+
+    def close(self) -> None:
+        LengthCheck.closed += 1
+
+
+class SlowCheck(LengthCheck):
+    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+        time.sleep(0.05)
+        return super().check(image, marks)
+
+
+class BrokenCheck(LengthCheck):
+    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+        raise RuntimeError("the check itself is wrong")
+
+
+class DyingCheck(LengthCheck):
+    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+        os._exit(3)
+
+
+def test_all_states_are_tried_by_several_processes() -> None:
+    seen: list[tuple[int, int]] = []
+    found = explore(BASE, RUN, LengthCheck, Plan("ext4", 1), progress=lambda *at: seen.append(at))
+    assert found.left == 0
+    assert seen[-1] == (len(found.states), len(found.states))
+    assert found.counts["lost-tail"] > 0
+    workers = {finding.detail.partition("pid ")[2] for _, finding in found.bad()}
+    assert len(workers) == 2
+    assert str(os.getpid()) not in workers
+
+
+def test_the_first_bad_state_is_explained() -> None:
+    found = explore(BASE, RUN, LengthCheck, Plan("ext4", 1))
+    assert found.first_bad is not None
+    state, _ = found.first_bad
+    told = str(explain(BASE, RUN, state, "ext4"))
+    assert "the last that was acknowledged: 0" in told
+    assert "the power went before fsync of memory returns" in told
+    assert "fsync of memory begins" in told
+    assert "1 changes of memory: 1 bytes, the first at 0" in told
+    assert "all unsynced lost" in told
+
+
+def test_a_budget_ends_it_and_it_can_go_on(tmp_path: Path) -> None:
+    first = explore(BASE, RUN, SlowCheck, Plan("ext4", 2, budget_s=0.2))
+    assert 0 < len(first.findings) < len(first.states)
+    save_findings(tmp_path / "findings.jsonl", first.findings)
+    known = load_findings(tmp_path / "findings.jsonl")
+    assert known == first.findings
+    second = explore(BASE, RUN, LengthCheck, Plan("ext4", 2), known=known)
+    assert second.left == 0
+    assert all(second.findings[digest] == finding for digest, finding in known.items())
+
+
+def test_a_check_that_raises_is_not_a_finding() -> None:
+    with pytest.raises(WorkerFailed, match="RuntimeError: the check itself is wrong"):
+        explore(BASE, RUN, BrokenCheck, Plan("ext4", 1))
+
+
+def test_a_worker_that_dies_is_not_a_finding() -> None:
+    with pytest.raises(WorkerFailed):
+        explore(BASE, RUN, DyingCheck, Plan("ext4", 1))
+
+
+# ---- real engines ----
+
+
+@pytest.fixture
+def sqlite_run() -> Iterator[RecordedRun]:
+    with RecordedRun("sqlite", "wal-normal", skip_sync=True) as run:
+        run.write(Enough(rows=10))
+        run.engine.kill()
+        yield run
+
+
+def test_a_saved_recording_gives_the_same_states(sqlite_run: RecordedRun, tmp_path: Path) -> None:
+    recording = Recording.of(sqlite_run.recorder)
+    save(sqlite_run.recorder, tmp_path / "recording")
+    loaded = Recording.load(tmp_path / "recording")
+    assert loaded.records == recording.records
+    assert loaded.base.image == recording.base.image
+    assert loaded.base.inos == recording.base.inos
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy", "rows", "level", "mode"),
+    [
+        *(("sqlite", "wal-full", 10, 3, mode) for mode in MODES),
+        *(("sqlite", "delete-extra", 5, 3, mode) for mode in MODES),
+        *(("postgres@18", "default", 3, 1, mode) for mode in MODES),
+        ("chroma", "embedded", 1, 1, "strict"),
+    ],
+)
+def test_durable_policies_hold_in_every_state(
+    spec: str, policy: str, rows: int, level: int, mode: Mode
+) -> None:
+    with RecordedRun(spec, policy, skip_sync=True) as run:
+        began = run.recorder.count
+        run.write(Enough(rows=rows))
+        run.engine.kill()
+        records = run.records()
+    plan = Plan(mode, level, start=began, exclude=never_read(spec))
+    found = explore(run.recorder.base, records, numbers_check(spec, policy), plan)
+    assert found.left == 0
+    assert set(found.counts) == {"held"}, [(str(state), finding) for state, finding in found.bad()][:3]
+    assert len(found.states) > 5
+
+
+def test_a_policy_that_loses_is_caught(sqlite_run: RecordedRun) -> None:
+    plan = Plan("ext4", 1, exclude=never_read("sqlite"))
+    records = sqlite_run.records()
+    found = explore(sqlite_run.recorder.base, records, numbers_check("sqlite", "wal-normal"), plan)
+    assert found.first_bad is not None
+    state, finding = found.first_bad
+    assert finding.anomaly == "lost-tail"
+    assert "memory.db-wal" in str(explain(sqlite_run.recorder.base, records, state, "ext4"))
+
+
+def test_redis_always_loses_nothing_and_refuses_loudly() -> None:
+    """Where its log ends in zeros or is torn in the middle it refuses to start; it never comes up with less."""
+    with RecordedRun("redis", "aof-always", skip_sync=True) as run:
+        run.write(Enough(rows=8))
+        run.engine.kill()
+        records = run.records()
+    found = explore(run.recorder.base, records, numbers_check("redis", "aof-always"), Plan("ext4", 3))
+    assert found.left == 0
+    assert set(found.counts) == {"held", "refuses-to-start"}
+    assert all(
+        "Bad file format" in finding.detail or "damaged" in finding.detail for _, finding in found.bad()
+    )

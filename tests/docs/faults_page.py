@@ -1,0 +1,42 @@
+"""Writes docs/faults.md from the table of faults: `python -m tests.docs.faults_page`."""
+
+from pathlib import Path
+
+from recollect.verify.faults import FAULTS, Fault
+from recollect.verify.selection import CORE_FAULTS
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "faults.md"
+
+HEAD = """\
+# Faults
+
+What each fault verifies, and what it does not. This page is made from the table in `verify/faults/`
+(`python -m tests.docs.faults_page`); a test keeps it so.
+
+Faults that destroy data only happen to engines that the run itself started. Where one cannot happen (no server to
+kill, no compiler, no second version), the cell is `skipped` with the reason. The core tier has those marked ●; `--full`
+runs all, in all their variants, and `--fault NAME --variant VARIANT` one.
+
+"""
+
+
+def page() -> str:
+    return HEAD + "\n".join(_section(fault) for fault in FAULTS.values())
+
+
+def _section(fault: Fault) -> str:
+    core = " ●" if fault.name in CORE_FAULTS else ""
+    lines = [
+        f"## `{fault.name}`{core}\n",
+        f"- **Verifies** {fault.verifies}.",
+        f"- **Does not verify** {fault.does_not_verify}.",
+    ]
+    variants = [variant or "the plain one" for variant in fault.variants]
+    if len(variants) > 1:
+        shown = ", ".join(name if " " in name else f"`{name}`" for name in variants)
+        lines.append(f"- **Variants**: {shown}; the first is the usual one.")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

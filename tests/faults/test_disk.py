@@ -1,0 +1,107 @@
+"""Disk faults as cells: our stores under every kind of policy, and stores with one mistake each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.verify.faults import FAULTS
+from recollect.verify.faults import disk as disk_faults
+from recollect.verify.scenario import Scenario
+from recollect.verify.verdict import Verdict
+from tests.faults.cells import run_cell
+
+
+def cell(
+    target: str, policy: str, fault: str, folder: Path, *, variant: str = "", engine: str | None = None
+) -> Verdict:
+    chosen = engine or target
+    return run_cell(
+        Scenario(target=target, engine=chosen, policy=policy, fault=fault, variant=variant, seed=1), folder
+    )
+
+
+POWER_LOSS = {
+    ("sqlite", "wal-full"): "held",
+    ("sqlite", "wal-normal"): "documented-loss",
+    ("sqlite", "delete-full"): "documented-loss",
+    ("sqlite", "delete-extra"): "held",
+    ("redis", "rdb"): "documented-loss",
+    ("redis", "aof-everysec"): "documented-loss",
+    ("redis", "aof-always"): "held",
+    ("postgres", "default"): "held",
+    ("postgres", "async-commit"): "documented-loss",
+}
+
+
+@pytest.mark.parametrize(("store", "policy"), POWER_LOSS)
+def test_power_loss(store: str, policy: str, tmp_path: Path) -> None:
+    verdict = cell(store, policy, "power-loss", tmp_path)
+    assert verdict.status == POWER_LOSS[store, policy], verdict
+    assert verdict.acked > 0
+    assert (verdict.lost > 0) == (verdict.status == "documented-loss")
+
+
+@pytest.mark.parametrize("variant", ["strict", "busy"])
+@pytest.mark.parametrize("store", ["sqlite", "redis", "postgres"])
+def test_our_stores_hold_in_the_strictest_model_and_in_mid_write(
+    store: str, variant: str, tmp_path: Path
+) -> None:
+    policy = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}[store]
+    assert cell(store, policy, "power-loss", tmp_path, variant=variant).status == "held"
+
+
+@pytest.mark.parametrize("fault", ["slow-fsync", "fsync-error", "disk-full"])
+@pytest.mark.parametrize(
+    ("store", "policy"), [("sqlite", "wal-full"), ("redis", "aof-always"), ("postgres", "default")]
+)
+def test_a_bad_disk_costs_our_stores_nothing(store: str, policy: str, fault: str, tmp_path: Path) -> None:
+    verdict = cell(store, policy, fault, tmp_path)
+    assert verdict.status == "held", verdict
+
+
+def test_a_slow_disk_makes_everysec_lose_to_a_mere_kill(tmp_path: Path) -> None:
+    verdict = cell("redis", "aof-everysec", "slow-fsync", tmp_path)
+    assert verdict.lost > 100, verdict
+
+
+# ---- stores of lines: one that is right, and one for each mistake ----
+
+
+def lines(name: str, folder: Path, variant: str = "") -> Verdict:
+    target = f"tests.faults.line_files:{name}"
+    return cell(target, "wal-full", "power-loss", folder, variant=variant, engine="sqlite")
+
+
+@pytest.mark.parametrize("variant", ["", "strict"])
+def test_a_store_that_syncs_holds(variant: str, tmp_path: Path) -> None:
+    assert lines("honest", tmp_path, variant).status == "held"
+
+
+def test_acknowledging_before_the_sync_is_caught(tmp_path: Path) -> None:
+    verdict = lines("hasty", tmp_path)
+    assert verdict.status == "violated"
+    assert verdict.lost > 0
+
+
+def test_forgetting_the_folder_is_caught_in_strict(tmp_path: Path) -> None:
+    (tmp_path / "ext4").mkdir()
+    (tmp_path / "strict").mkdir()
+    assert lines("forgetful", tmp_path / "ext4").status == "held"
+    assert lines("forgetful", tmp_path / "strict", "strict").status == "violated"
+
+
+def test_what_the_recorder_cannot_see_is_unknown(tmp_path: Path) -> None:
+    verdict = lines("hidden", tmp_path)
+    assert verdict.status == "unknown"
+    assert verdict.reason is not None
+    assert "the disk recorder was blind" in verdict.reason
+
+
+def test_reasons_are_given_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = Scenario(target="redis", engine="redis", policy="aof-always", fault="power-loss")
+    monkeypatch.setattr(disk_faults, "cannot_see", lambda program: f"{program} is linked statically")
+    said = FAULTS["power-loss"].obstacle(scenario)
+    assert said is not None
+    assert "linked statically" in said

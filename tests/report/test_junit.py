@@ -1,0 +1,52 @@
+"""JUnit XML: every CI system must be able to read it, and it must agree with the exit code."""
+
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+from recollect.verify.report import junit
+from recollect.verify.results import Result, Results, exit_code
+from recollect.verify.scenario import Scenario
+from recollect.verify.verdict import Verdict
+from tests.report.saved_runs import save_matrix, save_run
+
+NASTY = "]]><script>\x00\x1b[31m \ud800 \u202e & \" '"
+
+
+def suites(results: Results, require: str | None = None) -> Xml.Element:
+    return Xml.fromstring(junit.render(results, require).encode())
+
+
+def test_counts_and_evidence(tmp_path: Path) -> None:
+    results = save_matrix(tmp_path / "run", 24, steps=80)
+    root = suites(results)
+    statuses = [result.verdict.status for result in results.results]
+    assert root.get("tests") == "24"
+    assert root.get("failures") == str(statuses.count("violated")) != "0"
+    assert root.get("skipped") == str(statuses.count("skipped")) != "0"
+    assert root.get("errors") == "0"
+    failure = next(root.iter("failure"))
+    assert failure.get("type") == "lost-tail"
+    assert "recollect replay" in (failure.text or "")
+    assert "acknowledged at" in (failure.text or "")
+    assert {suite.get("name") for suite in root} == {result.scenario.target for result in results.results}
+
+
+def test_a_documented_loss_passes_unless_it_is_worse_than_required(tmp_path: Path) -> None:
+    scenario = Scenario(target="redis", engine="redis", policy="rdb", fault="kill-engine")
+    result = save_run(tmp_path / "cell", scenario, lost=2)
+    results = Results(folder=str(tmp_path), results=(result,))
+    assert result.verdict.status == "documented-loss"
+    assert suites(results).get("failures") == "0"
+    assert "messages lost" in (next(suites(results).iter("system-out")).text or "")
+    assert exit_code(results, "written") == 1
+    assert suites(results, "written").get("failures") == "1"
+
+
+def test_unknown_is_an_error_and_any_text_is_writable() -> None:
+    scenario = Scenario(target=f"app:{NASTY}", engine="redis", policy="rdb", fault="kill-engine")
+    verdict = Verdict(status="unknown", reason=NASTY)
+    results = Results(results=(Result(scenario=scenario, verdict=verdict),))
+    root = suites(results)
+    assert root.get("errors") == "1"
+    message = next(root.iter("error")).get("message") or ""
+    assert message.startswith("]]><script>\\x00\\x1b[31m \\ud800 \\u202e &")

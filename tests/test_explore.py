@@ -1,0 +1,103 @@
+"""`recollect explore`, as its users call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import build
+
+LINES = "tests.faults.line_files"
+
+
+def explore(*arguments: str, out: Path, expect: int) -> dict[str, Any]:
+    """The JSON document of one exploration, after its exit code was looked at."""
+    file = out.with_suffix(".json")
+    words = ["explore", *arguments, "--json", str(file)]
+    words += [] if "--resume" in arguments else ["--out", str(out)]
+    done = CliRunner().invoke(build(words), words)
+    assert done.exit_code == expect, done.output
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"output": done.output}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("store", "policy", "level", "messages"),
+    [
+        ("sqlite", "wal-full", 3, 8),
+        ("sqlite", "delete-extra", 2, 4),
+        ("redis", "aof-always", 3, 6),
+        ("postgres", "default", 1, 3),
+    ],
+)
+def test_our_stores_lose_nothing_in_any_state(
+    store: str, policy: str, level: int, messages: int, tmp_path: Path
+) -> None:
+    arguments = (store, "--policy", policy, "--level", str(level), "--messages", str(messages))
+    for found in explore(*arguments, out=tmp_path / "out", expect=0)["explorations"]:
+        assert found["violated"] == found["documented"] == 0
+        assert found["tried"] == found["states"] == found["held"] + found["refused"]
+        assert found["states"] > 5
+
+
+def test_a_documented_loss_is_shown_and_is_no_violation(tmp_path: Path) -> None:
+    arguments = ("sqlite", "--policy", "wal-normal", "--level", "1", "--messages", "6", "--mode", "ext4")
+    [found] = explore(*arguments, out=tmp_path / "out", expect=0)["explorations"]
+    assert found["documented"] > 0
+    assert "memory.db-wal" in " ".join(found["first_bad"]["unsynced"])
+    image = Path(found["first_bad"]["image"])
+    assert (image / "memory.db").exists()
+    assert str(image) in found["first_bad"]["open"]
+
+
+def test_a_store_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) -> None:
+    arguments = (f"{LINES}:hasty", "--engine", "sqlite", "--level", "1", "--messages", "4")
+    for found in explore(*arguments, out=tmp_path / "out", expect=1)["explorations"]:
+        assert found["violated"] > 0
+        first = found["first_bad"]
+        assert "turn" in first["acknowledged"]
+        assert any("session-0.lines" in line for line in first["unsynced"])
+
+
+def test_a_store_that_forgets_the_folder_is_caught_in_strict_only(tmp_path: Path) -> None:
+    arguments = (f"{LINES}:forgetful", "--engine", "sqlite", "--level", "1", "--messages", "4")
+    ext4, strict = explore(*arguments, out=tmp_path / "out", expect=1)["explorations"]
+    assert ext4["violated"] == 0
+    assert strict["violated"] > 0
+
+
+def test_a_store_that_syncs_everything_holds(tmp_path: Path) -> None:
+    arguments = (f"{LINES}:honest", "--engine", "sqlite", "--level", "1", "--messages", "4")
+    for found in explore(*arguments, out=tmp_path / "out", expect=0)["explorations"]:
+        assert found["violated"] == 0
+
+
+def test_what_cannot_be_seen_is_not_concluded(tmp_path: Path) -> None:
+    arguments = (f"{LINES}:hidden", "--engine", "sqlite", "--messages", "2")
+    assert "the disk recorder was blind" in explore(*arguments, out=tmp_path / "out", expect=3)["output"]
+
+
+def test_going_on_with_a_run(tmp_path: Path) -> None:
+    arguments = ("sqlite", "--level", "1", "--messages", "4", "--mode", "strict")
+    [first] = explore(*arguments, out=tmp_path / "out", expect=0)["explorations"]
+    again = ("sqlite", "--level", "2", "--mode", "strict", "--resume", str(tmp_path / "out"))
+    [second] = explore(*again, out=tmp_path / "out", expect=0)["explorations"]
+    assert second["states"] > first["states"]
+    assert second["held"] == second["states"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nothing", "--level", "1"), "needs --engine"),
+        (("sqlite", "--level", "4"), "1, 2 or 3"),
+        (("sqlite", "--mode", "zfs"), "ext4 or strict"),
+        (("sqlite", "--policy", "wal"), "unknown policy"),
+    ],
+)
+def test_bad_requests(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    assert says in " ".join(explore(*arguments, out=tmp_path / "out", expect=2)["output"].split())
