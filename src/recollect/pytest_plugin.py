@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
+from recollect.service_fixture import service_under_test as service_under_test
+
 if TYPE_CHECKING:
     from types import ModuleType
 
