@@ -29,8 +29,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
-from recollect.service_fixture import service_under_test as service_under_test
-
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from recollect.verify.engines import Attached, Endpoint, Engine
     from recollect.verify.selection import Place
     from recollect.verify.suite import Bench, Suite
+
+pytest_plugins = ("recollect.service_fixture",)
 
 MARKER = "recollect"
 ENGINE_FIXTURES = {f"{name}_engine": name for name in ("redis", "postgres", "chroma", "sqlite")}
