@@ -548,8 +548,18 @@ def _open_file(kind: type[SqliteStore], path: Path, policy_name: str, options: O
     if not path.parent.is_dir():
         raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
     try:
-        identity = prepare_file(path, policy_name, time.monotonic() + options.timeout_s)
-        return kind(path, policy_name, options, identity)
+        deadline = time.monotonic() + options.timeout_s
+        opened: list[SqliteStore] = []
+
+        def attempt() -> (
+            None
+        ):  # any step may meet a lock: another process recovers, or changes the journal mode
+            identity = prepare_file(path, policy_name, deadline)
+            opened.append(kind(path, policy_name, options, identity))
+
+        if not until(deadline, attempt):
+            raise EngineUnavailable(f"{path} was locked by another process for {options.timeout_s:g} s")
+        return opened[0]
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):
             raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error
