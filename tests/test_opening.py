@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from recollect import CannotOpen, MissingExtra, Refused, open_store
+from recollect import CannotOpen, Refused, open_store
 
 DRIVERS = ("redis", "asyncpg", "sqlalchemy", "alembic", "chromadb", "sqlite3", "typer", "rich", "asyncio")
 
@@ -22,12 +22,20 @@ async def test_an_unknown_scheme_names_the_known_ones(url: str) -> None:
         await open_store(url)
 
 
-async def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "recollect.stores.redis", None)
-    monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.delitem(sys.modules, "recollect.stores.redis")
-    with pytest.raises(MissingExtra, match=r"pip install 'recollect\[redis\]'"):
+def test_a_missing_driver_names_the_extra() -> None:
+    code = """
+import asyncio, sys
+sys.modules["redis"] = None  # as if it were not installed
+from recollect import MissingExtra, open_store
+async def main():
+    try:
         await open_store("redis://localhost")
+    except MissingExtra as error:
+        print(error)
+asyncio.run(main())
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'recollect[redis]'" in found.stdout
 
 
 @pytest.mark.parametrize(

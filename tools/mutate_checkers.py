@@ -1,41 +1,51 @@
 """Mutation testing of the checkers: change one thing in the judging code, and see whether a test notices.
 
-`python tools/mutate_checkers.py [--only MODULE] [--every N]` goes through every comparison, condition,
-constant and statement of the judging modules, one mutant at a time. Each mutant runs in a forked child, in which
-only the code object of the mutated function is exchanged, against the hand-written tests and a sample of valid
-and planted histories that were generated once. So a mutant costs a fraction of a second instead of a pytest run.
-A mutant that no test notices is printed with its line.
+`python tools/mutate_checkers.py [--only MODULE] [--every N] [--resume FILE]` goes through the mutants
+of the judging modules (see mutants.py). Each runs in a forked child, in which only the code object of the mutated
+function is exchanged, against the hand-written tests of `tests/checkers` and a sample of the valid and planted
+histories, which are generated once. So a mutant costs a fraction of a second instead of a pytest run; the test
+that killed the last mutant of the same function goes first. A child that needs far more processor time or memory
+than the unchanged code counts as killed.
+
+Mutants that no history can tell from the original are listed in `equivalent_mutants.txt`, each with the reason;
+they run all the same, and one that a test does kill, or that no longer exists, is an error. The score is of the
+others. With `--resume FILE` the killed mutants of unchanged modules are remembered: the way to work on survivors,
+not for the score.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
-import copy
+import hashlib
 import importlib
 import inspect
 import io
+import json
 import os
+import resource
 import signal
 import sys
 import tempfile
-import types
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from mutants import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT_S = 30
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
+SLOWDOWN_MAX = 8
+MEMORY_EXTRA_BYTES = 1 << 30
 VALID = 60
 VARIANTS = 8
-TEST_MODULES = (
-    "test_losses",
-    "test_elements",
-    "test_order",
-    "test_retention",
-    "test_verdict",
-    "test_saved_histories",
-)
+TESTS_LEFT_OUT = (
+    "test_tester",
+    "test_guarantees",
+)  # the first is sampled below, the second is of other modules
+TESTS_TOO_SLOW = ("test_a_long_session_read_often_stays_small", "test_random_histories_survive_the_disk")
 MODULES = (
     "reading",
     "collect",
@@ -50,152 +60,11 @@ MODULES = (
     "evidence",
     "finding",
 )
-_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.Mult: ast.Add,
-    ast.Div: ast.Mult,
-}
-Edit = Callable[[ast.AST], None]
 
 
-def edits(node: ast.AST) -> Iterator[tuple[str, Edit]]:
-    """The ways to change one node, each as a description and a function that changes it in place."""
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        other = _COMPARISONS[type(node.ops[0])]
-        yield f"{type(node.ops[0]).__name__} → {other.__name__}", lambda n: n.ops.__setitem__(0, other())  # type: ignore[attr-defined]
-    elif isinstance(node, ast.BoolOp):
-        swap: type[ast.boolop] = ast.Or if isinstance(node.op, ast.And) else ast.And
-        yield f"→ {swap.__name__}", lambda n: setattr(n, "op", swap())
-        for place in range(len(node.values)):
-            yield f"drop operand {place + 1}", lambda n, at=place: _drop(n, at)  # type: ignore[misc]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield "drop not", lambda n: setattr(n, "operand", ast.UnaryOp(ast.Not(), n.operand))  # type: ignore[attr-defined]
-    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        arithmetic = _OPERATORS[type(node.op)]
-        yield f"→ {arithmetic.__name__}", lambda n: setattr(n, "op", arithmetic())
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield f"{node.value} → {node.value + 1}", lambda n: setattr(n, "value", n.value + 1)  # type: ignore[attr-defined]
-    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield f"→ {not node.value}", lambda n: setattr(n, "value", not n.value)  # type: ignore[attr-defined]
-    elif isinstance(node, ast.If | ast.IfExp | ast.While):
-        yield "negate the condition", lambda n: setattr(n, "test", ast.UnaryOp(ast.Not(), n.test))  # type: ignore[attr-defined]
-
-
-def _drop(node: ast.AST, place: int) -> None:
-    assert isinstance(node, ast.BoolOp)
-    node.values[place] = node.values[place - 1]  # an operand twice is an operand less
-
-
-def _is_removable(node: ast.AST) -> bool:
-    if isinstance(node, ast.Continue | ast.AugAssign):
-        return True
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Call)
-    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute | ast.Subscript)
-
-
-def mutants(tree: ast.Module) -> Iterator[tuple[str, str, ast.Module]]:
-    """Yield (function, description, mutated module) for every change inside a function."""
-    for path, node in _inside_functions(tree):
-        line = getattr(node, "lineno", 0)
-        for what, edit in edits(node):
-            mutated = copy.deepcopy(tree)
-            edit(_find(mutated, path))
-            yield _function(path, tree), f"line {line}: {what}", mutated
-        if _is_removable(node):
-            mutated = copy.deepcopy(tree)
-            parent = _find(mutated, path[:-1])
-            name, place = path[-1]
-            getattr(parent, name)[place] = ast.copy_location(ast.Pass(), node)
-            yield _function(path, tree), f"line {line}: remove {ast.unparse(node)[:60]}", mutated
-
-
-Steps = tuple[tuple[str, int | None], ...]
-
-
-def _inside_functions(tree: ast.Module) -> Iterator[tuple[Steps, ast.AST]]:
-    stack: list[tuple[Steps, ast.AST, bool]] = [((), tree, False)]
-    while stack:
-        path, node, inside = stack.pop()
-        if inside and not _is_text(node):
-            yield path, node
-        inside = inside or isinstance(node, ast.FunctionDef)
-        for name, value in ast.iter_fields(node):
-            if name in ("decorator_list", "returns", "annotation", "args"):
-                continue
-            if isinstance(value, list):
-                children = [((name, at), child) for at, child in enumerate(value)]
-            else:
-                children = [((name, None), value)]
-            stack += [
-                ((*path, step), child, inside)
-                for step, child in children
-                if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr | ast.Raise)
-            ]
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _find(tree: ast.AST, path: Steps) -> ast.AST:
-    node = tree
-    for name, place in path:
-        value = getattr(node, name)
-        node = value if place is None else value[place]
-    return node
-
-
-def _function(path: Steps, tree: ast.Module) -> str:
-    names: list[str] = []
-    node: ast.AST = tree
-    for name, place in path:
-        value = getattr(node, name)
-        node = value if place is None else value[place]
-        if isinstance(node, ast.ClassDef):
-            names.append(node.name)
-        elif isinstance(node, ast.FunctionDef):
-            names.append(node.name)
-            break
-    return ".".join(names)
-
-
-def functions_of(module: types.ModuleType) -> dict[str, types.FunctionType]:
-    found: dict[str, types.FunctionType] = {}
-    for value in vars(module).values():
-        if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
-            found[value.__qualname__] = value
-        elif inspect.isclass(value) and value.__module__ == module.__name__:
-            for member in vars(value).values():
-                function = member.fget if isinstance(member, property) else member
-                if isinstance(function, types.FunctionType):
-                    found[function.__qualname__] = function
-    return found
-
-
-def code_of(tree: ast.Module, name: str, path: str) -> types.CodeType | None:
-    stack = [compile(ast.fix_missing_locations(tree), path, "exec")]
-    while stack:
-        code = stack.pop()
-        if code.co_qualname == name:
-            return code
-        stack += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return None
+class Test(NamedTuple):
+    name: str
+    call: Callable[[], None]
 
 
 class Suite:
@@ -203,35 +72,50 @@ class Suite:
 
     def __init__(self) -> None:
         sys.path.insert(0, str(ROOT))
-        plants = importlib.import_module("tests.checkers.history_plants")
-        simulator = importlib.import_module("tests.checkers.history_simulator")
-        self.truth = importlib.import_module("tests.checkers.witness_truth")
-        self.analyze = importlib.import_module("recollect.verify.analyze").analyze
-        self.valid = [simulator.valid_history(seed) for seed in range(VALID)]
-        self.planted = [plant(seed) for seed in range(VARIANTS) for plant in plants.PLANTS.values()]
-        self.functions = [call for name in TEST_MODULES for call in _calls(f"tests.checkers.{name}")]
+        plants = importlib.import_module("tests.checkers.history_plants").PLANTS
+        valid = importlib.import_module("tests.checkers.history_simulator").valid_history
+        self._check_witness = importlib.import_module("tests.checkers.witness_truth").check_witness
+        self._analyze = importlib.import_module("recollect.verify.analyze").analyze
+        self.tests = [test for name in _test_modules() for test in _tests(name)]
+        for seed in range(VARIANTS):
+            self.tests += [
+                _bound(f"planted {name} {seed}", self._planted, plants[name](seed)) for name in plants
+            ]
+        self.tests += [_bound(f"valid {seed}", self._valid, valid(seed)) for seed in range(VALID)]
+        started_s = time.process_time()
+        for test in self.tests:
+            test.call()
+        self.cpu_s = time.process_time() - started_s
 
-    def run(self) -> None:
-        for call in self.functions:
-            call()
-        for planted in self.planted:
-            verdict = self.analyze(planted.history)
-            assert [anomaly.name for anomaly in verdict.anomalies] == [planted.name]
-            assert verdict.status == "violated"
-            witness = verdict.anomalies[0].first.message
-            assert not (planted.messages and witness) or int(witness[1:]) in planted.messages
-            self.truth.check_witness(planted.history, verdict.anomalies[0])
-        for history in self.valid:
-            verdict = self.analyze(history)
-            assert not verdict.anomalies
-            assert verdict.acked == verdict.kept + verdict.forgotten + verdict.unchecked
-            assert min(verdict.kept, verdict.forgotten, verdict.unchecked) >= 0
+    def _planted(self, planted) -> None:  # type: ignore[no-untyped-def]
+        verdict = self._analyze(planted.history)
+        assert [anomaly.name for anomaly in verdict.anomalies] == [planted.name]
+        assert verdict.status == "violated"
+        witness = verdict.anomalies[0].first.message
+        assert not (planted.messages and witness) or int(witness[1:]) in planted.messages
+        self._check_witness(planted.history, verdict.anomalies[0])
+
+    def _valid(self, history: object) -> None:
+        verdict = self._analyze(history)
+        assert not verdict.anomalies
+        assert verdict.acked == verdict.kept + verdict.forgotten + verdict.unchecked
+        assert min(verdict.kept, verdict.forgotten, verdict.unchecked) >= 0
 
 
-def _calls(module_name: str) -> Iterator[Callable[[], None]]:
-    module = importlib.import_module(module_name)
+def _bound(name: str, function: Callable[[object], None], value: object) -> Test:
+    return Test(name, lambda: function(value))
+
+
+def _test_modules() -> list[str]:
+    found = sorted((ROOT / "tests/checkers").glob("test_*.py"))
+    return [path.stem for path in found if path.stem not in TESTS_LEFT_OUT]
+
+
+def _tests(module_name: str) -> Iterator[Test]:
+    """The test functions of a module with no fixtures but the two of `_call`, one per row of their parameters."""
+    module = importlib.import_module(f"tests.checkers.{module_name}")
     for name, function in vars(module).items():
-        if not name.startswith("test_"):
+        if not name.startswith("test_") or name in TESTS_TOO_SLOW or hasattr(function, "hypothesis"):
             continue
         wanted = set(inspect.signature(function).parameters)
         cases: list[dict[str, object]] = [{}]
@@ -242,73 +126,156 @@ def _calls(module_name: str) -> Iterator[Callable[[], None]]:
                     names, rows = (names,), [(row,) for row in rows]
                 cases = [dict(zip(names, row, strict=True)) for row in rows]
         for case in cases:
-            if wanted - case.keys() <= {"tmp_path"}:
-                yield _call(function, case, "tmp_path" in wanted)
+            fixtures = wanted - case.keys()
+            if fixtures <= {"tmp_path", "monkeypatch"}:
+                yield Test(f"{module_name}.{name}", _call(function, case, fixtures))
 
 
-def _call(function: Callable[..., None], case: dict[str, object], needs_folder: bool) -> Callable[[], None]:
+def _call(function: Callable[..., None], case: dict[str, object], fixtures: set[str]) -> Callable[[], None]:
     def call() -> None:
         with contextlib.ExitStack() as stack:
-            folder = {}
-            if needs_folder:
-                folder["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            given = dict(case)
+            if "tmp_path" in fixtures:
+                given["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            if "monkeypatch" in fixtures:
+                given["monkeypatch"] = stack.enter_context(pytest.MonkeyPatch.context())
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-            function(**case, **folder)
+            function(**given)
 
     return call
 
 
-def survives(suite: Suite, function: types.FunctionType, code: types.CodeType) -> bool:
-    """Whether no test notices that the function has this code."""
+def killer(suite: Suite, mutant: Mutant, hint: int | None) -> int | None:
+    """The place of the test that notices the mutant, or None; `hint` is a test to try first."""
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(TIMEOUT_S)
-        sys.stderr = io.StringIO()
-        try:
-            function.__code__ = code
-            suite.run()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
+        _run_child(suite, mutant, hint, writing)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read().split()
     _, status = os.waitpid(child, 0)
-    return status == 0
+    if status == 0:
+        return None
+    return int(said[-1]) if said else -1
+
+
+def _run_child(suite: Suite, mutant: Mutant, hint: int | None, pipe: int) -> None:
+    signal.setitimer(signal.ITIMER_PROF, 2.0 + SLOWDOWN_MAX * suite.cpu_s)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY_EXTRA_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    sys.stderr = io.StringIO()
+    mutant.function.__code__ = mutant.code
+    order = [*([] if hint is None else [hint]), *range(len(suite.tests))]
+    for place in order:
+        try:
+            suite.tests[place].call()
+        except BaseException:
+            os.write(pipe, f"{place} ".encode())
+            os._exit(1)
+    os._exit(0)
+
+
+class Ledger:
+    """What earlier runs killed; a line per mutant, keyed by the source it was made from."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._killed: set[str] = set()
+        if path is not None and path.exists():
+            self._killed = {json.loads(line) for line in path.read_text().splitlines()}
+
+    def has(self, mutant: Mutant) -> bool:
+        return self._path is not None and _key(mutant) in self._killed
+
+    def add(self, mutant: Mutant) -> None:
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(_key(mutant)) + "\n")
+
+
+def _key(mutant: Mutant) -> str:
+    source = Path(mutant.function.__code__.co_filename).read_bytes()
+    return f"{hashlib.blake2b(source, digest_size=6).hexdigest()} {mutant.name}"
+
+
+def equivalents() -> dict[str, str]:
+    """Mutant → why nothing can tell it from the original. A reason stands above the mutants it is true of."""
+    reasons: dict[str, str] = {}
+    reason = ""
+    for line in EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else ():
+        if line.startswith("# "):
+            reason = line[2:]
+        elif line:
+            reasons[line] = reason
+    return reasons
+
+
+def module_names() -> list[str]:
+    folder = ROOT / "src/recollect/verify/checkers"
+    return [
+        *MODULES,
+        "checkers",
+        *(f"checkers.{p.stem}" for p in sorted(folder.glob("*.py")) if p.stem[0] != "_"),
+    ]
+
+
+class Score:
+    """Counts, and what has to be said about a mutant."""
+
+    def __init__(self, excused: dict[str, str]) -> None:
+        self.excused = excused
+        self.killed = self.survived = self.equivalent = self.wrong = 0
+
+    def take(self, mutant: Mutant, is_killed: bool) -> None:
+        if mutant.name in self.excused:
+            self.equivalent += 1
+            if is_killed:
+                self.wrong += 1
+                print(f"listed as equivalent, but killed: {mutant.name}", flush=True)
+        elif is_killed:
+            self.killed += 1
+        else:
+            self.survived += 1
+            print(f"survived (line {mutant.line}): {mutant.name}", flush=True)
+
+    def __str__(self) -> str:
+        total = self.killed + self.survived
+        percent = 100 * self.killed / max(1, total)
+        return f"{self.killed} of {total} mutants killed ({percent:.1f} %), {self.equivalent} equivalent"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", action="append", help="a module of recollect.verify, e.g. reading")
     parser.add_argument("--every", type=int, default=1, help="only every n-th mutant, for a quick score")
+    parser.add_argument("--resume", type=Path, help="a file that remembers killed mutants between runs")
     options = parser.parse_args()
-    names = options.only or [
-        *MODULES,
-        *(
-            f"checkers.{path.stem}"
-            for path in sorted((ROOT / "src/recollect/verify/checkers").glob("*.py"))
-            if path.stem != "__init__"
-        ),
-    ]
-    suite = Suite()
-    suite.run()
-    total = killed = number = 0
-    for name in names:
-        module = importlib.import_module(f"recollect.verify.{name}")
-        path = str(module.__file__)
-        functions = functions_of(module)
-        here = killed_here = 0
-        for function, what, tree in mutants(ast.parse(Path(path).read_text())):
-            code = code_of(tree, function, path) if function in functions else None
-            number += code is not None
-            if code is None or number % options.every:
+    suite, ledger, score = Suite(), Ledger(options.resume), Score(equivalents())
+    hints: dict[str, int] = {}
+    number, names = 0, set()
+    for name in options.only or module_names():
+        before = score.killed, score.survived
+        for mutant in mutants(importlib.import_module(f"recollect.verify.{name}"), name):
+            names.add(mutant.name)
+            number += 1
+            if number % options.every:
                 continue
-            here += 1
-            if survives(suite, functions[function], code):
-                print(f"survived: {name}.{function}, {what}", flush=True)
-            else:
-                killed_here += 1
-        total, killed = total + here, killed + killed_here
-        print(f"{name}: {killed_here} of {here} killed", flush=True)
-    print(f"{killed} of {total} mutants killed ({100 * killed / max(1, total):.1f} %)")
-    return 0
+            place = (
+                -1 if ledger.has(mutant) else killer(suite, mutant, hints.get(mutant.function.__qualname__))
+            )
+            if place is not None and place >= 0:
+                hints[mutant.function.__qualname__] = place
+                ledger.add(mutant)
+            score.take(mutant, place is not None)
+        killed, survived = score.killed - before[0], score.survived - before[1]
+        print(f"{name}: {killed} of {killed + survived} killed", flush=True)
+    gone = [] if options.only else sorted(score.excused.keys() - names)
+    for name in gone:
+        print(f"listed as equivalent, but there is no such mutant: {name}")
+    print(score)
+    return 1 if gone or score.wrong else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Importing only the one that runs keeps `recollect migrate` independent of the ki
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from typing import NamedTuple
 
@@ -76,6 +77,8 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
 
 
 def main() -> None:
+    # Also where a script started us in its background, which makes interrupts be ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         build(sys.argv[1:])()
     except RecollectError as error:  # it says what to do next; a traceback would hide that

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from recollect.verify.selection import Place
     from recollect.verify.suite import Bench, Suite
 
+pytest_plugins = ("recollect.service_fixture",)
+
 MARKER = "recollect"
 ENGINE_FIXTURES = {f"{name}_engine": name for name in ("redis", "postgres", "chroma", "sqlite")}
 URL_VARIABLES = ("RECOLLECT_REDIS_URL", "RECOLLECT_POSTGRES_URL")

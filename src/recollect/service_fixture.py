@@ -1,11 +1,14 @@
 """The pytest fixture `service_under_test`: registered by the pytest plugin, or by importing it in a conftest."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recollect.service import Service
+if TYPE_CHECKING:
+    from recollect.service import Service
 
 
 @pytest.fixture
@@ -15,6 +18,8 @@ def service_under_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
     ``service_under_test(command, health="/health", data_env="DATA_DIR", …)``. Everything that was started is ended when
     the test ends.
     """
+    from recollect.service import Service  # only a test that uses it pays for it
+
     services: list[Service] = []
 
     def start(command: str | Sequence[str], **options: Any) -> Service:

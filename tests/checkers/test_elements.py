@@ -390,3 +390,39 @@ def test_a_search_that_began_before_the_acknowledgement_proves_nothing() -> None
     script.ok(1)
     script.writer.ok_search(2, [0, 1, 2, 3], [0, 1, 2])
     assert script.names() == []
+
+
+def test_a_damaged_item_stands_for_what_its_own_read_misses() -> None:
+    script = written()
+    script.read(2, 0, 1)
+    script.read(2, 0, Element(None, damaged=True))
+    firsts = {anomaly.name: anomaly.first.message for anomaly in script.verdict().anomalies}
+    assert firsts == {"corrupted": "m1", "lost-update": "m2"}
+
+
+def test_a_damaged_item_does_not_stand_for_a_message_that_leaked() -> None:
+    script = written()
+    script.append(1, "other")
+    script.read(2, 3, 0, session="other")
+    script.read(2, Element(None, damaged=True), 2)
+    firsts = {anomaly.name: anomaly.first.message for anomaly in script.verdict().anomalies}
+    assert firsts == {"cross-session-leak": "m0", "corrupted": "m1"}
+
+
+def test_message_number_zero_leaks_alone_when_altered() -> None:
+    script = Script()
+    script.append(1, "other")
+    script.append(1)
+    script.read(2, Element(0, 99), 1)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message, anomaly.count) == ("cross-session-leak", "m0", 1)
+
+
+def test_a_failed_write_that_leaked_is_a_leak() -> None:
+    script = written()
+    script.begin(1)
+    script.fail(1)
+    script.read(2, 0, 1, 2, 3)
+    script.append(1, "other")
+    script.read(2, 4, 3, session="other")
+    assert script.names() == ["cross-session-leak"]

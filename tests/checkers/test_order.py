@@ -284,3 +284,64 @@ def test_strangers_in_a_later_statement_are_seen() -> None:
     shown = [Element(0, 0), Element(1, 1)]
     script.writer.ok_context(2, [(Ask(), shown), (Ask(), [*shown, Element(2, 2), phantom])])
     assert script.names() == ["cross-session-leak", "phantom"]
+
+
+def test_a_stranger_in_a_later_statement_of_the_session_written_last() -> None:
+    script = written(2)
+    script.invoke(2, "context")
+    shown = [Element(0, 0), Element(1, 1)]
+    script.writer.ok_context(2, [(Ask(), shown), (Ask(), [*shown, Element(None, text="boo")])])
+    assert script.names() == ["phantom"]
+
+
+def test_message_number_zero_can_be_fractured_too() -> None:
+    script = Script()
+    script.begin(1)
+    script.context(2, (Ask(), []), (Ask(), [0]))
+    assert script.counts() == {"fractured-read": 1}
+
+
+def test_windows_of_one_context_are_held_against_each_other() -> None:
+    for first in ([0, 1], [1]):
+        script = written(2)
+        script.begin(1)
+        script.context(2, (Ask(last=len(first)), first), (Ask(last=3), [0, 1, 2]))
+        assert script.only().first.message == "m2", first
+
+
+def test_statements_with_cursors_that_were_not_returned_prove_nothing() -> None:
+    script = written(3)
+    for process in (3, 4):
+        script.begin(process)
+    script.context(2, (Ask(after=1), [2]), (Ask(after=3), [4]))
+    assert script.names() == []
+
+
+def test_a_context_read_can_be_the_base_of_the_proof() -> None:
+    script = Script()
+    for process in (1, 2):
+        script.begin(process)
+    script.context(3, (Ask(), [0]), (Ask(last=1), [0]))
+    first = script.read(3, 0, 1)
+    script.read(3, 0, 1)
+    last = script.read(3, 1, 0)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.events) == ("reorder", (last, first))
+
+
+def test_a_context_read_can_be_the_proof() -> None:
+    script = Script()
+    for process in (1, 2):
+        script.begin(process)
+    script.context(3, (Ask(), [0, 1]), (Ask(last=1), [1]))
+    script.read(3, 1, 0)
+    assert script.names() == ["reorder"]
+
+
+def test_suspicions_are_limited() -> None:
+    script = Script()
+    for process in range(1, 251):
+        script.begin(process)
+    script.read(0, *range(250))
+    script.read(0, *reversed(range(250)))
+    assert script.counts() == {"reorder": 200}

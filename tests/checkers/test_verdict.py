@@ -378,3 +378,48 @@ def test_people_get_sentences() -> None:
     assert text.startswith("documented-loss\n")
     assert "acknowledged 5, kept 3, lost 2, reaching back" in text
     assert "lost-tail × 2 (silent): The end of the session is gone" in text
+
+
+def taken_back(**header: object) -> Script:
+    """A message in doubt that its reader sees, and then does not."""
+    script = Script(**header)
+    script.append(1)
+    script.begin(1)
+    script.unknown(1)
+    script.read(2, 0, 1)
+    return script
+
+
+def test_what_a_reader_saw_may_be_taken_back_only_where_that_is_promised() -> None:
+    script = taken_back(policy="aof-always", fault="power-loss")
+    script.crash("power-loss")
+    script.read(2, 0)
+    assert (script.names(), script.verdict().status) == (["non-monotonic-read"], "violated")
+
+
+def test_replicas_lag_before_the_fault_too() -> None:
+    script = taken_back(engine="postgres", policy="default", fault="replica-lag")
+    script.read(2, 0)
+    script.crash("replica-lag")
+    script.read(2, 0)
+    assert (script.names(), script.verdict().status) == (["non-monotonic-read"], "documented-loss")
+
+
+def test_without_a_fault_a_clean_history_is_held() -> None:
+    script = Script()
+    script.append(1)
+    script.read(2, 0)
+    assert script.verdict().status == "held"
+
+
+def test_a_loss_that_reaches_back_exactly_as_far_as_promised_is_documented() -> None:
+    script = Script(policy="aof-everysec", fault="power-loss")
+    script.append(1)
+    script.begin(1)
+    script.now_s = 0.99
+    script.ok(1)
+    script.now_s = 2.98
+    script.crash("power-loss")
+    script.read(2, 0)
+    verdict = script.verdict()
+    assert (verdict.loss_window_s, verdict.status) == (2.0, "documented-loss")

@@ -10,7 +10,9 @@ import pytest
 import redis
 
 from recollect.doctor import Diagnosis, Finding, examine
-from recollect.doctors import redis as doctors
+from recollect.doctors.redis import diagnose
+from recollect.doctors.redis_answers import Answers
+from recollect.doctors.redis_persistence import save_window_s
 from recollect.verify import engines
 from recollect.verify.engines import Engine
 from tests.doctor.bytes import contents
@@ -226,8 +228,8 @@ async def test_everything_refused(always: Engine, hands: Any) -> None:
 
 def test_a_folder_that_cannot_be_seen_is_said_to_be_unseen() -> None:
     config = {"appendonly": "yes", "appendfsync": "always", "dir": "/elsewhere"}
-    answers = doctors.Answers("redis://x", {"redis_version": "7.0.15", "process_id": "1"}, config, "")
-    diagnosis = doctors.diagnose(answers)
+    answers = Answers("redis://x", {"redis_version": "7.0.15", "process_id": "1"}, config, "")
+    diagnosis = diagnose(answers)
     assert diagnosis.exit_code == 0
     assert "disk-not-visible" in {finding.name for finding in diagnosis.findings}
 
@@ -242,4 +244,4 @@ async def test_the_engines_own_process_shows_its_disk(always: Engine) -> None:
     [("3600 1 300 100 60 10000", 3600.0), ("900 1 60 1", 60.0), ("300 10", None), ("", None)],
 )
 def test_the_window_of_save_points(save: str, window_s: float | None) -> None:
-    assert doctors.save_window_s(save) == window_s
+    assert save_window_s(save) == window_s

@@ -26,7 +26,11 @@ DEADLINE_S = 60.0
 class Runner:
     def __init__(self, specs: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(RUNNER), specs], stdout=subprocess.PIPE, text=True
+            [sys.executable, str(RUNNER), specs],
+            stdout=subprocess.PIPE,
+            text=True,
+            # A suite that runs in the background of a script has inherited that interrupts are ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         assert self.process.stdout is not None
         told: dict[str, Any] = json.loads(self.process.stdout.readline())

@@ -38,7 +38,7 @@ class NextRelease(RedisList):
     def append_message(self, session: str, message: Any) -> None:
         super().append_message(session, message)
         self.appended += 1
-        if self.appended % 5 == 0:
+        if self.appended % 2 == 0:
             super().append_message(session, {"role": "tool", "content": "looked it up"})
 
 

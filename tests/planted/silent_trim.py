@@ -1,4 +1,4 @@
-"""The list is trimmed to its last hundred on every write, and nobody is told."""
+"""The list is trimmed to its last ten on every write, and nobody is told."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ PLANTED = Planted("redis", "aof-always", "concurrent-writers", "trimmed", ("lost
 class Trimmed(RedisList):
     def append_message(self, session: str, message: Any) -> None:
         super().append_message(session, message)
-        self.client.ltrim(self.key(session), -100, -1)
+        self.client.ltrim(self.key(session), -10, -1)
 
 
 def factory(endpoint: Endpoint) -> Trimmed:

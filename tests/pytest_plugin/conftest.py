@@ -2,7 +2,8 @@
 
 import pytest
 
-pytest_plugins = ["pytester"]
+# Pytester forgets what an inner session imported; this way the kit is imported once for all of them.
+import recollect.verify.suite  # noqa: F401
 
 MEMORY = '''
 import json

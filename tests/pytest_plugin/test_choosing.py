@@ -1,5 +1,6 @@
 """What is collected, and what is said about a suite that cannot be: without any engine."""
 
+import re
 import subprocess
 import sys
 
@@ -67,26 +68,26 @@ def test_a_fixture_of_the_project_is_its_own(project: pytest.Pytester) -> None:
     project.runpytest_inprocess("-m", "not recollect", "-p", "no:xdist").assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("engine = 'redis'", "has no factory: add a static method factory(endpoint)"),
-        ("engine = 'redis'\n    def factory(self, endpoint): ...", "add @staticmethod"),
-        ("factory = 'a:b'", "say which engine: engine = 'redis'"),
-        ("factory = 'a:b'; engine = 'redis'; fault = 'kill-engin'", "did you mean 'kill-engine'?"),
-        ("factory = 'a:b'; engine = 'redis'; policy = 'aof'", "unknown policy 'aof' of redis"),
-        ("factory = 'a:b'; engine = 'redis'; retain = 'a week'", "such as 60s or 7d"),
-        ("factory = 'a:b'; engine = 'redis'; require = 'safe'", "'written' or 'fsynced'"),
-        ("factory = 'a:b'; engine = 'redis'; engine_config = 'my.conf'", "there is no"),
-    ],
-)
-def test_what_cannot_be_run_says_why(project: pytest.Pytester, body: str, words: str) -> None:
-    project.makepyfile(
-        f"from recollect.pytest_plugin import MemoryStoreSuite\nclass TestMemory(MemoryStoreSuite):\n    {body}\n"
-    )
+WRONG = {
+    "engine = 'redis'": "has no factory: add a static method factory(endpoint)",
+    "engine = 'redis'\n    def factory(self, endpoint): ...": "add @staticmethod",
+    "factory = 'a:b'": "say which engine: engine = 'redis'",
+    "factory = 'a:b'; engine = 'redis'; fault = 'kill-engin'": "did you mean 'kill-engine'?",
+    "factory = 'a:b'; engine = 'redis'; policy = 'aof'": "unknown policy 'aof' of redis",
+    "factory = 'a:b'; engine = 'redis'; retain = 'a week'": "such as 60s or 7d",
+    "factory = 'a:b'; engine = 'redis'; require = 'safe'": "'written' or 'fsynced'",
+    "factory = 'a:b'; engine = 'redis'; engine_config = 'my.conf'": "there is no",
+}
+
+
+def test_what_cannot_be_run_says_why(project: pytest.Pytester) -> None:
+    classes = [f"class Test{place}(MemoryStoreSuite):\n    {body}\n" for place, body in enumerate(WRONG)]
+    project.makepyfile("from recollect.pytest_plugin import MemoryStoreSuite\n" + "\n".join(classes))
     result = project.runpytest_inprocess("--collect-only", "-p", "no:xdist")
-    assert words in result.stdout.str()
-    assert "Traceback" not in result.stdout.str()
+    text = result.stdout.str()
+    for place, words in enumerate(WRONG.values()):
+        assert re.search(rf"^Test{place}: .*{re.escape(words)}", text, re.MULTILINE), (words, text)
+    assert "Traceback" not in text
     assert result.ret != 0
 
 

@@ -29,6 +29,9 @@ def test_embedded(sqlite_engine):
 def test_server(postgres_engine):
     assert postgres_engine.endpoint.url.startswith("postgresql://")
 
+def test_vectors(chroma_engine):
+    assert chroma_engine.endpoint.url.startswith("http://")
+
 def test_namespaces_differ(namespace, request):
     assert namespace.startswith("recollect-")
 
@@ -40,7 +43,7 @@ def test_without_a_choice(endpoint):
 def test_every_engine(project: pytest.Pytester) -> None:
     project.makepyfile(TESTS)
     result = project.runpytest_inprocess("-p", "no:xdist")
-    result.assert_outcomes(passed=5, errors=1)
+    result.assert_outcomes(passed=6, errors=1)
     result.stdout.fnmatch_lines(["endpoint of which engine?*--recollect-engine"])
 
 

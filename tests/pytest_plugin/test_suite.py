@@ -116,11 +116,11 @@ def test_workers_of_xdist_share_seed_and_cells(project: pytest.Pytester) -> None
         module.write(
             "\n    @classmethod\n    def from_endpoint(cls, endpoint):\n        return cls(endpoint.url)\n"
         )
-    result = project.runpytest_subprocess(
-        "-n2", "--recollect-seed=5", "--recollect-out=kept", "-p", "pytester"
-    )
+    result = project.runpytest_subprocess("-n2")
     result.assert_outcomes(passed=2)
-    saved = sorted(path.parent.name for path in (project.path / "kept").rglob("scenario.json"))
+    sessions = list((project.path / ".pytest_cache" / "d" / "recollect").iterdir())
+    assert len(sessions) == 1, "a session is one folder, named by its seed, whatever worker a cell ran on"
+    saved = sorted(path.parent.name for path in sessions[0].rglob("scenario.json"))
     assert saved == ["aof-always.restart.turns", "rdb.restart.turns"]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from recollect import StoreReplaced
+from recollect import RecollectError, StoreReplaced
 from recollect.recall.targets import plain_chroma, recall
 from tests.recall.processes import Endpoint, Process, messages
 
@@ -46,18 +46,12 @@ def divergence(process: Process, acknowledged: set[str]) -> str | None:
     return "index-divergence" if listed - found else None
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the moment never came"
-
-
 def kill_in_the_flush(
     factory: Callable[[Any], Any], endpoint: Endpoint, in_flush: Callable[[Path], bool]
 ) -> set[str]:
     """Writes up to the second crossing of the threshold, kills inside the call that crosses; what was acknowledged."""
     with Process(factory, endpoint) as writer:
-        acknowledged = 0
+        acknowledged, outstanding = 0, False
         while acknowledged < 2 * THRESHOLD - BATCH:
             acknowledged = writer.ask("append", "s", "kill", acknowledged, BATCH)
             if acknowledged % THRESHOLD == 0 and factory is recall:
@@ -65,9 +59,14 @@ def kill_in_the_flush(
         if factory is recall:
             writer.ask("ready")
         assert not in_flush(endpoint.path)
-        for first in (acknowledged, acknowledged + BATCH):
-            writer.send("append", "s", "kill", first, BATCH)
-        until(lambda: in_flush(endpoint.path))
+        deadline = time.monotonic() + 60
+        while not in_flush(endpoint.path):  # each crossing is a chance; a busy machine may look away in one
+            assert time.monotonic() < deadline, "the moment never came"
+            if not outstanding:
+                writer.send("append", "s", "kill", acknowledged, BATCH)
+                outstanding = True
+            elif writer.pipe.poll():
+                acknowledged, outstanding = writer.answer(), False
         writer.kill()
         while writer.pipe.poll():
             try:
@@ -240,25 +239,37 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def fill_up(factory: Callable[[Any], Any], endpoint: Endpoint, ballast: Path) -> tuple[set[str], bool]:
+def fill_up(
+    factory: Callable[[Any], Any], endpoint: Endpoint, ballast: Path, ballast_bytes: int = 5_000_000
+) -> tuple[set[str], bool]:
     """Writes until the disk is full, then frees space; what was acknowledged, and whether it did fill up."""
-    ballast.write_bytes(b"\0" * 5_000_000)
+    ballast.write_bytes(b"\0" * ballast_bytes)
     acknowledged, full = 0, False
     with Process(factory, endpoint) as writer:
         while acknowledged < 6_000 and not full:
             try:
                 acknowledged = writer.ask("append", "s", "full", acknowledged, BATCH)
-            except (RuntimeError, Exception):
+            except (RuntimeError, RecollectError):
                 full = True
     ballast.unlink()
     return ids("full", acknowledged), full
 
 
 def test_a_full_disk_under_a_plain_collection(small_disk: Path) -> None:
-    acknowledged, full = fill_up(plain_chroma, endpoint_at(small_disk / "data"), small_disk / "ballast")
-    assert full
-    with Process(plain_chroma, endpoint_at(small_disk / "data")) as reader:
-        assert divergence(reader, acknowledged) in ("unreadable", "index-divergence", "lost-tail")
+    """It depends on where in a flush the space ends, so it ends in several places."""
+    names = []
+    for attempt in range(6):
+        endpoint = endpoint_at(small_disk / str(attempt))
+        acknowledged, full = fill_up(
+            plain_chroma, endpoint, small_disk / "ballast", 5_000_000 + attempt * 300_000
+        )
+        assert full
+        with Process(plain_chroma, endpoint) as reader:
+            names.append(divergence(reader, acknowledged))
+        if names[-1] is not None:
+            break
+        shutil.rmtree(endpoint.path)
+    assert names[-1] in ("unreadable", "index-divergence", "lost-tail"), names
 
 
 def test_a_full_disk_under_our_index(small_disk: Path, tmp_path: Path) -> None:

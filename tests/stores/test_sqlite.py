@@ -94,7 +94,7 @@ async def test_a_lock_held_by_another_is_waited_for(path: Path) -> None:
 
 
 async def test_a_lock_that_is_never_released_is_said_so(path: Path) -> None:
-    async with open_store(f"sqlite:///{path}", timeout_s=0.3) as store:
+    async with open_store(f"sqlite:///{path}", timeout_s=2.0) as store:
         await store.append("s", [Message("user", "a")])
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

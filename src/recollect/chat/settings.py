@@ -31,7 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     request_bytes_max: int = 64 * 1024
     memories_per_reply: int = 5
-    score_min: float = 0.12
+    score_min: float = 0.15
     budget_tokens: int = 1_000
     history_messages: int = 20
 

@@ -40,8 +40,7 @@ def doctor(
             envvar="RECOLLECT_URL",
             show_envvar=True,
             help="redis://…, postgresql://…, sqlite:///file.db, a Chroma folder or http://… address. In the "
-            "environment a "
-            "password is not seen by `ps`.",
+            "environment a password is not seen by `ps`.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,

@@ -29,8 +29,8 @@ SYNC_THRESHOLD = 1000
 _PLACE = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 _REBUILD = (
     "keep the messages themselves elsewhere and treat the index as rebuildable: `open_recall` does, and rebuilds it",
-    "after a crash compare count() with what query() can find; if they differ, make a new collection from the rows "
-    "(get(include=['documents', 'embeddings', 'metadatas'])) and switch to it",
+    "after a crash compare count() with what query() can find; if they differ, make a new collection from the "
+    "rows (get(include=['documents', 'embeddings', 'metadatas'])) and switch to it",
     "have one process write: several writers leave rows that query() never finds",
 )
 ON_A_DISK = ("stop Chroma, copy the whole folder to a disk or a volume, and start it there",)
@@ -175,10 +175,9 @@ def _index(answers: Answers) -> Finding:
     return Finding(
         name="index-not-fsynced",
         level="loss",
-        sentence="can lose acknowledged embeddings from the vector index, though not the documents: its "
-        "files are never "
-        "fsynced and are rewritten in place. After a crash query() may silently find fewer than count() says, or the "
-        "collection may be unreadable when it died while writing them",
+        sentence="can lose acknowledged embeddings from the vector index, though not the documents: its files "
+        "are never fsynced and are rewritten in place. After a crash query() may silently find fewer than "
+        "count() says, or the collection may be unreadable when it died while writing them",
         when=("kill-engine", "power-loss"),
         window=f"up to {threshold:,} records (sync_threshold) a collection, more when the index files are torn",
         setting="no setting of Chroma's changes this",

@@ -94,8 +94,8 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding 
         return Finding(
             name="disk-in-container-layer",
             level="loss",
-            sentence=f"can lose everything: the data is in the container's own layer ({mount.kind}), which goes when "
-            "the container is removed or recreated",
+            sentence=f"can lose everything: the data is in the container's own layer ({mount.kind}), which goes "
+            "when the container is removed or recreated",
             when=("wipe-volume",),
             window="everything",
             setting=f"{folder} on {mount.kind}",
@@ -105,8 +105,8 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding 
         return Finding(
             name="disk-on-network",
             level="cannot-tell",
-            sentence=f"the data is on a network file system ({mount.kind} at {mount.point}): whether an fsync there "
-            "reaches a disk, and whether locks hold, is up to the server behind it",
+            sentence=f"the data is on a network file system ({mount.kind} at {mount.point}): whether an fsync "
+            "there reaches a disk, and whether locks hold, is up to the server behind it",
             setting=f"{folder} on {mount.kind}",
             procedure=steps,
         )

@@ -197,8 +197,7 @@ def _fsync(answers: Answers) -> Finding | None:
         procedure=(
             _set(answers, "fsync", "on"),
             "what was written before is still only in the kernel's memory: CHECKPOINT, then `sync` on the "
-            "engine's machine "
-            "(or stop it and run `initdb --sync-only -D <data folder>`)",
+            "engine's machine (or stop it and run `initdb --sync-only -D <data folder>`)",
             "take a fresh base backup: one taken while fsync was off may be damaged",
         ),
     )
@@ -210,8 +209,8 @@ def _full_page_writes(answers: Answers) -> Finding | None:
     return Finding(
         name="full-page-writes-off",
         level="loss",
-        sentence="can lose any page that was being written when the power failed, and with it any memory: torn pages "
-        "cannot be repaired from the log",
+        sentence="can lose any page that was being written when the power failed, and with it any memory: torn "
+        "pages cannot be repaired from the log",
         when=("power-loss",),
         window="any age",
         setting="full_page_writes = off",
@@ -267,9 +266,8 @@ def _lost_commits(
     return Finding(
         name=name,
         level="loss",
-        sentence=f"{whose}can lose the last commits, at most three times wal_writer_delay ({delay_ms:.0f} "
-        "ms), also when "
-        "only the server process dies",
+        sentence=f"{whose}can lose the last commits, at most three times wal_writer_delay ({delay_ms:.0f} ms), "
+        "also when only the server process dies",
         when=("kill-engine", "power-loss"),
         window=f"up to {answers.window_s:g} s",
         window_s=answers.window_s,
@@ -290,9 +288,8 @@ def _unlogged(answers: Answers) -> Finding | None:
     return Finding(
         name="unlogged-tables",
         level="loss",
-        sentence=f"can lose everything in {shown}{f' and {more} more' if more > 0 else ''}: an UNLOGGED "
-        "table is emptied "
-        "after a crash, and never reaches a standby",
+        sentence=f"can lose everything in {shown}{f' and {more} more' if more > 0 else ''}: an UNLOGGED table is "
+        "emptied after a crash, and never reaches a standby",
         when=("kill-engine", "power-loss", "failover"),
         window="everything in them",
         setting=f"{len(answers.unlogged)} UNLOGGED tables in database {answers.database}",
@@ -319,9 +316,8 @@ def _standbys(answers: Answers) -> Finding | None:
         window="as far as the standby is behind",
         setting=setting,
         procedure=(
-            "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)', then SELECT pg_reload_conf(); "
-            "commits then wait for "
-            "a standby, so have two, or a dead standby stops every write",
+            "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)', then SELECT pg_reload_conf(); commits "
+            "then wait for a standby, so have two, or a dead standby stops every write",
             "with synchronous_commit = on (not local, not off) for the roles that write memory",
         ),
         source=given.source,

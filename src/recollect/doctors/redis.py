@@ -11,87 +11,23 @@ known to answer too early are named.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-import msgspec
 from redis.exceptions import RedisError
 
 from recollect.doctors import disk
-from recollect.doctors.diagnosis import Diagnosis, Finding, after_promotion, loss, ordered
-from recollect.errors import CannotOpen, EngineUnavailable
-from recollect.guarantees import promise, what_can_be_lost
+from recollect.doctors.diagnosis import Diagnosis, Finding, after_promotion, ordered
+from recollect.doctors.redis_answers import QUESTIONS, QUESTIONS_COUNT, Answers, read
+from recollect.doctors.redis_persistence import WAITS_TOO_EARLY, persistence
+from recollect.errors import EngineUnavailable
+from recollect.guarantees import promise
 from recollect.stores.redis_address import parse_address
-from recollect.stores.redis_wire import Reply, ReplyError, WireLost, connect, pack
+from recollect.stores.redis_wire import WireLost, connect
 
-ASKED = (
-    "appendonly",
-    "appendfsync",
-    "no-appendfsync-on-rewrite",
-    "save",
-    "stop-writes-on-bgsave-error",
-    "maxmemory-policy",
-    "min-replicas-to-write",
-    "min-replicas-max-lag",
-    "dir",
-    "aof-load-truncated",
-)
-AOF_ON = (
-    "on the running server: CONFIG SET appendonly yes",
-    "wait until INFO persistence says aof_rewrite_in_progress:0 and aof_last_bgrewrite_status:ok",
-    "only then write it into the configuration: CONFIG REWRITE, or `appendonly yes` in redis.conf; a "
-    "restart with a bare "
-    "`appendonly yes` before that starts EMPTY, without an error",
-)
-FSYNC_ALWAYS = (
-    "CONFIG SET appendfsync always (each acknowledgement then waits for an fsync)",
-    "make it last: CONFIG REWRITE, or `appendfsync always` in redis.conf",
-)
 ON_A_DISK = (
     "mount a volume or a disk for the folder that CONFIG GET dir names",
     "copy the data there with a replica or BGSAVE before switching; never just restart on an empty folder",
 )
-WAITS_TOO_EARLY = {"redis": ("7.4.0", "7.4.1", "7.4.2"), "valkey": ("9.1.2",)}
-KERNEL_WRITE_BACK_S = 30.0
-
-
-@dataclass(frozen=True)
-class Answers:
-    """INFO, and CONFIG GET where it was allowed."""
-
-    address: str
-    info: dict[str, str]
-    config: dict[str, str] | None
-    refused: str
-    """The engine's words for refusing CONFIG."""
-
-    @property
-    def engine(self) -> str:
-        valkey = self.info.get("server_name") == "valkey" or "valkey_version" in self.info
-        return "valkey" if valkey else "redis"
-
-    @property
-    def version(self) -> str:
-        name = "valkey_version" if self.engine == "valkey" else "redis_version"
-        return self.info.get(name, "")
-
-    @property
-    def is_replica(self) -> bool:
-        return self.info.get("role") == "slave"
-
-    @property
-    def policy(self) -> str | None:
-        if self.config is None:
-            return None
-        if self.config.get("appendonly") != "yes":
-            return "rdb" if self.config.get("save") else "none"
-        fsync = self.config.get("appendfsync", "everysec")
-        return "mixed" if fsync == "everysec" and self.config.get("save") else f"aof-{fsync}"
-
-    def number(self, name: str) -> int:
-        value = self.info.get(name, "") or (self.config or {}).get(name, "")
-        return int(value) if value.lstrip("-").isdigit() else 0
 
 
 async def examine(url: str, timeout_s: float) -> Diagnosis:
@@ -101,39 +37,17 @@ async def examine(url: str, timeout_s: float) -> Diagnosis:
         async with asyncio.timeout(timeout_s):
             wire = await connect(connection)
             try:
-                request = pack("INFO") + b"".join(pack("CONFIG", "GET", name) for name in ASKED)
-                replies = await wire.replies(request, 1 + len(ASKED))
+                replies = await wire.replies(QUESTIONS, QUESTIONS_COUNT)
             finally:
                 wire.abort()
     except (RedisError, OSError, WireLost, TimeoutError) as error:
         raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
-    return diagnose(_answers(address.shown, replies))
-
-
-def _answers(shown: str, replies: list[Reply]) -> Answers:
-    info: dict[str, str] = {}
-    first = replies[0]
-    if isinstance(first, bytes):
-        lines = first.decode("utf-8", "replace").splitlines()
-        info = dict(line.split(":", 1) for line in lines if ":" in line)
-    elif not isinstance(first, ReplyError) or first.code != "NOPERM":
-        raise CannotOpen(f"{shown} does not answer INFO as Redis does: {first}")
-    config: dict[str, str] = {}
-    for reply in replies[1:]:
-        if isinstance(reply, ReplyError):
-            return Answers(shown, info, None, reply.text)
-        if isinstance(reply, list):
-            texts = [item.decode("utf-8", "replace") for item in reply if isinstance(item, bytes)]
-            config.update(zip(texts[::2], texts[1::2], strict=False))
-    if "appendonly" not in config:
-        return Answers(shown, info, None, "CONFIG GET appendonly comes back empty")
-    return Answers(shown, info, config, "")
+    return diagnose(read(address.shown, replies))
 
 
 def diagnose(answers: Answers) -> Diagnosis:
     findings: Iterable[Finding | None] = [
-        *_persistence(answers),
-        _snapshots_fail(answers),
+        *persistence(answers),
         _eviction(answers),
         _replicas(answers),
         _early_waitaof(answers),
@@ -154,200 +68,6 @@ def diagnose(answers: Answers) -> Diagnosis:
         settings=settings,
         findings=ordered(findings),
     )
-
-
-# ---- persistence
-
-
-def _persistence(answers: Answers) -> list[Finding | None]:
-    policy = answers.policy
-    if policy is None:
-        return [_hidden(answers)]
-    if policy == "none":
-        return [_without_persistence(answers)]
-    if policy == "rdb":
-        return [_snapshots_only(answers)]
-    if _aof_begins(answers):
-        return [_aof_unfinished(answers)]
-    return [_fsync(answers, policy), _fsync_pauses(answers)]
-
-
-def _hidden(answers: Answers) -> Finding:
-    """CONFIG is refused: INFO may still tell enough."""
-    aof = answers.info.get("aof_enabled")
-    if aof == "0":
-        since_s = max(0.0, time.time() - answers.number("rdb_last_save_time"))
-        changes = answers.number("rdb_changes_since_last_save")
-        return Finding(
-            name="no-aof",
-            level="loss",
-            sentence="can lose everything since the last snapshot, or everything if there is none: INFO "
-            "says aof_enabled:0",
-            when=("kill-engine", "power-loss"),
-            window=f"now {changes} changes, the last snapshot being {since_s:.0f} s old; save points cannot be read",
-            setting="appendonly no",
-            procedure=(
-                "the engine refuses CONFIG; on a managed service, switch the append-only file on in its console, and "
-                "ask the provider whether existing data is carried over",
-                *AOF_ON,
-            ),
-            source=promise("redis", "rdb", "kill-engine").source,
-        )
-    known = "the append-only file is on" if aof == "1" else "INFO does not tell either"
-    return Finding(
-        name="settings-hidden",
-        level="cannot-tell",
-        sentence=f"cannot tell what is lost: the engine refuses CONFIG GET ({answers.refused}); {known}, but not how "
-        "often it is fsynced",
-        procedure=(
-            "allow it for this user: ACL SETUSER <user> +config|get +info (Redis 7; before: +config)",
-            "on a managed service, read appendonly, appendfsync and maxmemory-policy in its console",
-        ),
-    )
-
-
-def _without_persistence(answers: Answers) -> Finding:
-    given = what_can_be_lost("redis", "none")[0]
-    found = loss(
-        given,
-        name="no-persistence",
-        window="everything",
-        window_s=None,
-        setting='appendonly no, save ""',
-        procedure=AOF_ON,
-    )
-    if answers.number("connected_slaves"):
-        worse = f"{found.sentence}; its replicas then copy the emptiness"
-        return msgspec.structs.replace(found, sentence=worse)
-    return found
-
-
-def _snapshots_only(answers: Answers) -> Finding:
-    given = what_can_be_lost("redis", "rdb")[0]
-    bound_s = save_window_s((answers.config or {}).get("save", ""))
-    since_s = max(0.0, time.time() - answers.number("rdb_last_save_time"))
-    changes = answers.number("rdb_changes_since_last_save")
-    bound = "no bound, when there are few writes" if bound_s is None else f"up to {bound_s:.0f} s"
-    return loss(
-        given,
-        name="snapshots-only",
-        window=f"{bound}; now {changes} changes, the last snapshot being {since_s:.0f} s old",
-        window_s=bound_s,
-        setting=f"appendonly no, save {(answers.config or {}).get('save')}",
-        procedure=AOF_ON,
-    )
-
-
-def save_window_s(save: str) -> float | None:
-    """The longest that a single write waits for a snapshot; None if one write alone never causes one."""
-    numbers = [int(part) for part in save.split() if part.isdigit()]
-    points = list(zip(numbers[::2], numbers[1::2], strict=False))
-    waits = [seconds for seconds, changes in points if changes <= 1]
-    return float(min(waits)) if waits else None
-
-
-def _aof_begins(answers: Answers) -> bool:
-    """As the store has it: switched on, and the first rewrite has not ended well yet."""
-    info = answers.info
-    return info.get("aof_base_size") == "0" and (
-        info.get("aof_rewrite_in_progress") == "1"
-        or info.get("aof_rewrite_scheduled") == "1"
-        or info.get("aof_last_bgrewrite_status") == "err"
-    )
-
-
-def _aof_unfinished(answers: Answers) -> Finding:
-    failed = answers.info.get("aof_last_bgrewrite_status") == "err"
-    state = "has failed" if failed else "has not ended"
-    return Finding(
-        name="aof-not-begun",
-        level="loss",
-        sentence=f"can lose everything since the last snapshot: the append-only file was switched on, and its first "
-        f"rewrite {state}",
-        when=("kill-engine", "power-loss"),
-        window="since the last snapshot, until the rewrite has ended",
-        setting=f"aof_rewrite_in_progress:{answers.info.get('aof_rewrite_in_progress')}, "
-        f"aof_last_bgrewrite_status:{answers.info.get('aof_last_bgrewrite_status')}",
-        procedure=(
-            *(("find out why in the engine's log (disk full?), then: BGREWRITEAOF",) if failed else ()),
-            "wait until INFO persistence says aof_rewrite_in_progress:0 and aof_last_bgrewrite_status:ok",
-            "do not restart the engine before that",
-        ),
-        source=promise("redis", "rdb", "policy-change").source,
-    )
-
-
-def _fsync(answers: Answers, policy: str) -> Finding | None:
-    losses = what_can_be_lost("redis", policy)
-    if not losses:
-        return None
-    given = losses[0]
-    waits = _waitaof_step(answers) if policy in ("aof-everysec", "mixed") else ()
-    return loss(
-        given,
-        name=f"fsync-{(answers.config or {}).get('appendfsync')}",
-        window=f"about {KERNEL_WRITE_BACK_S:g} s, as the kernel pleases"
-        if policy == "aof-no"
-        else "up to 2 s",
-        window_s=KERNEL_WRITE_BACK_S if policy == "aof-no" else given.window_s,
-        setting=f"appendonly yes, appendfsync {(answers.config or {}).get('appendfsync')}",
-        procedure=(*FSYNC_ALWAYS, *waits),
-    )
-
-
-def _waitaof_step(answers: Answers) -> tuple[str, ...]:
-    version = tuple(int(part) for part in answers.version.split(".") if part.isdigit())
-    has = answers.engine == "valkey" or version >= (7, 2)
-    if not has or answers.version in WAITS_TOO_EARLY[answers.engine]:
-        return ()
-    return (
-        "or leave it and wait per write: open_store(url, durability='fsynced') uses WAITAOF, after testing "
-        "at open that "
-        "it really waits",
-    )
-
-
-def _fsync_pauses(answers: Answers) -> Finding | None:
-    config = answers.config or {}
-    if config.get("no-appendfsync-on-rewrite") != "yes" or config.get("appendfsync") == "no":
-        return None
-    return Finding(
-        name="fsync-pauses",
-        level="loss",
-        sentence="can lose what was acknowledged while a snapshot or a rewrite ran: nothing is fsynced "
-        "meanwhile, not even "
-        "with appendfsync always",
-        when=("power-loss",),
-        window=f"as long as the child runs, plus about {KERNEL_WRITE_BACK_S:g} s; the last rewrite took "
-        f"{max(0, answers.number('aof_last_rewrite_time_sec'))} s",
-        setting="no-appendfsync-on-rewrite yes",
-        procedure=(
-            "CONFIG SET no-appendfsync-on-rewrite no",
-            "make it last: CONFIG REWRITE, or in redis.conf",
-        ),
-        source="redis.conf, no-appendfsync-on-rewrite",
-    )
-
-
-def _snapshots_fail(answers: Answers) -> Finding | None:
-    if answers.info.get("rdb_last_bgsave_status", "ok") == "ok" or answers.policy not in ("rdb", None):
-        return None
-    return Finding(
-        name="snapshots-fail",
-        level="loss",
-        sentence="can lose everything since the last snapshot that worked: the last BGSAVE failed",
-        when=("kill-engine", "power-loss"),
-        window="growing until a snapshot works again",
-        setting="rdb_last_bgsave_status:err, stop-writes-on-bgsave-error "
-        + (answers.config or {}).get("stop-writes-on-bgsave-error", "unknown"),
-        procedure=(
-            "find the reason in the engine's log (disk full, fork refused), mend it",
-            "BGSAVE, and look again",
-        ),
-    )
-
-
-# ---- everything else
 
 
 def _eviction(answers: Answers) -> Finding | None:
@@ -388,9 +108,8 @@ def _replicas(answers: Answers) -> Finding | None:
         setting=f"{answers.number('connected_slaves')} replicas, min-replicas-to-write {needed}",
         procedure=(
             "open_store(url, replicas=1): each append then waits (WAIT) until a replica has it",
-            "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10, so that a primary cut off from "
-            "its replicas "
-            "stops taking writes; then CONFIG REWRITE",
+            "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10, so that a primary cut off from its "
+            "replicas stops taking writes; then CONFIG REWRITE",
         ),
         source=given.source,
     )

@@ -126,8 +126,8 @@ def _policy(answers: Answers) -> Finding | None:
         window_s=None,
         setting=f"?policy={answers.policy}",
         procedure=(
-            "leave ?policy= out of the address, or use ?policy=wal-full; the store changes the journal mode by itself, "
-            "without losing anything",
+            "leave ?policy= out of the address, or use ?policy=wal-full; the store changes the journal mode by "
+            "itself, without losing anything",
         ),
     )
 
@@ -138,15 +138,15 @@ def _synchronous(answers: Answers) -> Finding:
             name="synchronous-hidden",
             level="cannot-tell",
             sentence="cannot tell what is lost: the file is in WAL mode, and `synchronous` belongs to each "
-            "connection. With "
-            "FULL nothing; with NORMAL every commit since the last checkpoint, when the power fails; with OFF anything",
+            "connection. With FULL nothing; with NORMAL every commit since the last checkpoint, when the power "
+            "fails; with OFF anything",
             when=("power-loss",),
             window=f"with NORMAL since the last checkpoint: the WAL has {answers.wal_bytes:,} bytes now",
             setting="journal_mode = wal",
             procedure=(
-                "PRAGMA synchronous = FULL on every connection, right after it is opened (FULL is the "
-                "default of a plain "
-                "build; PRAGMA synchronous, asked by the application itself, tells: 2 is FULL, 1 NORMAL, 0 OFF)",
+                "PRAGMA synchronous = FULL on every connection, right after it is opened (FULL is the default "
+                "of a plain build; PRAGMA synchronous, asked by the application itself, tells: 2 is FULL, 1 "
+                "NORMAL, 0 OFF)",
                 f"or open_store('sqlite:///{answers.path}'), which sets FULL on every connection",
             ),
             source=what_can_be_lost("sqlite", "wal-normal")[0].source,
@@ -159,16 +159,16 @@ def _synchronous(answers: Answers) -> Finding:
     return Finding(
         name="synchronous-hidden",
         level="cannot-tell",
-        sentence="cannot tell what is lost: the file has a rollback journal "
-        f"({known}), and mode and `synchronous` belong to each connection. With delete and FULL, the defaults, a power "
-        "loss can take the last acknowledged commit; with EXTRA nothing; with journal_mode off or memory a crash can "
-        "destroy the file",
+        sentence=f"cannot tell what is lost: the file has a rollback journal ({known}), and mode and "
+        "`synchronous` belong to each connection. With delete and FULL, the defaults, a power loss can take the "
+        "last acknowledged commit; with EXTRA nothing; with journal_mode off or memory a crash can destroy the "
+        "file",
         when=("power-loss",),
         window="with the defaults the last commit",
         setting=f"rollback journal ({known})",
         procedure=(
-            "PRAGMA journal_mode = WAL once (it is kept in the file), then PRAGMA synchronous = FULL on "
-            "every connection",
+            "PRAGMA journal_mode = WAL once (it is kept in the file), then PRAGMA synchronous = FULL on every "
+            "connection",
             "or keep the rollback journal with PRAGMA synchronous = EXTRA on every connection",
             f"or open_store('sqlite:///{answers.path}'), which does the first",
         ),
@@ -185,8 +185,8 @@ def _mismatch(answers: Answers) -> Finding | None:
     return Finding(
         name="other-journal",
         level="note",
-        sentence=f"the file is in {answers.journal} mode now; ?policy={answers.policy} changes that when "
-        "the store opens",
+        sentence=f"the file is in {answers.journal} mode now; ?policy={answers.policy} changes that when the "
+        "store opens",
     )
 
 
@@ -196,9 +196,8 @@ def _interrupted(answers: Answers) -> Finding | None:
     return Finding(
         name="hot-journal",
         level="note",
-        sentence="a transaction is under way, or was interrupted: the journal beside the file must stay "
-        "with it, or the "
-        "file is damaged",
+        sentence="a transaction is under way, or was interrupted: the journal beside the file must stay with "
+        "it, or the file is damaged",
         procedure=(
             "never delete or move the -journal file alone; the next program that opens the file rolls it back",
         ),

@@ -95,7 +95,8 @@ def declare(cls: type, marked: Mapping[str, Any], chosen: Chosen) -> Suite:
         provider=None if url else chosen.provider,
         url=url,
         engine_config=_beside(cls, wanted["engine_config"]),
-        policies=_several(wanted["policy"]),
+        # An engine that somebody runs has its own settings, whatever the class was written for.
+        policies=() if url else _several(wanted["policy"]),
         faults=tuple(FAULTS) if chosen.faults == ("all",) else chosen.faults or _several(wanted["fault"]),
         variants=_several(wanted["variant"]),
         workloads=_several(wanted["workload"]),

@@ -64,7 +64,11 @@ class ReadFolder:
         tail: View = []
         if seen.tail:
             tail = self.evidence.odds.decode_tail(seen) if seen.odd else from_runs(seen.tail)
+            moved = [(m, self._entered[m]) for m in removed if m >= 0] if removed else ()
             self._extend(session, chain, read, tail)
+            for message, entered in moved:
+                if self._states[message] & IN_WHOLE:
+                    self._entered[message] = entered  # coded anew because something before it left
         if removed:
             self._leave(session, chain, read, removed, NEVER)
         if chain.pending:

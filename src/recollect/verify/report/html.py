@@ -165,7 +165,7 @@ def headline(results: Results) -> tuple[str, str]:
     concluded = len(ran) - len(unknown)
     if documented:
         return (
-            "Nothing was lost beyond what the engines announce",
+            f"{len(documented)} of {_runs(len(ran))} lost messages, as the engine announces",
             _lost_sentence(documented, "as the engine's own documentation says they may be")
             + f" In {_runs(concluded - len(documented))} everything was kept."
             + _beside([], unknown),

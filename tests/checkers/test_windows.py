@@ -1,0 +1,177 @@
+"""Windows: what a `last` or `after` read has to show, and what it cannot prove."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.verify.op import Ask, Element
+
+from .history_script import Script
+
+BOO, HOO = Element(None, text="boo"), Element(None, text="hoo")
+
+
+def written(count: int = 3, **header: object) -> Script:
+    script = Script(**header)
+    for _ in range(count):
+        script.append(1)
+    script.read(2, *range(count))
+    return script
+
+
+def test_a_message_that_leaves_a_window_from_behind_its_first_element_is_missing() -> None:
+    script = written(5)
+    script.read(2, 2, 3, 4, ask=Ask(last=3))
+    script.read(2, 2, 4, ask=Ask(last=2))
+    script.read(2, *range(5))
+    assert script.counts() == {"stale-read": 1}
+
+
+def test_missing_from_a_window_and_then_from_everything_is_lost_once() -> None:
+    script = written(5)
+    ended = script.read(2, 2, 4, ask=Ask(last=2))
+    script.read(2, 0, 1, 2, 4)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.events[1]) == ("lost-update", ended)
+
+
+def test_a_window_that_still_has_it_shows_that_a_missing_message_was_late() -> None:
+    script = written(3)
+    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 0, 1)
+    script.read(2, 1, 2, ask=Ask(last=2))
+    assert script.counts() == {"stale-read": 1}
+
+
+def test_what_was_late_and_slid_out_of_the_window_is_not_lost() -> None:
+    script = written(5)
+    script.read(2, 3, 4, ask=Ask(last=2))
+    script.read(2, 0, 1, 2, 4)
+    script.read(2, 3, 4, ask=Ask(last=2))
+    for _ in range(2):
+        script.append(1)
+    script.read(2, 5, 6, ask=Ask(last=2))
+    assert script.counts() == {"stale-read": 1}
+
+
+def test_a_window_that_begins_with_a_message_in_doubt_proves_nothing() -> None:
+    script = written(1)
+    script.begin(1)
+    script.unknown(1)
+    script.append(1)
+    script.append(1)
+    script.read(2, 1, 3, ask=Ask(last=2))
+    assert script.names() == []
+
+
+@pytest.mark.parametrize("cursor", [3, 5, 99])
+def test_a_cursor_that_is_not_of_this_session_proves_nothing(cursor: int) -> None:
+    script = written(3)
+    script.append(1, "other")
+    script.append(1)
+    script.read(2, 3, session="other")
+    script.read(2, 0, 1, 2, 4)
+    script.read(2, 2, 4, ask=Ask(last=2))
+    script.read(2, ask=Ask(after=cursor))
+    assert script.names() == []
+
+
+def test_a_message_in_doubt_need_not_be_in_the_first_window() -> None:
+    script = written(3)
+    script.begin(1)
+    script.read(2, 0, 1, 2, 3)
+    script.read(2, 1, 2, ask=Ask(last=2))
+    assert script.names() == []
+
+
+def test_a_window_of_strangers_alone_begins_nowhere() -> None:
+    script = written(3)
+    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, BOO, HOO, ask=Ask(last=2))
+    assert script.counts() == {"phantom": 2}
+
+
+def test_a_window_begins_at_its_first_known_element() -> None:
+    script = written(3)
+    script.read(2, BOO, 1, ask=Ask(last=2))
+    script.read(2, 0, 1, 2)
+    assert script.counts() == {"phantom": 1, "stale-read": 1}
+
+
+def test_strangers_of_a_window_are_told_apart_from_those_of_other_reads() -> None:
+    script = written(3)
+    script.read(2, BOO, 0, 1, 2)
+    script.read(2, HOO, 2, ask=Ask(last=2))
+    assert script.counts() == {"phantom": 2}
+
+
+def test_overdue_messages_are_found_in_windows_too() -> None:
+    script = Script(refresh="append", clock_bound_s=0.1)
+    for _ in range(2):
+        script.append(1, retention_s=5.0)
+    script.wait(5.5)
+    script.read(2, 0, 1, ask=Ask(last=2))
+    assert script.counts() == {"never-expired": 2}
+
+
+def test_order_is_remembered_across_a_stranger_at_the_end_of_a_view() -> None:
+    script = Script()
+    script.begin(1)
+    script.begin(2)
+    script.read(3, 0, 1)
+    script.read(4, 1, BOO)
+    script.read(5, 1, BOO, 0)
+    assert script.names() == ["phantom", "reorder"]
+
+
+def test_the_latest_message_may_leave_and_the_rest_still_be_out_of_order() -> None:
+    script = Script()
+    for _ in range(4):
+        script.append(1)
+    script.read(2, 0, 2, 3)
+    script.read(2, 0, 2, 1)
+    assert script.counts() == {"lost-update": 1, "reorder": 1}
+
+
+def test_newcomers_before_the_first_message_are_in_order() -> None:
+    script = Script()
+    script.append(4, "other")
+    for process in (1, 2, 3):
+        script.begin(process)
+    script.read(4, 2)
+    script.read(4, 1, 2)
+    script.read(4, 3, 1, 2)
+    for process in (1, 2, 3):
+        script.ok(process)
+    script.crash()
+    script.read(4, 2)
+    assert script.counts() == {"hole": 2}
+
+
+def test_what_is_acknowledged_after_the_first_window_is_expected_in_the_next() -> None:
+    script = written(3)
+    script.read(2, 1, 2, ask=Ask(last=2))
+    script.append(1)
+    script.read(2, 1, 2, ask=Ask(last=2))
+    assert script.counts() == {"lost-update": 1}
+
+
+def test_a_message_out_of_order_once_can_be_lost_for_good() -> None:
+    script = written(6)
+    script.read(2, 3, 5, ask=Ask(last=2))
+    script.read(2, 0, 2, 1, 3, 4, 5)
+    script.read(2, 0, 2, 3, 4, 5)
+    assert script.counts() == {"lost-update": 1, "stale-read": 1}
+
+
+def test_a_window_that_begins_where_reads_disagree_proves_nothing() -> None:
+    script = written(1)
+    for process in (3, 4):
+        script.begin(process)
+    for process in (3, 4):
+        script.ok(process)
+    script.append(1)
+    script.read(2, 0, 1, 2, 3)
+    script.read(2, 0, 2, 1, 3)
+    script.read(2, 1, ask=Ask(last=1))
+    assert script.names() == ["reorder"]

@@ -1,0 +1,3 @@
+"""What pytest wants to be said at the top: the plugin that runs pytest inside of tests."""
+
+pytest_plugins = ["pytester"]

@@ -1,0 +1,45 @@
+"""The sentence on top of the page: a loss is never hidden behind a good word, and silence is no success."""
+
+import pytest
+
+from recollect.verify.report.html import headline
+from recollect.verify.results import Result, Results
+from recollect.verify.scenario import Scenario
+from recollect.verify.verdict import Status, Verdict
+
+SCENARIO = Scenario(target="redis", engine="redis", policy="rdb", fault="kill-engine")
+LOST: dict[Status, int] = {"violated": 2, "documented-loss": 3}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "first", "more"),
+    [
+        (
+            ("held", "held"),
+            "Everything acknowledged was still there",
+            "20 messages were acknowledged in 2 runs",
+        ),
+        (("held", "documented-loss"), "1 of 2 runs lost messages, as the engine announces", "3 of the 10"),
+        (
+            ("held", "violated", "documented-loss"),
+            "1 of 3 runs broke its promise",
+            "In 1 more, messages were lost",
+        ),
+        (("violated", "violated", "skipped"), "2 of 2 runs broke their promise", "4 of the 20"),
+        (("unknown", "skipped"), "Nothing could be concluded", "No run came far enough"),
+        (
+            ("held", "unknown"),
+            "Everything acknowledged was still there",
+            "In 1 run nothing could be concluded",
+        ),
+        ((), "Nothing could be concluded", "No run"),
+    ],
+)
+def test_it_says_the_worst_first(statuses: tuple[Status, ...], first: str, more: str) -> None:
+    results = [
+        Result(scenario=SCENARIO, verdict=Verdict(status=status, acked=10, lost=LOST.get(status, 0)))
+        for status in statuses
+    ]
+    said = headline(Results(results=tuple(results)))
+    assert said[0] == first
+    assert more in said[1]
