@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
-from recollect.verify import durations
+from recollect.verify import durations, engines
 from recollect.verify.cell_process import Seen
+from recollect.verify.faults import FAULTS
 from recollect.verify.matrix import Matrix
 from recollect.verify.pool import Pool
 from recollect.verify.probe import OUR_ABILITIES
@@ -22,8 +23,10 @@ from recollect.verify.results import Require, Result, Results, exit_code
 from recollect.verify.selection import BadRequest, Cell, Request, check, select
 from recollect.verify.targets import BUILT_IN
 from recollect.verify.verdict import Verdict
+from recollect.verify.workloads import WORKLOADS
 
 BUDGET_S = 60.0
+_POLICIES = "; ".join(f"{name}: {', '.join(engines.policies(name))}" for name in engines.ENGINES)
 
 
 def seconds(text: str) -> float:
@@ -59,11 +62,23 @@ def verify(
     engine_config: Annotated[
         Path | None, typer.Option(help="Your redis.conf or postgresql.conf; the policy is then 'custom'.")
     ] = None,
-    policy: Annotated[list[str] | None, typer.Option(help="Durability policy; repeatable.")] = None,
-    fault: Annotated[list[str] | None, typer.Option(help="Fault; repeatable.")] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="Workload; repeatable.")] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help=f"How the engine is set up to keep data; repeatable. {_POLICIES}."),
+    ] = None,
+    fault: Annotated[
+        list[str] | None, typer.Option(help=f"What happens to it; repeatable. One of {', '.join(FAULTS)}.")
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(help=f"What it is used for; repeatable. One of {', '.join(WORKLOADS)}."),
+    ] = None,
     variant: Annotated[
-        list[str] | None, typer.Option(help="One of a fault's ways, such as a moment or a line; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="One of the fault's ways; repeatable. bgsave, bgrewriteaof or after-snapshot of kill-engine, a line "
+            "such as memory.py:17 of kill-app-at-line; an unknown one lists those of its fault."
+        ),
     ] = None,
     provider: Annotated[
         str | None,
@@ -72,10 +87,14 @@ def verify(
         ),
     ] = None,
     previous: Annotated[
-        str | None, typer.Option(help="The same target's last release, for older-writer and newer-writer.")
+        str | None,
+        typer.Option(help="The same store's last release, for older-writer, newer-writer and ttl-drift."),
     ] = None,
     previous_python: Annotated[
-        str | None, typer.Option(help="An interpreter with the last release installed.")
+        str | None,
+        typer.Option(
+            help="An interpreter with the last release installed; it runs --previous, or without that the same name."
+        ),
     ] = None,
     retain: Annotated[str | None, typer.Option(help="How long memory must live, such as 7d.")] = None,
     require: Annotated[

@@ -6,6 +6,7 @@ from pathlib import Path
 from recollect.verify import engines
 from recollect.verify.clients import Clients
 from recollect.verify.engines import Attached, Engine
+from recollect.verify.host import folder
 from recollect.verify.selection import Request, engine_of
 from recollect.verify.targets import BUILT_IN
 
@@ -20,13 +21,13 @@ def abilities_of(request: Request, target: str) -> frozenset[str]:
     if target in BUILT_IN:
         return OUR_ABILITIES
     config = None if request.engine_config is None else Path(request.engine_config)
-    with tempfile.TemporaryDirectory(prefix="recollect-probe-") as folder:
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=folder.current()) as scratch:
         engine: Attached | Engine
         if request.url is not None:
             engine = engines.attach(request.url)
         else:
             engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
-        clients = Clients(Path(folder) / "target.log", (target.partition(":")[0],))
+        clients = Clients(Path(scratch) / "target.log", (target.partition(":")[0],))
         try:
             client, ready = clients.start(target, engine.start(), prepare=True)
             clients.close(client)
