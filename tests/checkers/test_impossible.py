@@ -70,3 +70,11 @@ def test_number_zero_is_a_phantom_before_anything_was_written() -> None:
     verdict = analyze(with_last_value(script, Seen(tail=(0, 1))))
     assert [anomaly.name for anomaly in verdict.anomalies] == ["phantom"]
     assert "number 0" in verdict.anomalies[0].sentence
+
+
+def test_an_operation_ends_once() -> None:
+    history = read_twice().history()
+    events = list(history)
+    events.append(msgspec.structs.replace(events[-1], index=len(events)))
+    with pytest.raises(HistoryError, match="line 12: .*process 2 completes without an open invocation"):
+        analyze(RecordedHistory(history.header, events))
