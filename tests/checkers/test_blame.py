@@ -145,3 +145,15 @@ def test_half_a_turn_lost_between_writers_that_a_target_does_not_claim_to_bear()
     script.append(3, count=2)
     script.read(2, 0, 2)
     assert (script.names(), script.verdict().status) == ([], "held")
+
+
+def test_message_number_zero_behind_a_gap_was_there_all_along() -> None:
+    script = Script()
+    for process in (1, 2, 3):
+        script.begin(process)
+    script.read(9, 2, 1, 0)
+    acknowledge(script, 3)
+    script.crash()
+    script.read(9, 2, 0)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message) == ("hole", "m1")

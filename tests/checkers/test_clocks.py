@@ -167,6 +167,8 @@ def test_the_engine_clock_is_an_interval() -> None:
     assert (clock.low(7.0, 9.0), clock.high(7.0, 9.0)) == (8.0, 18.0)
     assert (clock.low(4.0, 9.0), clock.high(4.0, 9.0)) == (4.0, 18.0)
     assert (clock.low(8.0, 9.0), clock.high(8.0, 9.0)) == (8.0, 9.0)
+    clock.inject("clock-back", -60.0, 10.0)
+    assert (clock.low(7.0, 9.0), clock.high(7.0, 9.0)) == (8.0, 18.0)
 
 
 def test_a_frozen_clock_may_stand_still() -> None:

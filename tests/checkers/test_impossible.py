@@ -12,10 +12,10 @@ from recollect.verify.op import Seen
 from .history_script import Script
 
 
-def with_last_value(script: Script, value: Seen | None) -> RecordedHistory:
+def with_value(script: Script, value: Seen | None, at: int = -1) -> RecordedHistory:
     history = script.history()
     events = list(history)
-    events[-1] = msgspec.structs.replace(events[-1], value=value)
+    events[at] = msgspec.structs.replace(events[at], value=value)
     return RecordedHistory(history.header, events)
 
 
@@ -33,17 +33,17 @@ def read_twice() -> Script:
 )
 def test_a_read_keeps_no_more_than_there_was(seen: Seen) -> None:
     with pytest.raises(HistoryError, match=r"line 11: .*of a view of 3 elements"):
-        analyze(with_last_value(read_twice(), seen))
+        analyze(with_value(read_twice(), seen))
 
 
 @pytest.mark.parametrize("number", [3, 50])
 def test_a_plain_number_that_nobody_was_given_is_a_phantom(number: int) -> None:
-    verdict = analyze(with_last_value(read_twice(), Seen(keep=3, tail=(number, 1))))
+    verdict = analyze(with_value(read_twice(), Seen(keep=3, tail=(number, 1))))
     assert [anomaly.name for anomaly in verdict.anomalies] == ["phantom"]
 
 
 def test_a_read_without_a_value_returned_nothing() -> None:
-    verdict = analyze(with_last_value(read_twice(), None))
+    verdict = analyze(with_value(read_twice(), None))
     assert [anomaly.name for anomaly in verdict.anomalies] == ["silent-reset"]
 
 
@@ -67,6 +67,25 @@ def test_a_retry_has_all_messages_of_its_turn() -> None:
 def test_number_zero_is_a_phantom_before_anything_was_written() -> None:
     script = Script()
     script.read(2)
-    verdict = analyze(with_last_value(script, Seen(tail=(0, 1))))
+    verdict = analyze(with_value(script, Seen(tail=(0, 1))))
     assert [anomaly.name for anomaly in verdict.anomalies] == ["phantom"]
     assert "number 0" in verdict.anomalies[0].sentence
+
+
+def test_an_operation_ends_once() -> None:
+    history = read_twice().history()
+    events = list(history)
+    events.append(msgspec.structs.replace(events[-1], index=len(events)))
+    with pytest.raises(HistoryError, match=r"line 12: .*process 2 completes without an open invocation"):
+        analyze(RecordedHistory(history.header, events))
+
+
+def test_a_phantom_with_number_zero_does_not_stand_for_the_message_that_gets_it() -> None:
+    script = Script()
+    script.read(2)
+    script.append(1)
+    script.append(1)
+    script.read(2, 0, 1)
+    script.read(2, 1)
+    verdict = analyze(with_value(script, Seen(tail=(0, 1)), at=1))
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["phantom", "lost-update"]

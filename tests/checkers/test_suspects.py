@@ -22,9 +22,10 @@ def sentence(script: Script) -> str:
     return anomaly.sentence
 
 
-def test_nobody_else_wrote() -> None:
+@pytest.mark.parametrize("kept", [1, 2])
+def test_nobody_else_wrote(kept: int) -> None:
     script = written()
-    script.read(2, 1)
+    script.read(2, kept)
     assert "meanwhile" not in sentence(script)
 
 
