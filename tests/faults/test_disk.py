@@ -57,7 +57,11 @@ def test_our_stores_hold_in_the_strictest_model_and_in_mid_write(
     ("store", "policy"), [("sqlite", "wal-full"), ("redis", "aof-always"), ("postgres", "default")]
 )
 def test_a_bad_disk_costs_our_stores_nothing(store: str, policy: str, fault: str, tmp_path: Path) -> None:
-    verdict = cell(store, policy, fault, tmp_path)
+    for attempt in range(3):
+        (tmp_path / str(attempt)).mkdir()
+        verdict = cell(store, policy, fault, tmp_path / str(attempt))
+        if "recorder was blind" not in (verdict.reason or ""):
+            break  # PostgreSQL's panic ends its processes itself, sometimes between a write and its record
     assert verdict.status == "held", verdict
 
 

@@ -133,10 +133,13 @@ async def test_tls(tmp_path: Path) -> None:
     port = _free_port()
     config = tmp_path / "tls.conf"
     config.write_text(
-        f"tls-port {port}\ntls-cert-file {certificate}\ntls-key-file {key}\n"
+        f"tls-cert-file {certificate}\ntls-key-file {key}\n"
         f"tls-ca-cert-file {certificate}\ntls-auth-clients no\n"
     )
-    with started("redis@7", "custom", config):
+    with started("redis@7", "custom", config) as engine, hands_on(engine) as hands:
+        hands.config_set(
+            "tls-port", port
+        )  # the kit chooses an engine's ports, whatever its configuration says
         async with open_store(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}") as store:
             await store.append("s", say("x" * 100_000))
             assert await texts(store, "s") == ["x" * 100_000]

@@ -26,6 +26,7 @@ from recollect.verify.host.errors import EngineError
 
 _CHUNK_BYTES = 1 << 16
 _CONTROL_TIMEOUT_S = 10.0
+_LAST_TURNS = 5
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER, on, zero seconds: closing sends RST instead of FIN."""
 
@@ -167,13 +168,14 @@ class Proxy:
     async def _end(self) -> None:
         if self._server is not None:
             self._server.close()
-        for link in list(self._links):
-            link.end()
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        await asyncio.sleep(0)  # lets aborted transports close their sockets
+        for _ in range(_LAST_TURNS):  # a connection that was just being accepted joins a few turns later
+            for link in list(self._links):
+                link.end()
+            for task in list(self._tasks):
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await asyncio.sleep(0.001)  # lets aborted transports close their sockets
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

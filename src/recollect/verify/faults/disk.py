@@ -110,8 +110,14 @@ def _up(run: Run) -> None:
     run.start_engine(run.restart)
 
 
+SYNCED_EVERY_SECOND = ("aof-everysec", "mixed")
+SYNC_PERIOD_S = 1.1
+
+
 def _power_loss(run: Run) -> None:
     """Right after the last acknowledgement, when no later sync can have helped it; `busy` is in mid-write."""
+    if run.scenario.policy in SYNCED_EVERY_SECOND:
+        run.go_on(SYNC_PERIOD_S)  # or there was no sync at all, and the tail that is lost is everything
     if run.scenario.variant != "busy":
         run.settle(quiet_s=0.0)
     with run.striking("power-loss", run.scenario.variant or MODES[0]):
