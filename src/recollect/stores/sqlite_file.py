@@ -29,6 +29,9 @@ class Policy(NamedTuple):
     durability: Durability
 
 
+PAGE_BYTES = 2048
+"""Of a new file. Half of SQLite's default: an append writes whole pages to the WAL, and a message is a few hundred bytes."""
+
 POLICIES: dict[str, Policy] = {
     "wal-full": Policy("wal", "full", Durability.FSYNCED),
     "wal-normal": Policy("wal", "normal", Durability.WRITTEN),
@@ -104,6 +107,8 @@ def prepare_file(path: Path, policy_name: str, deadline: float) -> str:
     created = not path.exists()
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
+        if created:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         modes: list[str] = []
         ask = f"PRAGMA journal_mode = {policy.journal}"
         if not until(deadline, lambda: modes.append(connection.execute(ask).fetchone()[0])):
