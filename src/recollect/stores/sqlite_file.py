@@ -30,7 +30,7 @@ class Policy(NamedTuple):
 
 
 PAGE_BYTES = 2048
-"""Of a new file. Half of SQLite's default: an append writes whole pages to the WAL, and a message is a few hundred bytes."""
+"""Of a new file. Half of SQLite's default: an append writes whole pages, and a message is a few hundred bytes."""
 
 POLICIES: dict[str, Policy] = {
     "wal-full": Policy("wal", "full", Durability.FSYNCED),
