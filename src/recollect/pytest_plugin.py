@@ -29,6 +29,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
+# Imported, not named in `pytest_plugins`: for that pytest would read the metadata of every distribution once more.
+from recollect.service_fixture import service_under_test  # noqa: F401
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -36,8 +39,6 @@ if TYPE_CHECKING:
     from recollect.verify.engines import Attached, Endpoint, Engine
     from recollect.verify.selection import Place
     from recollect.verify.suite import Bench, Suite
-
-pytest_plugins = ("recollect.service_fixture",)
 
 MARKER = "recollect"
 ENGINE_FIXTURES = {f"{name}_engine": name for name in ("redis", "postgres", "chroma", "sqlite")}
