@@ -43,6 +43,7 @@ from recollect.guarantees import what_can_be_lost
 from recollect.message import Damaged, Message, decode_all
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite_file import (
+    CHECKPOINT_PAGES,
     POLICIES,
     FileGuard,
     choose_policy,
@@ -468,6 +469,7 @@ class SqliteStore:
             self._path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=64
         )
         connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         return connection
 
     def _end_threads(self) -> None:

@@ -31,6 +31,8 @@ class Policy(NamedTuple):
 
 PAGE_BYTES = 2048
 """Of a new file. Half of SQLite's default: an append writes whole pages, and a message is a few hundred bytes."""
+CHECKPOINT_PAGES = 2000
+"""SQLite's default counts 1,000 pages of 4 kB; with pages of 2 kB twice as many are the same 4 MB of WAL."""
 
 POLICIES: dict[str, Policy] = {
     "wal-full": Policy("wal", "full", Durability.FSYNCED),

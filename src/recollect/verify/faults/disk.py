@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recollect.guarantees import promise
 from recollect.verify import providers
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
 from recollect.verify.disk.image import materialise
@@ -81,11 +82,16 @@ def _stop_recording(run: Run) -> None:
     run.record_clients(None)
 
 
+def _model(run: Run) -> Model:
+    recorder = _recorder(run)
+    mode: Mode = "strict" if run.scenario.variant == "strict" else "ext4"
+    return Model(recorder.base, mode).replay(recorder.read())
+
+
 def _cut_power(run: Run) -> None:
     """Everything is dead: the data folder becomes what the disk was obliged to hold."""
     recorder = _recorder(run)
-    mode: Mode = "strict" if run.scenario.variant == "strict" else "ext4"
-    model = Model(recorder.base, mode).replay(recorder.read())
+    model = _model(run)
     blindness = check_sight(recorder, model)
     if blindness is not None:
         run.give_up(str(blindness))
@@ -114,12 +120,30 @@ SYNCED_EVERY_SECOND = ("aof-everysec", "mixed")
 SYNC_PERIOD_S = 1.1
 
 
+BAD_MOMENTS_MAX = 10
+BETWEEN_MOMENTS_S = 0.05
+_REBUILT = "-shm"
+"""SQLite's index of the WAL: never synced, made anew at every recovery."""
+
+
+def _wait_for_a_bad_moment(run: Run) -> None:
+    """An engine that syncs now and then (SQLite at a checkpoint) may just have done so: nothing would be at stake."""
+    promised = promise(run.scenario.engine_name, run.scenario.policy, "power-loss")
+    for _ in range(0 if promised.keeps_everything else BAD_MOMENTS_MAX):
+        model = _model(run)
+        if any(not name.endswith(_REBUILT) for name in model.durable().difference(model.cached())):
+            return
+        run.go_on(BETWEEN_MOMENTS_S)
+        run.settle(quiet_s=0.0)
+
+
 def _power_loss(run: Run) -> None:
     """Right after the last acknowledgement, when no later sync can have helped it; `busy` is in mid-write."""
     if run.scenario.policy in SYNCED_EVERY_SECOND:
         run.go_on(SYNC_PERIOD_S)  # or there was no sync at all, and the tail that is lost is everything
     if run.scenario.variant != "busy":
         run.settle(quiet_s=0.0)
+        _wait_for_a_bad_moment(run)
     with run.striking("power-loss", run.scenario.variant or MODES[0]):
         _down(run)
         _cut_power(run)
