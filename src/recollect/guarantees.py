@@ -351,9 +351,11 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
     name, policy = _known(engine, policy)
     if fault not in FAULTS:
         raise ValueError(f"unknown fault {fault!r}; known are {', '.join(FAULTS)}")
-    particular = _RULES.get((name, policy), ())
-    for rule in (*particular, *_ENGINE_RULES.get(name, ()), *_ANY_ENGINE):
-        if fault in rule.faults and policy != "custom":
+    rules = _ANY_ENGINE  # these hold whatever the settings are
+    if policy != "custom":
+        rules = (*_RULES.get((name, policy), ()), *_ENGINE_RULES.get(name, ()), *rules)
+    for rule in rules:
+        if fault in rule.faults:
             return Promise(
                 engine,
                 policy,

@@ -99,3 +99,8 @@ def test_what_can_be_lost_is_worst_first_with_a_remedy() -> None:
 def test_unknown_names_are_refused(engine: str, policy: str, fault: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         promise(engine, policy, fault)
+
+
+def test_what_no_setting_changes_holds_for_custom_settings_too() -> None:
+    assert promise("redis", "custom", "wipe-volume").allows == promise("redis", "rdb", "wipe-volume").allows
+    assert not promise("redis", "custom", "failover").allows

@@ -11,7 +11,9 @@ import pytest
 from recollect.verify import engines
 from recollect.verify.host import folder
 from recollect.verify.providers import compose
+from recollect.verify.scenario import Scenario
 from recollect.verify.wire import pgwire, resp
+from tests.faults.cells import run_cell
 from tests.providers.conftest import POSTGRES_16, REDIS_7
 from tests.providers.test_provider_docker import left_of
 
@@ -36,6 +38,10 @@ services:
       test: ["CMD-SHELL", "test -s /var/lib/postgresql/data/postmaster.pid"]
       interval: 200ms
       retries: 100
+  closed:
+    image: {REDIS_7}
+    command: redis-server
+    ports: ["6379"]
   foreign:
     image: no-such/image:1
   unpublished:
@@ -167,3 +173,19 @@ def test_a_service_without_a_published_port_says_so(create: Any) -> None:
     with pytest.raises(engines.EngineError, match="publishes no port 6379"):
         engine.start()
     assert not engine.alive()
+
+
+def test_a_recycled_volume_of_a_compose_file(file: Path, tmp_path: Path) -> None:
+    """Its folder cannot be reached from outside, so the volume goes with the container; our store says so."""
+    place = f"compose:{file}#memory"
+    cell = Scenario(
+        target="redis", engine="redis", policy="custom", fault="wipe-volume", provider=place, seed=1
+    )
+    verdict = run_cell(cell, tmp_path)
+    assert verdict.status == "documented-loss"
+    assert [(anomaly.name, anomaly.silent) for anomaly in verdict.anomalies] == [("unreadable", False)]
+
+
+def test_a_redis_that_denies_everyone_outside_says_how_to_open_it(create: Any) -> None:
+    with pytest.raises(engines.EngineError, match="--protected-mode no"):
+        create("redis", "closed").start()

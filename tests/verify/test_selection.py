@@ -83,6 +83,10 @@ def test_an_engine_of_the_user_s_is_never_broken() -> None:
         (Request(targets=("redis",), variants=("bgsave",)), "needs the --fault"),
         (Request(targets=("redis",), policies=("rdb",), engine_config=__file__), "exclude each other"),
         (Request(targets=("redis",), policies=("rdb",), url="redis://127.0.0.1:1/0"), "leave --policy out"),
+        (
+            Request(targets=("redis",), policies=("rdb",), provider="compose:compose.yml#redis"),
+            "leave --policy out",
+        ),
         (Request(targets=("redis",), policies=("custom",)), "--engine-config FILE"),
         (Request(targets=("redis",), engine_config="/no/such.conf"), "no such file"),
         (Request(targets=("redis",), previous_python="/no/such/python"), "not a program"),
@@ -92,6 +96,19 @@ def test_an_engine_of_the_user_s_is_never_broken() -> None:
 def test_unknown_names_are_refused_with_the_nearest(request_: Request, says: str) -> None:
     with pytest.raises(BadRequest, match=says):
         select(request_, ALL)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"provider": "compose:compose.yml#redis"},
+        {"url": "redis://127.0.0.1:1/0"},
+        {"engine_config": __file__},
+    ],
+)
+def test_the_users_own_settings_are_one_policy(own: dict[str, str]) -> None:
+    cells = select(Request(targets=("redis",), **own), ALL)  # type: ignore[arg-type]
+    assert {cell.scenario.policy for cell in cells} == {"custom"}
 
 
 def test_workloads_fit_what_the_target_can_do() -> None:

@@ -96,7 +96,7 @@ def declare(cls: type, marked: Mapping[str, Any], chosen: Chosen) -> Suite:
         url=url,
         engine_config=_beside(cls, wanted["engine_config"]),
         # An engine that somebody runs has its own settings, whatever the class was written for.
-        policies=() if url else _several(wanted["policy"]),
+        policies=() if url or (chosen.provider or "").startswith("compose:") else _several(wanted["policy"]),
         faults=tuple(FAULTS) if chosen.faults == ("all",) else chosen.faults or _several(wanted["fault"]),
         variants=_several(wanted["variant"]),
         workloads=_several(wanted["workload"]),

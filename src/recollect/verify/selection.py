@@ -44,6 +44,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     shard: tuple[int, int] = (1, 1)
     writers: int | None = None
 
+    @property
+    def provider_name(self) -> str:
+        return (self.provider or "").partition(":")[0]
+
+    @property
+    def users_settings(self) -> bool:
+        """The user's own configuration decides what survives: the policy is `custom`, whatever it is."""
+        return self.engine_config is not None or self.url is not None or self.provider_name == "compose"
+
 
 class Cell(msgspec.Struct, frozen=True):
     """One scenario to run, or the reason why it is not."""
@@ -161,17 +170,17 @@ def _check_settings(request: Request) -> None:
                 f"--policy {request.policies[0]} and --engine-config exclude each other: a file of your own is the"
                 " policy 'custom'"
             )
-        if request.url is not None:
+        if request.users_settings:
             raise BadRequest(
                 f"--policy {request.policies[0]}: an engine that you run has your own settings; leave --policy out"
             )
-    if "custom" in request.policies and request.engine_config is None and request.url is None:
+    if "custom" in request.policies and not request.users_settings:
         raise BadRequest("--policy custom needs your configuration file: --engine-config FILE")
     if request.engine_config is not None and not Path(request.engine_config).is_file():
         raise BadRequest(
             f"--engine-config {request.engine_config}: no such file; give the path of a readable file"
         )
-    name = (request.provider or "").partition(":")[0]
+    name = request.provider_name
     if name and name not in providers.NAMES:
         raise BadRequest(
             f"unknown provider {name!r}{_nearest(name, providers.NAMES)}; known: {', '.join(providers.NAMES)}"
@@ -246,7 +255,7 @@ def _of_target(request: Request, target: str, abilities: frozenset[str] | None) 
 
 
 def _policies(request: Request, engine: str) -> Sequence[str]:
-    if request.engine_config is not None or request.url is not None:
+    if request.users_settings:
         return ("custom",)
     if request.policies:
         return request.policies

@@ -107,6 +107,11 @@ def is_ready(address: Address) -> bool:
         with Connection(address, timeout_s=1.0) as connection:
             return connection.ask("PING") == "PONG"
     except RespError as error:
+        if str(error).startswith("DENIED"):
+            raise EngineError(
+                "it answers, but only to its own machine (protected mode): give it a password, or start it with"
+                " `--protected-mode no` as the official image does"
+            ) from error
         return str(error).startswith(("NOAUTH", "NOPERM"))
     except OSError:
         return False

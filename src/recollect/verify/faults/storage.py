@@ -29,8 +29,10 @@ def _empty(folder: Path) -> None:
 
 
 def _wipe_volume(run: Run) -> None:
-    with run.striking("wipe-volume", run.scenario.variant or "running"):
-        if run.scenario.variant == "between-runs":
+    # A container's folder cannot be reached from here: its volume is recycled with the container.
+    running = run.scenario.variant != "between-runs" and run.endpoint.path is not None
+    with run.striking("wipe-volume", "running" if running else "between-runs"):
+        if not running:
             run.stop_engine()
             _wipe(run)
         else:
