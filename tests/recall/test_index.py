@@ -14,6 +14,7 @@ import pytest
 
 from recollect import StoreReplaced
 from recollect.recall import IndexBroken, IndexState, Progress, Recall, open_recall
+from recollect.recall.chroma_folder import Generation
 from recollect.recall.comparing import nearest
 from recollect.recall.index import Marker, Near
 from recollect.recall.indexing import Indexer
@@ -92,7 +93,7 @@ async def _identity(place: Place) -> str:
         return recall.rows.identity
 
 
-async def test_an_index_with_vectors_missing_is_rebuilt(indexed: Place, tmp_path: Path) -> None:
+async def test_an_index_with_keptmissing_is_rebuilt(indexed: Place, tmp_path: Path) -> None:
     await damage(indexed, tmp_path)
     seen: list[Progress] = []
     async with indexed.open(on_progress=seen.append) as recall:
@@ -167,6 +168,26 @@ async def test_a_folder_in_doubt_is_not_even_loaded(
     assert not generation.exists(), "what is in doubt is removed"
 
 
+async def test_torn_vector_files_are_noticed_by_what_they_hold(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    """The folder says that all is well, Chroma's count is right and its searches raise nothing."""
+    place = await place_of("sqlite+chroma-folder", engine_of, tmp_path)
+    assert place.index is not None
+    place.index += "?sync_threshold=20"
+    async with place.open() as recall:
+        await recall.add("u", FACTS)
+        await recall.index_ready()
+    (generation,) = (tmp_path / "index" / "slot-0").glob("0*")
+    (torn,) = generation.glob("*/index_metadata.pickle")
+    torn.unlink()
+    Generation(generation)._write_state(flushing=False)
+    async with place.open() as recall:
+        await recall.index_ready()
+        assert recall.rebuilds == 1
+        assert await all_found(recall) == "index"
+
+
 async def test_an_index_of_other_rows_is_not_believed(
     engine_of: Callable[[str], Engine], tmp_path: Path
 ) -> None:
@@ -199,9 +220,14 @@ class Liar:
     name = "liar"
 
     def __init__(self) -> None:
-        self.vectors: dict[int, tuple[bytes, bytes]] = {}
+        self.kept: dict[int, tuple[bytes, bytes]] = {}
         self.marker: Marker | None = None
         self.hides: set[int] = set()
+        """Lost: neither found nor there."""
+        self.out_of_reach: set[int] = set()
+        """There, and not found, as an approximate index may have it."""
+        self.bad_graph: set[int] = set()
+        """Out of reach whenever it is built."""
         self.invents: list[Near] = []
         self.fails = False
 
@@ -211,18 +237,19 @@ class Liar:
 
     async def reset(self, marker: Marker) -> None:
         self._check()
-        self.vectors.clear()
+        self.kept.clear()
         self.hides.clear()
         self.invents.clear()
+        self.out_of_reach = set(self.bad_graph)
         self.marker = marker
 
     async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
         self._check()
         for change in changes:
             if change.user is not None and change.vector is not None:
-                self.vectors[change.sequence] = (change.user, change.vector)
+                self.kept[change.sequence] = (change.user, change.vector)
             else:
-                self.vectors.pop(change.sequence, None)
+                self.kept.pop(change.sequence, None)
         self.marker = marker
 
     async def complete(self) -> None:
@@ -230,13 +257,19 @@ class Liar:
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         self._check()
-        rows = [(n, v) for n, (u, v) in self.vectors.items() if u == user and n not in self.hides]
+        rows = [
+            (n, v) for n, (u, v) in self.kept.items() if u == user and n not in self.hides | self.out_of_reach
+        ]
         found = sorted(nearest(vector, rows, min(k, len(rows) or 1)), key=lambda near: -near.score)
         return [*self.invents, *found][:k]
 
+    async def vectors(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        self._check()
+        return {n: self.kept[n][1] for n in sequences if n in self.kept and n not in self.hides}
+
     async def count(self) -> int:
         self._check()
-        return len(self.vectors)
+        return len(self.kept)
 
     async def close(self) -> None:
         return
@@ -293,6 +326,55 @@ async def test_hidden_rows_are_found_by_probes(tmp_path: Path) -> None:
         while recall.rebuilds < 2:
             await recall.search("u", "token1", k=1)
             await asyncio.sleep(0.01)
+    await recall.close()
+
+
+async def probed(recall: Recall) -> None:
+    """Searches until the index has been probed again."""
+    indexer = recall._indexer
+    assert indexer is not None
+    async with asyncio.timeout(20):
+        while indexer._searches < 64:
+            await recall.search("u", "token1", k=1)
+        while indexer._searches >= 64:
+            await asyncio.sleep(0.001)
+
+
+async def test_rows_out_of_reach_are_no_damage(tmp_path: Path) -> None:
+    recall, liar = await with_liar(tmp_path)
+    liar.out_of_reach = {2, 7, 11, 30}
+    for _ in range(20):
+        found = await recall.search("u", "token1", k=40)
+        assert ({hit.memory.text for hit in found.hits}, found.method) == (set(FACTS), "scan")
+        await probed(recall)
+        assert recall.index_state is IndexState.READY
+    assert recall.rebuilds == 1
+    await recall.close()
+
+
+async def test_a_graph_that_leads_nowhere_is_rebuilt(tmp_path: Path) -> None:
+    recall, liar = await with_liar(tmp_path)
+    liar.out_of_reach = set(range(1, 37))
+    for _ in range(20):
+        await probed(recall)
+        if not liar.out_of_reach:
+            break
+    await recall.index_ready()
+    assert recall.rebuilds == 2
+    await recall.close()
+
+
+async def test_what_the_data_gives_is_not_rebuilt_again(tmp_path: Path) -> None:
+    """Most rows are out of reach in every index of this engine: that is noticed once, not for ever."""
+    recall, liar = await with_liar(tmp_path)
+    liar.bad_graph = set(range(1, 37))
+    liar.out_of_reach = liar.bad_graph
+    for _ in range(20):
+        await probed(recall)
+        await recall.index_ready()
+    assert recall.rebuilds <= 2
+    assert (await recall.search("u", "token1", k=40)).method == "scan"
+    assert recall.index_state is IndexState.READY
     await recall.close()
 
 

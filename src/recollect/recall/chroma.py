@@ -60,6 +60,9 @@ class ChromaFolderIndex:
             raise IndexBroken(f"{self._folder}: the folder of the index was taken away")
         return await self._call(_query, self._collection, user, vector, k)
 
+    async def vectors(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        return await self._call(_vectors, self._collection, sequences)
+
     async def count(self) -> int:
         return await self._call(_count, self._collection)
 
@@ -190,6 +193,17 @@ def _query(collection: Any, user: bytes, vector: bytes, k: int) -> list[Near]:
     )
     pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
     return [Near(int(id_), 1.0 - float(distance)) for id_, distance in pairs]
+
+
+def _vectors(collection: Any, sequences: Sequence[int]) -> dict[int, bytes]:
+    """Chroma reads them from its vector files, so one that is missing there is missing here, or an error."""
+    import numpy as np
+
+    if collection is None:
+        raise IndexBroken("the index is not open")
+    found = collection.get(ids=[str(sequence) for sequence in sequences], include=["embeddings"])
+    pairs = zip(found["ids"], found["embeddings"], strict=True)
+    return {int(id_): np.asarray(vector, dtype=np.float32).tobytes() for id_, vector in pairs}
 
 
 def _count(collection: Any) -> int:

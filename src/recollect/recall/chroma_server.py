@@ -113,6 +113,13 @@ class ChromaServerIndex:
         pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
         return [Near(int(id_), 1.0 - float(distance)) for id_, distance in pairs]
 
+    async def vectors(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        """Chroma reads them from its vector files, so one that is missing there is missing here, or an error."""
+        ids = [str(sequence) for sequence in sequences]
+        answer = await self._ask("get", {"ids": ids, "include": ["embeddings"]})
+        pairs = zip(answer["ids"], answer["embeddings"], strict=True)
+        return {int(id_): array("f", vector).tobytes() for id_, vector in pairs if vector is not None}
+
     async def count(self) -> int:
         """Without the marker."""
         return int(await self._request("GET", f"{_COLLECTIONS}/{self._known()}/count")) - 1

@@ -13,6 +13,7 @@ from recollect.recall.rows import Rows
 
 SCAN_ROWS = 1_000
 """Rows read at once by a scan: its memory is bounded, whatever the user has."""
+ROUNDING = 1e-3
 
 
 def nearest(vector: bytes, rows: Sequence[tuple[int, bytes]], k: int) -> list[Near]:
@@ -23,6 +24,14 @@ def nearest(vector: bytes, rows: Sequence[tuple[int, bytes]], k: int) -> list[Ne
     scores = matrix @ np.frombuffer(vector, dtype=np.float32)
     best = np.argpartition(-scores, k - 1)[:k] if k < len(rows) else range(len(rows))
     return [Near(rows[place][0], float(scores[place])) for place in best]
+
+
+def same(one: bytes, other: bytes) -> bool:
+    """Whether two vectors are equal, but for the rounding of an index that scales them and back."""
+    if len(one) != len(other):
+        return False
+    differences = np.frombuffer(one, dtype=np.float32) - np.frombuffer(other, dtype=np.float32)
+    return bool(np.abs(differences).max(initial=0.0) < ROUNDING)
 
 
 async def scan(rows: Rows, user: bytes, vector: bytes, k: int) -> list[Near]:

@@ -5,21 +5,27 @@ and compares one by one; so a search right after a `remember`, by any process, i
 for the index.
 
 At open, and whenever the index fails, it is checked: whose rows it carries and in which space; then it is caught up,
-its number of vectors compared with the rows', and some rows are looked up by their own vectors (probes). An index that
-fails any of this is rebuilt from the rows, in batches, with progress. Meanwhile searches scan the rows.
+its number of vectors compared with the rows', and of some rows (probes) the vectors that it keeps. An index that fails
+any of this is rebuilt from the rows, in batches, with progress. Meanwhile searches scan the rows.
+
+Approximation is not damage. The graph of an HNSW index may leave a row out of reach although it has its vector: of 200
+similar ones built by Chroma, some in every tenth build, whatever `k` is. So what an index has is looked up by number;
+that searches find it is judged of all probes together, and by what they found when this index was built. An index
+that was rebuilt and finds as little as before is what this data gives, and is not rebuilt again.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from recollect.errors import RecollectError
+from recollect.recall.comparing import same
 from recollect.recall.index import IndexBroken, Marker, Near, VectorIndex
 from recollect.recall.memory import IndexState
-from recollect.recall.rows import Rows, Space
+from recollect.recall.rows import Row, Rows, Space
 
 log = logging.getLogger("recollect")
 
@@ -37,6 +43,10 @@ _RECENT = (0, 1, 10, 100, 500)
 """What is newest is at risk most, so rows this far back are always probed."""
 PROBE_EVERY = 64
 """Searches between two probes of an index in use."""
+DOUBTED_MAX = 100
+"""Rows that a search should have found, looked up at once."""
+REACH_MIN = 0.5
+"""Of what searches found of the probes when the index was built, this part is still to be found."""
 _CLOSE_ENOUGH = 1e-3
 
 
@@ -76,6 +86,7 @@ class Indexer:
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
         self._searches = 0
+        self._reach_built = 1.0
         self._doubt: str | None = "opened"
         self._closed = False
         self.state = IndexState.REBUILDING
@@ -117,6 +128,18 @@ class Indexer:
         """Rows were written."""
         self._wake.set()
 
+    async def short(self, sequences: Sequence[int]) -> None:
+        """A search did not find these rows, which the index must know. Those it does not have are damage."""
+        self._searches = PROBE_EVERY  # if they are only out of reach, are many more?
+        self._wake.set()
+        try:
+            missing = await self._lacking(await self._known_rows(sequences[:DOUBTED_MAX]))
+        except IndexBroken as error:
+            self.suspect(str(error))
+            return
+        if missing is not None:
+            self.suspect(missing)
+
     def suspect(self, reason: str) -> None:
         """The index did not do what the rows say it should: it is checked before it is used again."""
         self._doubt = reason
@@ -153,7 +176,7 @@ class Indexer:
                 await self._catch_up()
                 if self._searches >= PROBE_EVERY:
                     self._searches = 0
-                    await self._probe(1)
+                    await self._probe()
                 pause_s = POLL_S
             except RecollectError as error:
                 self.suspect(str(error))
@@ -214,9 +237,12 @@ class Indexer:
         await self._index.reset(self._marker(0))
         await self._catch_up(reason=reason, total=last)
         await self._index.complete()
-        wrong = await self._what_is_wrong()
+        wrong = await self._wrong_number() or await self._lacking(probes := await self._probes(PROBES))
         if wrong is not None:
             raise IndexBroken(f"rebuilt, and still wrong: {wrong}")
+        self._reach_built = await self._reach(probes)
+        if not self._reach_built:
+            raise IndexBroken("rebuilt, and searches find none of its rows")
 
     def _marker(self, through: int) -> Marker:
         return Marker(self._rows.identity, self._space.number, self._space.dimension, through)
@@ -241,33 +267,64 @@ class Indexer:
     # ---- checking
 
     async def _what_is_wrong(self) -> str | None:
+        return await self._wrong_number() or await self._unsound()
+
+    async def _wrong_number(self) -> str | None:
         last, expected = await self._rows.totals()
         found = await self._index.count()
         if found != expected and self._through >= last:
             return f"it has {found} vectors, the rows are {expected}"
-        return await self._missing(PROBES)
-
-    async def _probe(self, points: int) -> None:
-        missing = await self._missing(points)
-        if missing is not None:
-            raise IndexBroken(missing)
-
-    async def _missing(self, points: int) -> str | None:
-        """Looks some rows up by their own vectors."""
-        if not self._through:
-            return None
-        numbers = [random.randint(1, self._through) for _ in range(points)]
-        numbers += [max(1, self._through - back) for back in _RECENT[:points]]
-        for row in await self._rows.sample(numbers):
-            if row.sequence > self._through:
-                continue
-            if not await self._finds(row.user, row.vector, row.sequence):
-                if not await self._rows.fetch(row.user, [row.sequence]):
-                    continue  # forgotten meanwhile
-                return f"row {row.sequence} is not found by its own vector"
         return None
 
-    async def _finds(self, user: bytes, vector: bytes, sequence: int) -> bool:
-        """Approximate search may pass over one of many equal vectors, so as near is near enough."""
-        near = await self._index.query(user, vector, 10)
-        return any(hit.sequence == sequence or hit.score > 1 - _CLOSE_ENOUGH for hit in near)
+    async def _probe(self) -> None:
+        """One row now and then; many, if that one is not found."""
+        few = await self._probes(1)
+        wrong = await self._lacking(few)
+        if wrong is None and await self._reach(few) < 1:
+            wrong = await self._unsound()
+        if wrong is not None:
+            raise IndexBroken(wrong)
+
+    async def _unsound(self) -> str | None:
+        """What is wrong with some of the rows: their vectors are not there, or searches find too few of them."""
+        probes = await self._probes(PROBES)
+        missing = await self._lacking(probes)
+        if missing is not None:
+            return missing
+        reach = await self._reach(probes)
+        if reach < REACH_MIN * self._reach_built:
+            return f"searches find {reach:.0%} of its rows, {self._reach_built:.0%} when it was built"
+        return None
+
+    async def _probes(self, points: int) -> list[Row]:
+        if not self._through:
+            return []
+        numbers = [random.randint(1, self._through) for _ in range(points)]
+        numbers += [max(1, self._through - back) for back in _RECENT[:points]]
+        return await self._known_rows(numbers)
+
+    async def _known_rows(self, numbers: Sequence[int]) -> list[Row]:
+        """The rows at these numbers or after them, each once; only such as the index has taken over."""
+        through = self._through
+        rows = {row.sequence: row for row in await self._rows.sample(numbers)}
+        return [row for row in rows.values() if row.sequence <= through]
+
+    async def _lacking(self, rows: Sequence[Row]) -> str | None:
+        """Which of these rows the index does not have, or with another vector."""
+        if not rows:
+            return None
+        kept = await self._index.vectors([row.sequence for row in rows])
+        for row in rows:
+            if same(kept.get(row.sequence, b""), row.vector):
+                continue
+            if await self._rows.fetch(row.user, [row.sequence]):  # not forgotten meanwhile
+                return f"the vector of row {row.sequence} is not in it"
+        return None
+
+    async def _reach(self, rows: Sequence[Row]) -> float:
+        """The part of these rows that a search with their own vectors finds; as near as itself is near enough."""
+        found = 0
+        for row in rows:
+            near = await self._index.query(row.user, row.vector, 10)
+            found += any(hit.sequence == row.sequence or hit.score > 1 - _CLOSE_ENOUGH for hit in near)
+        return found / len(rows) if rows else 1.0

@@ -130,6 +130,13 @@ class PgVectorIndex:
 
         return await self._with(work)
 
+    async def vectors(self, sequences: Sequence[int]) -> dict[int, bytes]:
+        async def work(connection: Connection) -> dict[int, bytes]:
+            statement = "SELECT sequence, embedding FROM recall_index_vectors WHERE sequence = ANY($1)"
+            return {row[0]: row[1] for row in await connection.fetch(statement, sequences)}
+
+        return await self._with(work)
+
     async def count(self) -> int:
         async def work(connection: Connection) -> int:
             return int(await connection.fetchval("SELECT count(*) FROM recall_index_vectors"))

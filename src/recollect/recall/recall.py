@@ -36,8 +36,6 @@ from recollect.store import MemoryStore
 from recollect.witness import Witness
 
 K_MAX = 10_000
-SURE_K_MAX = 100
-"""An approximate index may miss some of very many; of this few it must not."""
 SUMMARISED_AT_ONCE_MAX = 200
 """Messages given to one summary; a longer conversation takes several."""
 CONFLICTS_MAX = 100
@@ -184,15 +182,17 @@ class Recall:
                 return Search(hits, self.index_state, "index", found.complete)
         near = await scan(self.rows, key, vector, k)
         if found is not None:
-            self._doubt(found, near, k)
+            await self._doubt(found, near)
         return Search(await self._hits(key, near, k), self.index_state, "scan", False)
 
-    def _doubt(self, found: Nearest, near: Sequence[Near], k: int) -> None:
-        """The index gave too few. If it kept back a row that it must know, it is checked before it is used again."""
+    async def _doubt(self, found: Nearest, near: Sequence[Near]) -> None:
+        """The index gave too few: of the rows that it must know and kept back, has it lost any?"""
         known = {item.sequence for item in found.near}
-        kept_back = [item for item in near if item.sequence <= found.through and item.sequence not in known]
-        if kept_back and k <= SURE_K_MAX and self._indexer is not None:
-            self._indexer.suspect(f"a search for {k} did not find row {kept_back[0].sequence}")
+        kept_back = [
+            item.sequence for item in near if item.sequence <= found.through and item.sequence not in known
+        ]
+        if kept_back and self._indexer is not None:
+            await self._indexer.short(kept_back)
 
     async def _hits(self, user: bytes, near: Sequence[Near], k: int) -> list[Hit]:
         """What the rows say of these: only the user's, only what is not forgotten."""
