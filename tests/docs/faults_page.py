@@ -35,6 +35,8 @@ def _section(fault: Fault) -> str:
     if len(variants) > 1:
         shown = ", ".join(name if " " in name else f"`{name}`" for name in variants)
         lines.append(f"- **Variants**: {shown}; the first is the usual one.")
+    if fault.named_variant:
+        lines.append(f"- **`--variant`** may also name {fault.named_variant}.")
     return "\n".join(lines) + "\n"
 
 
