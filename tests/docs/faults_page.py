@@ -15,7 +15,7 @@ What each fault verifies, and what it does not. This page is made from the table
 
 Faults that destroy data only happen to engines that the run itself started. Where one cannot happen (no server to
 kill, no compiler, no second version), the cell is `skipped` with the reason. The core tier has those marked ●; `--full`
-runs all, in all their variants, and `--fault NAME --variant VARIANT` one.
+runs all, in all their variants, and `--fault NAME@VARIANT` (or `--fault NAME --variant VARIANT`) one.
 
 """
 
