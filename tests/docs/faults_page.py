@@ -15,7 +15,7 @@ What each fault verifies, and what it does not. This page is made from the table
 
 Faults that destroy data only happen to engines that the run itself started. Where one cannot happen (no server to
 kill, no compiler, no second version), the cell is `skipped` with the reason. The core tier has those marked ●; `--full`
-runs all, in all their variants, and `--fault NAME --variant VARIANT` one.
+runs all, in all their variants, and `--fault NAME@VARIANT` (or `--fault NAME --variant VARIANT`) one.
 
 """
 
@@ -35,6 +35,8 @@ def _section(fault: Fault) -> str:
     if len(variants) > 1:
         shown = ", ".join(name if " " in name else f"`{name}`" for name in variants)
         lines.append(f"- **Variants**: {shown}; the first is the usual one.")
+    if fault.named_variant:
+        lines.append(f"- **`--variant`** may also name {fault.named_variant}.")
     return "\n".join(lines) + "\n"
 
 

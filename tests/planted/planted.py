@@ -23,7 +23,7 @@ class Planted:
     more: dict[str, Any] = field(default_factory=dict)
     """Further fields of the scenario: sessions, previous, retain_s …"""
 
-    def scenario(self, module: str, seed: int) -> Scenario:
+    def scenario(self, module: str, seed: int, path: tuple[str, ...] = ()) -> Scenario:
         return Scenario(
             target=f"{module}:factory",
             engine=self.engine,
@@ -32,6 +32,7 @@ class Planted:
             workload=self.workload,
             variant=self.variant,
             seed=seed,
+            path=path,
             **self.more,
         )
 

@@ -178,3 +178,34 @@ class SlowToSay:
 
 def slow_to_say(endpoint: Endpoint) -> SlowToSay:
     return SlowToSay(endpoint.url)
+
+
+class Refused:
+    """Every third append meets a refusal of the engine: at its only command, or after the message is stored."""
+
+    def __init__(self, url: str, *, first: bool) -> None:
+        import redis
+
+        self._redis = redis.Redis.from_url(url, decode_responses=True)
+        self._redis.set("a string", "and no list")
+        self._first = first
+        self._appends = 0
+
+    def append_message(self, session: str, message: str) -> None:
+        self._appends += 1
+        refused = self._appends % 3 == 0
+        if not (refused and self._first):
+            self._redis.rpush(session, message)
+        if refused:
+            self._redis.rpush("a string", message)
+
+    def get_history(self, session: str) -> list[str]:
+        return [str(record) for record in self._redis.lrange(session, 0, -1)]
+
+
+def first_refused(endpoint: Endpoint) -> Refused:
+    return Refused(endpoint.url, first=True)
+
+
+def second_refused(endpoint: Endpoint) -> Refused:
+    return Refused(endpoint.url, first=False)

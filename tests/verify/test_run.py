@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.faults.version import step
 from recollect.verify.history import History
 from recollect.verify.runner import Run
 from recollect.verify.scenario import Scenario, load
@@ -179,12 +178,3 @@ def test_an_acknowledgement_that_comes_late_does_not_belong_behind_the_fault(tmp
     _, verdict = run(tmp_path, "tests.verify.stores:slow_to_say", "none", "kill-engine", **more)
     assert verdict.status == "documented-loss", verdict
     assert "lost-update" not in {anomaly.name for anomaly in verdict.anomalies}
-
-
-@pytest.mark.skipif(step("redis") is None, reason="needs two versions of Redis")
-def test_an_older_engine_that_refuses_the_newer_one_s_files_does_as_documented(tmp_path: Path) -> None:
-    _, verdict = run(tmp_path, "redis", "rdb", "downgrade", workload="turns")
-    assert verdict.status == "documented-loss", verdict
-    (anomaly,) = verdict.anomalies
-    assert (anomaly.name, anomaly.silent) == ("refuses-to-start", False)
-    assert "\n" not in anomaly.sentence

@@ -80,6 +80,8 @@ def test_an_engine_of_the_user_s_is_never_broken() -> None:
         (Request(targets=("myapp:factory",), engine="mysql"), "unknown engine 'mysql'"),
         (Request(targets=("redis",), provider="dokcer"), "did you mean 'docker'"),
         (Request(targets=("redis",), faults=("kill-engine",), variants=("now",)), "'after-snapshot'"),
+        (Request(targets=("redis",), faults=("kill-engine@now",)), "'after-snapshot'"),
+        (Request(targets=("redis",), faults=("kill-engin@bgsave",)), "did you mean 'kill-engine'"),
         (Request(targets=("redis",), variants=("bgsave",)), "needs the --fault"),
         (Request(targets=("redis",), policies=("rdb",), engine_config=__file__), "exclude each other"),
         (Request(targets=("redis",), policies=("rdb",), url="redis://127.0.0.1:1/0"), "leave --policy out"),
@@ -109,6 +111,14 @@ def test_unknown_names_are_refused_with_the_nearest(request_: Request, says: str
 def test_the_users_own_settings_are_one_policy(own: dict[str, str]) -> None:
     cells = select(Request(targets=("redis",), **own), ALL)  # type: ignore[arg-type]
     assert {cell.scenario.policy for cell in cells} == {"custom"}
+
+
+def test_a_fault_may_name_its_variant() -> None:
+    request = Request(
+        targets=("redis",), policies=("aof-always",), faults=("kill-engine@bgsave", "clock-back"), seed=1
+    )
+    found = [(cell.scenario.fault, cell.scenario.variant) for cell in select(request, ALL)]
+    assert found == [("kill-engine", "bgsave"), ("clock-back", "both")]
 
 
 def test_workloads_fit_what_the_target_can_do() -> None:

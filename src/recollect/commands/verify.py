@@ -26,6 +26,11 @@ from recollect.verify.verdict import Verdict
 from recollect.verify.workloads import WORKLOADS
 
 BUDGET_S = 60.0
+_VARIANTS = "; ".join(
+    f"{fault.name}: {', '.join([*filter(None, fault.variants), *filter(None, [fault.named_variant])])}"
+    for fault in FAULTS.values()
+    if len(fault.variants) > 1 or fault.named_variant
+)
 _POLICIES = "; ".join(f"{name}: {', '.join(engines.policies(name))}" for name in engines.ENGINES)
 
 
@@ -67,7 +72,10 @@ def verify(
         typer.Option(help=f"How the engine is set up to keep data; repeatable. {_POLICIES}."),
     ] = None,
     fault: Annotated[
-        list[str] | None, typer.Option(help=f"What happens to it; repeatable. One of {', '.join(FAULTS)}.")
+        list[str] | None,
+        typer.Option(
+            help=f"What happens to it; repeatable, kill-engine@bgsave names a variant. One of {', '.join(FAULTS)}."
+        ),
     ] = None,
     workload: Annotated[
         list[str] | None,
@@ -75,10 +83,7 @@ def verify(
     ] = None,
     variant: Annotated[
         list[str] | None,
-        typer.Option(
-            help="One of the fault's ways; repeatable. bgsave, bgrewriteaof or after-snapshot of kill-engine, a line "
-            "such as memory.py:17 of kill-app-at-line; an unknown one lists those of its fault."
-        ),
+        typer.Option(help=f"One of the ways of its fault; repeatable. {_VARIANTS}."),
     ] = None,
     provider: Annotated[
         str | None,

@@ -42,7 +42,7 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         provider=run.provider,
         elapsed_s=time.monotonic() - started,
         operations=run.operations,
-        notes=tuple(run.notes.hangs[:1] + run.notes.deaths[:1] + run.notes.refusals[:1]),
+        notes=run.notes.in_short,
     )
 
 

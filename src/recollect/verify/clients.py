@@ -89,6 +89,11 @@ class Client:
         self._process.join(5)
         self.connection.close()
 
+    def go_on(self) -> None:
+        """Tells a client that stands on a line of its store to leave it."""
+        with suppress(OSError):
+            self.connection.send_bytes(b"go on")
+
     def begin_close(self) -> None:
         """Tells the target to close its store; `close` waits for it."""
         with suppress(ClientDied):

@@ -13,19 +13,24 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+How = Literal["record", "die", "stop", "step"]
+
 VISITS_MAX = 3
 """A loop is left after its third round: the rounds after that are alike."""
 
 
 def files_of(*things: Any) -> frozenset[str]:
-    """The source files that define these objects or their classes."""
+    """The source files that define these objects or their classes, and what those inherit from."""
     found = set()
     for thing in things:
         kind = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
-        try:
-            found.add(inspect.getfile(kind))
-        except TypeError:  # built-in: no source
-            continue
+        for part in inspect.getmro(kind) if inspect.isclass(kind) else (kind,):
+            if part.__module__.partition(".")[0] in sys.stdlib_module_names:
+                continue
+            try:
+                found.add(inspect.getfile(part))
+            except TypeError:  # built-in: no source
+                continue
     return frozenset(found)
 
 
@@ -36,11 +41,11 @@ class LineWatch:
         self._files = frozenset(files)
         self.seen: list[str] = []
         self._visits: dict[str, int] = {}
-        self._how: Literal["record", "die", "stop"] = "record"
+        self._how: How = "record"
         self._line = ""
         self._reached: Callable[[str], None] | None = None
 
-    def arm(self, how: Literal["record", "die", "stop"], line: str, reached: Callable[[str], None]) -> None:
+    def arm(self, how: How, line: str, reached: Callable[[str], None]) -> None:
         self._how, self._line, self._reached = how, line, reached
         self.seen = []
         self._visits = {}
@@ -63,9 +68,11 @@ class LineWatch:
     def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":
             line = self._visited(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
-            if self._how == "record":
+            if self._how in ("record", "step"):
                 if self._visits[line.partition("#")[0]] <= VISITS_MAX:
                     self.seen.append(line)
+                    if self._how == "step" and self._reached is not None:
+                        self._reached(line)
             elif line == self._line:
                 if self._how == "die":
                     os.kill(os.getpid(), signal.SIGKILL)

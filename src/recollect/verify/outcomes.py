@@ -1,9 +1,10 @@
 """Exceptions → outcomes: what an error says about whether the operation took effect.
 
-A write `fail`s only when it certainly did nothing; whatever is not in the tables is `unknown`. A connection that was
-refused proves nothing: the driver may be trying again what the engine did before it died, and a store may be at its
-second command. A read that raised is `unknown` when nobody answered, and `fail` when the engine did answer: then the
-store could not make sense of it.
+A write `fail`s only when it certainly did nothing; whatever is not in the tables is `unknown`. A store's own word (our
+errors) is taken for it. An engine's refusal is about one command: it says that nothing was written only if nothing else
+that could write was sent before (`sending`). A connection that was refused proves nothing: the driver may be trying
+again what the engine did before it died. A read that raised is `unknown` when nobody answered, and `fail` when the
+engine did answer: then the store could not make sense of it.
 """
 
 from typing import Any, Literal
@@ -11,18 +12,18 @@ from typing import Any, Literal
 Outcome = Literal["fail", "unknown"]
 
 # By the full name of the exception's class or any of its bases, so that no driver is imported here.
-WRITE_FAILED: frozenset[str] = frozenset(
+SAID_SO: frozenset[str] = frozenset(
     {
-        # recollect
         "recollect.errors.NotWritten",
         "recollect.errors.Refused",
         "recollect.errors.EngineUnavailable",
         "recollect.errors.DurabilityUnavailable",
-        # the engine answered with a refusal, and a refused command does nothing
-        "redis.exceptions.ResponseError",
-        "sqlite3.IntegrityError",
-        "sqlite3.ProgrammingError",
     }
+)
+
+# The engine answered with a refusal, and a refused command does nothing.
+REFUSED: frozenset[str] = frozenset(
+    {"redis.exceptions.ResponseError", "sqlite3.IntegrityError", "sqlite3.ProgrammingError"}
 )
 
 # Refusals that a second attempt gets after a fault, whatever became of the first.
@@ -61,19 +62,23 @@ NOBODY_ANSWERED: frozenset[str] = frozenset(
 )
 
 
-def of_write(error: BaseException) -> Outcome:
+def of_write(error: BaseException, *, only_write: bool = False) -> Outcome:
+    """`only_write` says that the operation sent nothing that could write but what the error is about."""
     for cause in _causes(error):
-        if _names(cause) & REFUSED_LATER:
+        names = _names(cause)
+        if names & REFUSED_LATER:
             return "unknown"
-        if _names(cause) & WRITE_FAILED:
-            return "fail"
-        state = _sqlstate(cause)
-        if state is not None and state.startswith(SQLSTATE_FAILED):
-            return "fail"
-        text = str(cause).lower()
-        if "sqlite3.OperationalError" in _names(cause) and any(part in text for part in SQLITE_FAILED):
+        if names & SAID_SO or (only_write and _is_refusal(cause, names)):
             return "fail"
     return "unknown"
+
+
+def _is_refusal(error: BaseException, names: frozenset[str]) -> bool:
+    state = _sqlstate(error)
+    if names & REFUSED or (state is not None and state.startswith(SQLSTATE_FAILED)):
+        return True
+    text = str(error).lower()
+    return "sqlite3.OperationalError" in names and any(part in text for part in SQLITE_FAILED)
 
 
 def of_read(error: BaseException) -> Outcome:

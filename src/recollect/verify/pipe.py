@@ -46,9 +46,9 @@ class Search(msgspec.Struct, tag="search"):
 
 
 class Watch(msgspec.Struct, tag="watch"):
-    """Follow the lines of the store's own code: record them all, or die or stop at one of them."""
+    """Follow the lines of the store's own code: record them all, die or stop at one of them, or stop at each."""
 
-    how: Literal["record", "die", "stop"]
+    how: Literal["record", "die", "stop", "step"]
     line: str = ""
     """``file.py:17``, as a recording gave it."""
 

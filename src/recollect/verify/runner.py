@@ -62,12 +62,19 @@ OLDER_TIMEOUT_S = 3.0
 FINAL_HANGS_MAX = 2
 """Final reads that may hang before the rest is left unread: a cell has to end in time to say what hangs."""
 
+LOG_LINES_MAX = 200
+"""Of each start of the engine."""
+
 DEATHS_MAX = 5
 """Processes that the target itself may end before the run is given up."""
 
 
 class RunStopped(Exception):
     """The run cannot go on; the message is the reason of its `unknown` verdict."""
+
+
+class RunSkipped(Exception):
+    """There is nothing to run; the message is the reason of its `skipped` verdict."""
 
 
 class Run:
@@ -117,8 +124,8 @@ class Run:
         try:
             self._start()
             self._work()
-        except NotInstalled as missing:
-            return Verdict(status="skipped", reason=str(missing))
+        except (NotInstalled, RunSkipped) as nothing:
+            return Verdict(status="skipped", reason=str(nothing))
         except (RunStopped, TargetBroken, EngineError) as stopped:
             reason = str(stopped)
         except ClientDied as death:
@@ -222,7 +229,9 @@ class Run:
                 stack.callback(heal)
 
     def _keep_engine_log(self) -> None:
-        (self.folder / "engine.log").write_text(self.engine.logs(200))
+        """What it said since its last start; a run has several starts."""
+        with (self.folder / "engine.log").open("a") as log:
+            log.write(self.engine.logs(LOG_LINES_MAX) + "\n")
 
     # ---- time passing
 
@@ -325,6 +334,7 @@ class Run:
 
     def _record_stop(self) -> None:
         self._stopped_at = time.monotonic()
+        self._keep_engine_log()
         self._drain()
         self.history.engine_stopped()
 
@@ -403,6 +413,11 @@ class Run:
         seat.ended = True
         return seat
 
+    def dismiss(self, guest: Seat) -> None:
+        """Ends a guest that is still there."""
+        if guest.client.number in self.seats:
+            self.kill_client(guest.client)
+
     def watch(self, seat: Seat, watch: pipe.Watch) -> None:
         """Tells a client to follow the lines of the store's code during its next write."""
         seat.client.send(watch)
@@ -429,6 +444,10 @@ class Run:
     def give_up(self, reason: str) -> NoReturn:
         """Nothing can be concluded from this run."""
         raise RunStopped(reason)
+
+    def skip(self, reason: str) -> NoReturn:
+        """What the scenario asks for does not exist here, as only the running target or engine could tell."""
+        raise RunSkipped(reason)
 
     def at_end(self, heal: Callable[[], None]) -> None:
         """Something to undo when the run ends, however it ends."""

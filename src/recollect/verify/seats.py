@@ -34,3 +34,10 @@ class Notes:
     deaths: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     """Targets that would not open again; whether that was right is for the final reads to show."""
+    remarks: list[str] = field(default_factory=list)
+    """How far a fault got that has many places to strike at."""
+
+    @property
+    def in_short(self) -> tuple[str, ...]:
+        """The first of each kind."""
+        return tuple(kind[0] for kind in (self.hangs, self.deaths, self.refusals, self.remarks) if kind)

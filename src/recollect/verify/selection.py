@@ -33,6 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     engine_config: str | None = None
     policies: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    """``kill-engine``, or with its variant ``kill-engine@bgsave``."""
     workloads: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     previous: str | None = None
@@ -130,7 +131,7 @@ def select(request: Request, abilities: dict[str, frozenset[str]]) -> list[Cell]
 def check(request: Request) -> None:
     """Refuses names that do not exist, and suggests the nearest."""
     for names, known, what in (
-        (request.faults, FAULTS, "fault"),
+        (tuple(_split(fault)[0] for fault in request.faults), FAULTS, "fault"),
         (request.workloads, WORKLOADS, "workload"),
     ):
         for name in names:
@@ -155,11 +156,18 @@ def check(request: Request) -> None:
 def _check_variants(request: Request) -> None:
     if any(request.variants) and not request.faults:
         raise BadRequest(f"--variant {request.variants[0]} needs the --fault that it is a variant of")
-    for fault in (FAULTS[name] for name in request.faults):
-        for variant in request.variants:
+    for name, own in map(_split, request.faults):
+        fault = FAULTS[name]
+        for variant in request.variants if own is None else (own,):
             if variant not in fault.variants and not fault.named_variant:
                 known = ", ".join(repr(name) for name in fault.variants)
                 raise BadRequest(f"unknown variant {variant!r} of {fault.name}; known: {known}")
+
+
+def _split(fault: str) -> tuple[str, str | None]:
+    """``kill-engine@bgsave``: a fault and one of its variants; None if it names none."""
+    name, at, variant = fault.partition("@")
+    return name, variant if at else None
 
 
 def _check_settings(request: Request) -> None:
@@ -226,9 +234,15 @@ def places(request: Request, target: str) -> list[Place]:
     return [
         Place(policy, fault, variant)
         for place, policy in enumerate(_policies(request, name))
-        for fault in _faults(request, first_policy=place == 0)
-        for variant in request.variants or FAULTS[fault].variants[: None if request.full else 1]
+        for fault, own in map(_split, _faults(request, first_policy=place == 0))
+        for variant in _variants(request, fault, own)
     ]
+
+
+def _variants(request: Request, fault: str, own: str | None) -> Sequence[str]:
+    if own is not None:
+        return (own,)
+    return request.variants or FAULTS[fault].variants[: None if request.full else 1]
 
 
 def _of_target(request: Request, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:

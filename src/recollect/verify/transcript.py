@@ -60,6 +60,7 @@ class Transcript:
         self._seen: dict[tuple[int, str], _Sight] = {}
         self._attempts: dict[int, _Attempt] = {}
         self._to_retry: dict[int, _Attempt] = {}
+        self._saves: dict[int, range] = {}
         self._unmarked: dict[tuple[str, str], _Unmarked] = {}
         self._asked: dict[int, op.Ask] = {}
         self._sessions: dict[str, None] = {}
@@ -80,7 +81,9 @@ class Transcript:
                 sight = self._seen[process, session]
                 write, said = self._number(session, bodies)
                 dropped = to_runs(sight.numbers[:drop])
+                self._acknowledged.setdefault(session, set()).difference_update(sight.numbers[:drop])
                 write = op.Write(write.first, write.checksums, base=sight.event, dropped=dropped)
+                self._saves[process] = range(write.first, write.first + len(bodies))
                 self._history.invoke_write(process, session, "save", write)
                 return pipe.Save(session, said, drop)
             case ReadBack(session, last, after_seen):
@@ -114,6 +117,8 @@ class Transcript:
             self._settle_unmarked(attempt, "ok")
             numbers = range(attempt.write.first, attempt.write.first + len(attempt.write.checksums))
             self._acknowledged.setdefault(intent.session, set()).update(numbers)
+        if (saved := self._saves.pop(process, None)) is not None:
+            self._acknowledged[intent.session].update(saved)
         match reply:
             case pipe.Acked(sequence, durability, replicas):
                 self._history.ok(process, op.Acknowledged(sequence, durability, replicas))
@@ -132,6 +137,7 @@ class Transcript:
         """The client is gone; whatever it was doing has no outcome."""
         attempt = self._attempts.pop(process, None)
         self._to_retry.pop(process, None)
+        self._saves.pop(process, None)
         if attempt is not None:
             self._settle_unmarked(attempt, "unknown")
         self._history.unknown(process, error)
@@ -183,6 +189,7 @@ class Transcript:
 
     def _end_badly(self, process: int, reply: pipe.Failed) -> Outcome:
         attempt = self._attempts.pop(process, None)
+        self._saves.pop(process, None)
         if attempt is not None:
             self._settle_unmarked(attempt, reply.outcome)
         if reply.outcome == "fail":

@@ -20,6 +20,7 @@ from recollect.verify import clock, outcomes, pipe
 from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.lines import LineWatch, files_of
+from recollect.verify.sending import Sending
 from recollect.verify.targets import (
     BadTarget,
     FactoryRaised,
@@ -72,6 +73,7 @@ class _Worker:
         self._endpoint = endpoint
         self._watch: LineWatch | None = None
         self._watched = False
+        self._sending = Sending()
 
     async def run(self, prepare: bool, control: str | None) -> None:
         try:
@@ -105,11 +107,16 @@ class _Worker:
     async def _answer(self, target: Target, request: pipe.Request) -> pipe.Reply:
         writing = isinstance(request, pipe.Append | pipe.Save | pipe.Forget)
         watch = self._watch if self._watched and writing else contextlib.nullcontext()
+        self._sending.begin()
         try:
             with watch:  # type: ignore[union-attr]
                 reply = await self._perform(target, request)
         except Exception as error:
-            outcome = outcomes.of_write(error) if writing else outcomes.of_read(error)
+            outcome = (
+                outcomes.of_write(error, only_write=self._sending.only_one_write())
+                if writing
+                else outcomes.of_read(error)
+            )
             return pipe.Failed(outcome, outcomes.describe(error))
         if self._watched and writing and self._watch is not None and self._watch.seen:
             self._watched = False

@@ -18,6 +18,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.options import Options
 from recollect.verify.engines.protocols import (
     Attached,
+    Counting,
     Engine,
     Pausable,
     Policy,
@@ -31,6 +32,7 @@ from recollect.verify.host.errors import EngineError, NotInstalled, NotOurs, Sta
 __all__ = [
     "ENGINES",
     "Attached",
+    "Counting",
     "Endpoint",
     "Engine",
     "EngineError",

@@ -210,6 +210,10 @@ class PostgresEngine(LocalServer):
 
     # Capabilities -------------------------------------------------------------------------------
 
+    def written(self) -> int:
+        """The end of the write-ahead log, also of what is not committed."""
+        return int(self.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")[0][0] or 0)
+
     def upgrade(self, version: str) -> Endpoint:
         """pg_upgrade to another major version; within one, the same folder under the other build."""
         build = providers.find(f"postgres@{version}")

@@ -124,6 +124,14 @@ class Pausable(Protocol):
 
 
 @runtime_checkable
+class Counting(Protocol):
+    """Can be asked how much was written to it."""
+
+    def written(self) -> int:
+        """A number that grows with every write, committed or not."""
+
+
+@runtime_checkable
 class Replica(Protocol):
     """A streaming copy of a primary, itself an engine."""
 

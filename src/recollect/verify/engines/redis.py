@@ -221,6 +221,10 @@ class RedisEngine(LocalServer):
 
     # Capabilities ---------------------------------------------------------------------------------
 
+    def written(self) -> int:
+        """Changes since the last snapshot; nobody takes one in between."""
+        return int(fields_of(self.ask("INFO", "persistence"))["rdb_changes_since_last_save"])
+
     def upgrade(self, version: str) -> Endpoint:
         """The same folder under another version, as after a package or image upgrade."""
         return self.swap(version)

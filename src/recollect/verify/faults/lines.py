@@ -7,11 +7,12 @@ in turn, another guest appends and dies on that line, or stops on it while the e
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from recollect.verify import pipe
 from recollect.verify.faults.fault import Fault, servers_only
-from recollect.verify.workloads import Body, Write
+from recollect.verify.workloads import Body, ReadBack, SaveBack, Write
 
 if TYPE_CHECKING:
     from recollect.verify.runner import Run
@@ -24,54 +25,81 @@ LINES_MIN = 8
 """Tried however long they take."""
 
 ENGINE_LINES_MAX = 3
+"""Of those at which the engine dies: each costs a start of it."""
+
+EVERY_LINE = "every-line"
+EVERY_S = 45.0
+"""A sweep over every line ends by itself long before this; it bounds the cell."""
 
 
-def _turn(run: Run) -> Write:
-    size = 2 if "batches" in run.abilities else 1
-    return Write("session-0", tuple(Body(f"guest {run.rng.random()}") for _ in range(size)))
+def guest_turn(run: Run) -> Write | SaveBack:
+    """A turn of two messages where the store takes turns."""
+    bodies = tuple(Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in run.abilities else 1))
+    return SaveBack("session-0", bodies) if "whole-list" in run.abilities else Write("session-0", bodies)
+
+
+def guest_writes(run: Run, guest: Seat) -> pipe.Reply | None:
+    """One turn by a guest; a whole list is loaded before it is saved."""
+    turn = guest_turn(run)
+    if isinstance(turn, SaveBack):
+        run.settle(0.0)  # two writers of one list would be the fault of the kit
+        run.do(guest, ReadBack(turn.session))
+    return run.do(guest, turn)
 
 
 def recorded_lines(run: Run) -> list[str]:
     """The lines of the store's own code that an append executes, in their order."""
     guest = run.guest()
-    run.do(guest, _turn(run))  # the first append of a process opens connections
+    guest_writes(run, guest)  # the first append of a process opens connections
     run.watch(guest, pipe.Watch("record"))
-    reply = run.do(guest, _turn(run))
-    run.kill_client(guest.client)
+    reply = guest_writes(run, guest)
+    run.dismiss(guest)
     return reply.lines if isinstance(reply, pipe.Lines) else []
 
 
 def _chosen(run: Run) -> list[str]:
     lines = recorded_lines(run)
-    if run.scenario.variant:
+    if run.scenario.variant not in ("", EVERY_LINE):
         if run.scenario.variant not in lines:
             run.give_up(
                 f"an append does not execute {run.scenario.variant}; it executes {', '.join(lines) or 'no line'}"
             )
         return [run.scenario.variant]
     if not lines:
-        run.give_up("an append executes no line of the file that defines the store or its factory")
+        run.give_up("an append executes no line of the files that define the store or its factory")
     run.rng.shuffle(lines)
     return lines
 
 
-def _kill_app_at_line(run: Run) -> None:
-    end = time.monotonic() + SWEEP_S
+def _sweep(run: Run, least: int, sweep_s: float, die_at: Callable[[str], bool]) -> None:
+    """Tries the lines in turn: at least so many, then as long as there is time; with `every-line`, all of them."""
+    lines = _chosen(run)
+    if run.scenario.variant == EVERY_LINE:
+        least, sweep_s = LINES_MIN, EVERY_S
+    end = time.monotonic() + sweep_s
     deaths = 0
-    for place, line in enumerate(_chosen(run)):
-        if place >= LINES_MIN and time.monotonic() > end:
+    for tried, line in enumerate(lines):
+        if tried >= least and time.monotonic() > end:
             break
+        deaths += die_at(line)
+    run.notes.remarks.append(f"{run.scenario.fault}: died on {deaths} of the {len(lines)} lines of an append")
+    if not deaths:
+        run.give_up("no append reached the line that it was to die on")
+
+
+def _kill_app_at_line(run: Run) -> None:
+    def die_at(line: str) -> bool:
         guest = run.guest()
         guest.doomed = True
         run.watch(guest, pipe.Watch("die", line))
         with run.striking("kill-app-at-line", line):
-            run.do(guest, _turn(run))
-        if guest.client.number in run.seats:  # this append took another way through the code
-            run.kill_client(guest.client)
-        else:
-            deaths += 1
-    if not deaths:
-        run.give_up("no append reached the line that it was to die on")
+            guest_writes(run, guest)
+        died = guest.client.number not in run.seats
+        if not died:  # this append took another way through the code
+            run.dismiss(guest)
+        return died
+
+    _sweep(run, LINES_MIN, SWEEP_S, die_at)
 
 
 def _kill_engine_at_line(run: Run) -> None:
@@ -80,22 +108,22 @@ def _kill_engine_at_line(run: Run) -> None:
     def kill(seat: Seat, at: str) -> None:
         run.kill_engine()
         killed.append(at)
-        seat.client.connection.send_bytes(b"go on")
+        seat.client.go_on()
 
-    run.on_line = kill
-    for line in _chosen(run)[:ENGINE_LINES_MAX]:
+    def die_at(line: str) -> bool:
         guest = run.guest()
         before = len(killed)
         run.watch(guest, pipe.Watch("stop", line))
         with run.striking("kill-engine-at-line", line):
-            run.do(guest, _turn(run))
+            guest_writes(run, guest)
             if len(killed) > before:
                 run.start_engine()
-        if guest.client.number in run.seats:
-            run.kill_client(guest.client)
+        run.dismiss(guest)
+        return len(killed) > before
+
+    run.on_line = kill
+    _sweep(run, ENGINE_LINES_MAX, 0.0, die_at)
     run.on_line = None
-    if not killed:
-        run.give_up("no append reached the line that the engine was to die at")
 
 
 LINE_FAULTS = (
@@ -103,15 +131,18 @@ LINE_FAULTS = (
         "kill-app-at-line",
         _kill_app_at_line,
         verifies="whichever line of the store's own code the application dies on, turns are whole and others go on",
-        does_not_verify="dying inside a driver or the engine; lines that an append did not execute when recorded",
+        does_not_verify="dying inside a driver or the engine; lines that an append did not execute when recorded;"
+        f" without {EVERY_LINE}, lines for which {SWEEP_S:g} s were too short",
+        variants=("", EVERY_LINE),
         named_variant="a line of the store's code, such as memory.py:17",
     ),
     Fault(
         "kill-engine-at-line",
         _kill_engine_at_line,
         verifies="the engine dies when the store reaches a line of its own code, such as between two writes of a turn",
-        does_not_verify="lines beyond the few that fit into a cell; name one with --variant file.py:17",
+        does_not_verify=f"lines beyond {ENGINE_LINES_MAX}, if it is not told {EVERY_LINE} or which one",
         obstacle=servers_only,
+        variants=("", EVERY_LINE),
         named_variant="a line of the store's code, such as memory.py:17",
     ),
 )

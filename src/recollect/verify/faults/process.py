@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from recollect.verify.faults.fault import Fault, ours_only, servers_only
+from recollect.verify.faults.moments import BETWEEN_WRITES, MOMENTS, kill_between_writes
 from recollect.verify.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -13,11 +13,6 @@ if TYPE_CHECKING:
 
 DOWN_S = 0.05
 """How long the engine stays down before it is started again."""
-
-CHILD_DELAY_US = 300_000
-"""What Redis's own debugging option makes its saving child wait after each key."""
-
-CHILD_TIMEOUT_S = 3.0
 
 
 def _restart(run: Run) -> None:
@@ -29,41 +24,20 @@ def _restart(run: Run) -> None:
 
 def _kill_engine(run: Run) -> None:
     moment = run.scenario.variant
-    if moment == "after-snapshot":
-        _ask(run, "SAVE")
-        run.go_on(DOWN_S)
-    with run.striking("kill-engine", moment):
-        if moment in ("bgsave", "bgrewriteaof"):
-            _begin_slowly(run, moment)
+    if moment == BETWEEN_WRITES:
+        kill_between_writes(run)
+        return
+    detail = MOMENTS[moment](run) if moment else ""
+    with run.striking("kill-engine", detail):
         run.kill_engine()
         run.go_on(DOWN_S)
         run.start_engine()
 
 
-def _begin_slowly(run: Run, command: str) -> None:
-    """Starts the child that saves or rewrites, slowed down key by key, and returns once it is at work."""
-    _ask(run, "CONFIG", "SET", "rdb-key-save-delay", str(CHILD_DELAY_US))
-    _ask(run, command.upper())
-    field = {"bgsave": "rdb_bgsave_in_progress:1", "bgrewriteaof": "aof_rewrite_in_progress:1"}[command]
-    end = time.monotonic() + CHILD_TIMEOUT_S
-    while field not in str(_ask(run, "INFO", "persistence")):
-        if time.monotonic() > end:
-            run.give_up(f"{command} did not begin within {CHILD_TIMEOUT_S:g} s")
-        run.go_on(0.002)
-    run.go_on(DOWN_S)
-
-
-def _ask(run: Run, *words: str) -> object:
-    from recollect.verify.engines.redis import RedisEngine
-
-    assert isinstance(run.engine, RedisEngine)
-    return run.engine.ask(*words)
-
-
 def _kill_obstacle(scenario: Scenario) -> str | None:
-    if scenario.variant and scenario.engine_kind != "redis":
+    if scenario.variant in MOMENTS and scenario.engine_kind != "redis":
         return f"the moment {scenario.variant!r} is one of Redis"
-    return ours_only(scenario)
+    return servers_only(scenario) if scenario.variant == BETWEEN_WRITES else ours_only(scenario)
 
 
 def _kill_app(run: Run) -> None:
@@ -104,7 +78,7 @@ PROCESS_FAULTS = (
         verifies="what was acknowledged survives the sudden death of all of the engine's processes",
         does_not_verify="power loss: what was handed to the kernel survives a killed process",
         obstacle=_kill_obstacle,
-        variants=("", "bgsave", "bgrewriteaof", "after-snapshot"),
+        variants=("", *MOMENTS, BETWEEN_WRITES),
     ),
     Fault(
         "kill-app",

@@ -4,80 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recollect.verify import providers
-from recollect.verify.engines import EngineError, Upgradable
+from recollect.verify.engines import Upgradable
 from recollect.verify.faults.clock import CLOCK_FAULTS, leap_forward
 from recollect.verify.faults.fault import Fault, servers_only
+from recollect.verify.faults.steps import NoStep, step
 from recollect.verify.scenario import Scenario
 from recollect.verify.targets import BUILT_IN
 
 if TYPE_CHECKING:
     from recollect.verify.runner import Run
 
-# From which version to which, in the order of preference; the first pair that this machine has is taken.
-STEPS: dict[str, tuple[tuple[str, str], ...]] = {
-    "redis": (("6.2", "7"), ("7", "8")),
-    "postgres": (("16", "18"), ("15", "16"), ("15", "18")),
-}
-
 _OPTIONS = "--previous package.module:factory, or --previous-python PATH"
-
-
-def step(engine: str) -> tuple[str, str] | None:
-    for older, newer in STEPS.get(engine, ()):
-        if _present(f"{engine}@{older}") and _present(f"{engine}@{newer}"):
-            return older, newer
-    return None
-
-
-def _present(spec: str) -> bool:
-    try:
-        providers.find(spec, None)
-    except EngineError:
-        return False
-    return True
 
 
 def _obstacle(scenario: Scenario) -> str | None:
     if (reason := servers_only(scenario)) is not None:
         return reason
-    if scenario.engine_name not in STEPS:
-        return f"no two versions of {scenario.engine_name} are known to step between"
-    if step(scenario.engine_name) is None:
-        wanted = " or ".join(f"{older} and {newer}" for older, newer in STEPS[scenario.engine_name])
-        return f"needs two versions of {scenario.engine_name} ({wanted}): see `recollect engines`"
+    if (scenario.provider or "").startswith("compose:"):
+        return "a compose service has the version that its file says"
+    try:
+        step(scenario)
+    except NoStep as missing:
+        return str(missing)
     return None
 
 
-def _versions(run: Run) -> tuple[str, str]:
-    pair = step(run.scenario.engine_name)
-    assert pair is not None
-    return pair
-
-
-def _start_older(run: Run) -> None:
-    run.engine_spec = f"{run.scenario.engine_name}@{_versions(run)[0]}"
-
-
-def _start_newer(run: Run) -> None:
-    run.engine_spec = f"{run.scenario.engine_name}@{_versions(run)[1]}"
+def _start_there(run: Run) -> None:
+    run.engine_spec = f"{run.scenario.engine_name}@{step(run.scenario).start}"
 
 
 def _upgrade(run: Run) -> None:
     assert isinstance(run.engine, Upgradable)
-    engine, (older, newer) = run.engine, _versions(run)
-    with run.striking("upgrade", f"{older} to {newer}"):
+    engine, versions = run.engine, step(run.scenario)
+    with run.striking("upgrade", str(versions)):
         run.stop_engine()
-        run.start_engine(lambda: engine.upgrade(newer))
+        run.start_engine(lambda: engine.upgrade(versions.goal))
         run.restart_clients()
 
 
 def _downgrade(run: Run) -> None:
     assert isinstance(run.engine, Upgradable)
-    engine, (older, newer) = run.engine, _versions(run)
-    with run.striking("downgrade", f"{newer} to {older}"):
+    engine, versions = run.engine, step(run.scenario)
+    with run.striking("downgrade", str(versions)):
         run.stop_engine()
-        run.start_engine(lambda: engine.downgrade(older))
+        run.start_engine(lambda: engine.downgrade(versions.goal))
         run.restart_clients()
 
 
@@ -153,7 +123,8 @@ VERSION_FAULTS = (
         verifies="the engine's next version, reached as its documentation says, still has what was acknowledged",
         does_not_verify="upgrades that skip the documented way",
         obstacle=_obstacle,
-        arrange=_start_older,
+        arrange=_start_there,
+        named_variant="the version to go to, such as 8; --engine redis@7 says where it starts",
     ),
     Fault(
         "downgrade",
@@ -161,7 +132,8 @@ VERSION_FAULTS = (
         verifies="going back to the older version on the same data is refused loudly or keeps everything",
         does_not_verify="a restore from a backup made by the older version",
         obstacle=_obstacle,
-        arrange=_start_newer,
+        arrange=_start_there,
+        named_variant="the version to go to, such as 6.2; --engine redis@7 says where it starts",
     ),
     Fault(
         "older-writer",

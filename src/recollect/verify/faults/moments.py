@@ -1,0 +1,138 @@
+"""The named moments of `kill-engine`: what has to be going on when the engine dies.
+
+Each is brought about, and looked at right before the kill: what the engine said of itself then is the detail of the
+fault in the history. A moment that cannot be reached is no verdict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from recollect.verify import pipe
+from recollect.verify.engines import Counting
+from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.faults.lines import guest_writes
+from recollect.verify.wire.resp import fields_of
+
+if TYPE_CHECKING:
+    from recollect.verify.runner import Run
+    from recollect.verify.seats import Seat
+
+CHILD_DELAY_US = 1_000_000
+"""What Redis's own debugging option makes its saving child wait after each key."""
+
+CHILD_TIMEOUT_S = 3.0
+WORK_S = 0.05
+"""How long clients go on writing beside the child, or after the snapshot."""
+
+BETWEEN_WRITES = "between-writes"
+
+
+def during_bgsave(run: Run) -> str:
+    return _beside_a_child(run, "BGSAVE", "rdb_bgsave_in_progress")
+
+
+def during_bgrewriteaof(run: Run) -> str:
+    return _beside_a_child(run, "BGREWRITEAOF", "aof_rewrite_in_progress")
+
+
+def after_snapshot(run: Run) -> str:
+    redis = _redis(run)
+    redis.ask("SAVE")
+    run.go_on(WORK_S)
+    return f"after-snapshot: {redis.written()} changes since the snapshot"
+
+
+def _beside_a_child(run: Run, command: str, flag: str) -> str:
+    """Starts the child that saves or rewrites, slowed down key by key, and lets clients write beside it."""
+    redis = _redis(run)
+    redis.ask("CONFIG", "SET", "rdb-key-save-delay", str(CHILD_DELAY_US))
+    redis.ask(command)
+    end = time.monotonic() + CHILD_TIMEOUT_S
+    while _persistence(redis)[flag] != "1":
+        if time.monotonic() > end:
+            run.give_up(f"{command} did not begin within {CHILD_TIMEOUT_S:g} s")
+        run.go_on(0.002)
+    run.go_on(WORK_S)
+    now = _persistence(redis)
+    if now[flag] != "1":
+        run.give_up(f"{command} had ended before the engine could be killed in the middle of it")
+    saved, all_keys = now.get("current_save_keys_processed", "?"), now.get("current_save_keys_total", "?")
+    return f"{command.lower()}: {saved} of {all_keys} keys are saved"
+
+
+def _persistence(redis: RedisEngine) -> dict[str, str]:
+    return fields_of(redis.ask("INFO", "persistence"))
+
+
+def _redis(run: Run) -> RedisEngine:
+    if not isinstance(run.engine, RedisEngine):
+        run.skip("the moment can only be seen in a Redis that runs as a process of this machine")
+    return run.engine
+
+
+MOMENTS: dict[str, Callable[[Run], str]] = {
+    "bgsave": during_bgsave,
+    "bgrewriteaof": during_bgrewriteaof,
+    "after-snapshot": after_snapshot,
+}
+
+
+# ---- between the two writes of a turn
+
+
+def kill_between_writes(run: Run) -> None:
+    """A guest stands on a line of the store where the engine has one write of its turn and not yet the other.
+
+    Everybody else is quiet meanwhile, so what the engine has taken since is the guest's.
+    """
+    if not isinstance(run.engine, Counting):
+        run.skip("only an engine that runs as a process of this machine can be asked what was written to it")
+    run.settle()
+    line = run.rng.choice(_lines_between(run, run.engine))
+    guest = run.guest()
+    run.watch(guest, pipe.Watch("stop", line))
+    before = run.engine.written()
+    killed = False
+
+    def kill(seat: Seat, at: str) -> None:
+        nonlocal killed
+        assert isinstance(run.engine, Counting)
+        if run.engine.written() > before:
+            run.kill_engine()
+            killed = True
+        seat.client.go_on()
+
+    run.on_line = kill
+    with run.striking("kill-engine", f"{BETWEEN_WRITES}: at {line}"):
+        guest_writes(run, guest)
+        if killed:
+            run.start_engine()
+    run.on_line = None
+    run.dismiss(guest)
+    if not killed:
+        run.give_up(f"an append that stood on {line} before had written nothing there this time")
+
+
+def _lines_between(run: Run, engine: Counting) -> list[str]:
+    """The lines of an append at which the engine had a part of it."""
+    guest = run.guest()
+    guest_writes(run, guest)  # the first append of a process opens connections
+    stops: list[tuple[str, int]] = []
+
+    def look(seat: Seat, at: str) -> None:
+        stops.append((at, engine.written()))
+        seat.client.go_on()
+
+    run.on_line = look
+    before = engine.written()
+    run.watch(guest, pipe.Watch("step"))
+    guest_writes(run, guest)
+    run.on_line = None
+    run.dismiss(guest)
+    found = [line for line, written in stops if before < written < engine.written()]
+    if not found:
+        run.skip("an append of this store is one write: there is no moment between two of them")
+    return found
