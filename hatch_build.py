@@ -18,6 +18,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _LIBRARIES = {
     "recollect/verify/disk/shim.so": "src/recollect/verify/disk/shim",
+    "recollect/verify/disk/prestart/prestart.so": "src/recollect/verify/disk/prestart",
     "recollect/verify/clock/clock.so": "src/recollect/verify/clock",
 }
 _FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")

@@ -28,7 +28,7 @@ from recollect.verify.disk.exploring import (
     save_findings,
 )
 from recollect.verify.disk.exploring import explore as explore_states
-from recollect.verify.disk.recovery import never_read
+from recollect.verify.disk.recovery import home, never_read
 from recollect.verify.disk.states import State
 from recollect.verify.exploration import NothingRecorded, TargetCheck, TargetRun
 from recollect.verify.host.errors import EngineError
@@ -112,6 +112,7 @@ def _record(target: str, engine: str | None, policy: str | None, messages: int, 
 
 
 def _explored(run: TargetRun, folder: Path, plan: Plan, console: Console) -> Exploration:
+    place = home()
     kept = folder / f"findings-{plan.mode}.jsonl"
     known = load_findings(kept)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -121,7 +122,7 @@ def _explored(run: TargetRun, folder: Path, plan: Plan, console: Console) -> Exp
             return explore_states(
                 run.base,
                 run.records,
-                lambda: TargetCheck(run, folder / "target.log"),
+                lambda: TargetCheck(run, folder / "target.log", place),
                 plan,
                 known=known,
                 progress=lambda done, total: bar.update(task, completed=done, total=total),

@@ -36,7 +36,6 @@ from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.engines import Endpoint, Engine, EngineError, create
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.history import History, HistoryWriter
-from recollect.verify.host import processes
 from recollect.verify.op import Disturbance, Header
 from recollect.verify.said import mark
 from recollect.verify.targets import Target
@@ -165,13 +164,12 @@ def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> No
 class TargetCheck:
     """Judges crash states of one run. Made in the worker that uses it; what the store prints goes to `log`."""
 
-    def __init__(self, run: TargetRun, log: Path) -> None:
+    def __init__(self, run: TargetRun, log: Path, home: Path) -> None:
         worker.redirect_output(log)
         self._about = run.about
-        self._recovery = recovery(run.about.engine, run.about.policy)
+        self._recovery = recovery(run.about.engine, run.about.policy, home)
         self._loop = asyncio.Runner()
-        self._folder = Path(tempfile.mkdtemp(prefix="recollect-judged-"))
-        processes.remove_at_end(self._folder)
+        self._folder = Path(tempfile.mkdtemp(dir=home, prefix="judged-"))
 
     def check(self, image: Image, marks: Sequence[str]) -> Finding:
         asked = sum(text.startswith("ask ") for text in marks)

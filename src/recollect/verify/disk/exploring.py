@@ -4,7 +4,11 @@ States are found once, in this process; workers are then forked, so each has all
 and takes every nth. What a state is judged by is given: a check, made once per worker, that recovers an engine on
 the image, reads the store, and compares with the marks (acknowledgements) before that point.
 
-Findings are kept by the image's digest, so an exploration that was cut off (budget, Ctrl-C) goes on where it was.
+Findings are kept by the disk's digest and the number of marks before it, so an exploration that was cut off (budget,
+Ctrl-C) goes on where it was, and one at a higher level, which finds the same disk later in the run, judges it again.
+
+A budget counts from the search for states on. The search gets half of it and STATES_MAX at most; what it did not come
+to is a part of its own, which begins at `Exploration.reached`.
 """
 
 from __future__ import annotations
@@ -25,8 +29,10 @@ from typing import BinaryIO, Protocol
 from recollect.verify.disk.image import Base, Image
 from recollect.verify.disk.model import Mode
 from recollect.verify.disk.records import Op, Record
-from recollect.verify.disk.states import State, states
+from recollect.verify.disk.states import State, find
 
+STATES_MAX = 50_000
+"""In one part: each takes some hundred bytes in every worker."""
 _LENGTH_BYTES = 4
 _BATCH_S = 0.1
 
@@ -42,6 +48,8 @@ class Finding:
 
 
 HELD = Finding()
+Key = tuple[int, int]
+"""Of a finding: `State.key`."""
 
 
 class Check(Protocol):
@@ -63,18 +71,21 @@ class Plan:
     start: int = 0
     """Records before the first crash: an engine's own set-up."""
     exclude: Callable[[str], bool] | None = None
+    states_max: int = STATES_MAX
     limit_bytes: int = 1 << 30
     """No file that a worker or its engine writes may become longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """Every distinct state, and the findings so far, by digest."""
+    """Every distinct state, and the findings so far."""
 
     plan: Plan
     states: tuple[State, ...]
-    findings: dict[int, Finding] = field(default_factory=dict)
+    findings: dict[Key, Finding] = field(default_factory=dict)
     elapsed_s: float = 0.0
+    reached: int | None = None
+    """The record before which the search for states ended early; None when it came to the end of the run."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -89,7 +100,7 @@ class Exploration:
     def bad(self) -> Iterator[tuple[State, Finding]]:
         """States that did not hold, in the order of the run; losses that are documented are among them."""
         for state in self.states:
-            finding = self.findings.get(state.image.digest)
+            finding = self.findings.get(state.key)
             if finding is not None and finding.anomaly is not None:
                 yield state, finding
 
@@ -108,35 +119,47 @@ def explore(
     make_check: Callable[[], Check],
     plan: Plan,
     *,
-    known: dict[int, Finding] | None = None,
+    known: dict[Key, Finding] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Exploration:
     """Find all states and judge them. `known` findings are not tried again, and new ones are added to it as they
     come, so that a caller who is interrupted still has them; `progress` gets (done, total)."""
     began = time.monotonic()
-    found = tuple(states(base, records, plan.mode, plan.level, exclude=plan.exclude, start=plan.start))
-    known = {} if known is None else known
-    findings = {
-        state.image.digest: known[state.image.digest] for state in found if state.image.digest in known
-    }
-    todo = [state for state in found if state.image.digest not in findings]
-    marks = [record.path1 for record in records if record.op is Op.MARK]
     deadline = None if plan.budget_s is None else began + plan.budget_s
+    search_until = None if plan.budget_s is None else began + plan.budget_s / 2
+    found = find(
+        base,
+        records,
+        plan.mode,
+        plan.level,
+        exclude=plan.exclude,
+        start=plan.start,
+        until=lambda count: count >= plan.states_max or _is_over(search_until),
+    )
+    known = {} if known is None else known
+    findings = {state.key: known[state.key] for state in found.states if state.key in known}
+    todo = [state for state in found.states if state.key not in findings]
+    progress(len(findings), len(found.states))
+    marks = [record.path1 for record in records if record.op is Op.MARK]
     workers = [
         _Worker(todo[number :: plan.workers], marks, make_check, plan.limit_bytes, deadline)
         for number in range(min(plan.workers, len(todo)))
     ]
     try:
-        for digest, finding in _gather(workers):
-            findings[digest] = known[digest] = finding
-            progress(len(findings), len(found))
+        for key, finding in _gather(workers):
+            findings[key] = known[key] = finding
+            progress(len(findings), len(found.states))
     finally:
         for worker in workers:
             worker.end()
-    return Exploration(plan, found, findings, time.monotonic() - began)
+    return Exploration(plan, tuple(found.states), findings, time.monotonic() - began, found.reached)
 
 
-def _gather(workers: Sequence[_Worker]) -> Iterator[tuple[int, Finding]]:
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline
+
+
+def _gather(workers: Sequence[_Worker]) -> Iterator[tuple[Key, Finding]]:
     running = {worker.results.fileno(): worker for worker in workers}
     while running:
         ready, _, _ = select.select(list(running), [], [])
@@ -167,7 +190,7 @@ class _Worker:
         os.close(writing)
         self.results: BinaryIO = os.fdopen(reading, "rb", buffering=0)
 
-    def receive(self) -> list[tuple[int, Finding]] | None:
+    def receive(self) -> list[tuple[Key, Finding]] | None:
         """One batch; None when the worker has ended in good order."""
         head = self._exactly(_LENGTH_BYTES)
         if head is None:
@@ -225,16 +248,16 @@ def _work_and_exit(
 
 def _batches(
     share: Sequence[State], marks: Sequence[str], make_check: Callable[[], Check], deadline: float | None
-) -> Iterator[list[tuple[int, Finding]]]:
+) -> Iterator[list[tuple[Key, Finding]]]:
     check = make_check()
-    batch: list[tuple[int, Finding]] = []
+    batch: list[tuple[Key, Finding]] = []
     sent = time.monotonic()
     try:
         for state in share:
-            now = time.monotonic()
-            if deadline is not None and now > deadline:
+            if _is_over(deadline):
                 break
-            batch.append((state.image.digest, check.check(state.image, marks[: state.marks])))
+            now = time.monotonic()
+            batch.append((state.key, check.check(state.image, marks[: state.marks])))
             if now - sent > _BATCH_S:
                 yield batch
                 batch, sent = [], now
@@ -253,17 +276,18 @@ def _send(pipe: BinaryIO, message: object) -> None:
 # ---- findings on disk, so that an exploration can go on ----
 
 
-def save_findings(path: Path, findings: dict[int, Finding]) -> None:
+def save_findings(path: Path, findings: dict[Key, Finding]) -> None:
     lines = (
-        json.dumps({"digest": f"{digest:032x}", **asdict(finding)}) for digest, finding in findings.items()
+        json.dumps({"digest": f"{digest:032x}", "marks": marks, **asdict(finding)})
+        for (digest, marks), finding in findings.items()
     )
     draft = path.with_suffix(".draft")
     draft.write_text("".join(f"{line}\n" for line in lines))
     draft.replace(path)
 
 
-def load_findings(path: Path) -> dict[int, Finding]:
+def load_findings(path: Path) -> dict[Key, Finding]:
     if not path.exists():
         return {}
     rows = (json.loads(line) for line in path.read_text().splitlines())
-    return {int(row.pop("digest"), 16): Finding(**row) for row in rows}
+    return {(int(row.pop("digest"), 16), row.pop("marks")): Finding(**row) for row in rows}

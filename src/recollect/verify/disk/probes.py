@@ -9,11 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from recollect.verify.disk.exploring import HELD, Finding
 from recollect.verify.disk.image import Image
-from recollect.verify.disk.recovery import recovery
+from recollect.verify.disk.recovery import home, recovery
 from recollect.verify.engines import Endpoint
 from recollect.verify.engines.chroma import ChromaEngine
 from recollect.verify.engines.postgres import PostgresEngine
@@ -214,14 +215,15 @@ def numbers_check(spec: str, policy: str) -> Callable[[], NumbersCheck]:
     """What `explore` makes its checks by. Slow imports are done here, once, before the workers are forked."""
     if spec.startswith("chroma"):
         import chromadb  # noqa: F401
-    return lambda: NumbersCheck(spec, policy)
+    place = home()
+    return lambda: NumbersCheck(spec, policy, place)
 
 
 class NumbersCheck:
     """The rows of a probe on every crash state: all acknowledged ones are there, and none that was not written."""
 
-    def __init__(self, spec: str, policy: str) -> None:
-        self._recovery = recovery(spec, policy)
+    def __init__(self, spec: str, policy: str, place: Path) -> None:
+        self._recovery = recovery(spec, policy, place)
 
     def check(self, image: Image, marks: Sequence[str]) -> Finding:
         acked = sum(mark.startswith(ACK) for mark in marks)

@@ -4,37 +4,34 @@ Starting a server for each of thousands of states is most of the time that explo
 recovered in the cheapest way in which it still does its own, real recovery:
 
 sqlite, chroma (embedded)  the store opens the files itself; there is no server
-redis with an AOF          one server stays up and loads its AOF anew (`DEBUG LOADAOF`), as it would at a start.
-                           When it dies of anything but a damaged AOF, the state is tried again with a real
-                           start, whose answer counts
-postgres, redis otherwise  a real start and a kill, in a folder of which only the difference is rewritten
+redis from 7 on, valkey    a server that was stopped before it reads its data is copied (`prestart`), and the copy
+                           does the rest of a start; then it is killed
+postgres, older redis      a start and a kill, in a folder of which only the difference is rewritten
 
 `recover` raises EngineError when the engine refuses to start: a finding, not a failure of ours.
 """
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from recollect.verify import providers
 from recollect.verify.disk.image import Image
+from recollect.verify.disk.prestart.redis import PrestartedRedis, can_be_prestarted
 from recollect.verify.disk.workspace import Workspace
 from recollect.verify.engines import Endpoint, EngineError, Options, create, policies
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.local import LocalServer
-from recollect.verify.engines.redis import RedisEngine, configuration_lines
 from recollect.verify.host import processes
-from recollect.verify.wire.resp import Connection, RespError
 
 _MEMORY_FILES = Path("/dev/shm")
 _ROOM_BYTES = 4 << 30
 START_TIMEOUT_S = 20.0
-_REFUSAL = "Bad file format reading the append only file"
-"""What Redis says in the same words, and ends, whether it loads its AOF at a start or later."""
 
 
 def never_read(spec: str) -> Callable[[str], bool]:
@@ -59,14 +56,20 @@ class Recovery(Protocol):
     def close(self) -> None: ...
 
 
-def recovery(spec: str, policy: str, *, limit_bytes: int = 1 << 30) -> Recovery:
-    """The way to recover this engine under this policy."""
+def recovery(spec: str, policy: str, home: Path, *, limit_bytes: int = 1 << 30) -> Recovery:
+    """The way to recover this engine under this policy. It makes a folder of its own in `home`."""
     name = spec.partition("@")[0]
-    return _RECOVERIES.get(name, ServerRecovery)(spec, policy, limit_bytes)
+    own = Path(tempfile.mkdtemp(dir=home))
+    own.chmod(0o711)
+    return _RECOVERIES.get(name, ServerRecovery)(spec, policy, own, limit_bytes)
 
 
-def _home() -> Path:
-    """In memory where there is plenty: what is put there is thrown away a moment later."""
+def home() -> Path:
+    """Where crash states are laid out, removed when this process ends. Made once for all workers: each of them would
+    need a warden for it, and a worker that only opens files needs none.
+
+    In memory where there is plenty: what is put there is thrown away a moment later.
+    """
     roomy = _MEMORY_FILES.is_dir() and shutil.disk_usage(_MEMORY_FILES).free > _ROOM_BYTES
     made = Path(tempfile.mkdtemp(prefix="recollect-states-", dir=_MEMORY_FILES if roomy else None))
     processes.remove_at_end(made)
@@ -77,8 +80,8 @@ def _home() -> Path:
 class FileRecovery:
     """An embedded engine: the image is laid out, and whoever opens it recovers it."""
 
-    def __init__(self, spec: str, policy: str, limit_bytes: int) -> None:
-        self._home = _home()
+    def __init__(self, spec: str, policy: str, folder: Path, limit_bytes: int) -> None:
+        self._home = folder
         self._workspace = Workspace(self._home / "data", limit_bytes=limit_bytes)
         settings = policies(spec)[policy].settings
         data = self._workspace.folder
@@ -99,8 +102,8 @@ class FileRecovery:
 class ServerRecovery:
     """A server that is started on each state."""
 
-    def __init__(self, spec: str, policy: str, limit_bytes: int) -> None:
-        self._home = _home()
+    def __init__(self, spec: str, policy: str, folder: Path, limit_bytes: int) -> None:
+        self._home = folder
         who = cluster.identity() if spec.startswith("postgres") else None
         self._workspace = Workspace(
             self._home / "data", limit_bytes=limit_bytes, owner=(who.uid, who.gid) if who else None
@@ -126,49 +129,16 @@ class ServerRecovery:
 
 
 class RedisRecovery(ServerRecovery):
-    """Reloads while it can. A server that has loaded another state's files is as good as a new one for this:
-    LOADAOF empties it and reads the manifest and all files from the disk."""
-
-    def __init__(self, spec: str, policy: str, limit_bytes: int) -> None:
-        self._reloads = policies(spec)[policy].settings.get("appendonly") == "yes"
-        super().__init__(spec, policy, limit_bytes)
-        assert isinstance(self._engine, RedisEngine)
-        self._redis = self._engine
+    """Copies of one server that has not read its data yet, where that can be had."""
 
     def _created(self, spec: str, policy: str) -> LocalServer:
-        if not self._reloads:
-            return super()._created(spec, policy)
-        config = self._home / "reloading.conf"
-        lines = configuration_lines(policies(spec)[policy])
-        if not spec.startswith("redis@6"):
-            lines.append("enable-debug-command local")  # Redis 6 has DEBUG without asking
-        config.write_text("\n".join(lines) + "\n")
-        engine = create(spec, "custom", options=self._options(), config=config)
-        assert isinstance(engine, LocalServer)
-        return engine
-
-    def recover(self, image: Image) -> Endpoint:
-        manifest = any(path.endswith(".manifest") for path in image.entries)
-        if self._reloads and manifest and self._engine.alive():
-            if self._reload(image):
-                return self._engine.endpoint
-            if refusal := next(
-                (line for line in self._engine.logs(3).splitlines() if _REFUSAL in line), None
-            ):
-                raise EngineError(
-                    f"{self._engine.product} ended on its own data: {refusal.partition('# ')[2]}"
-                )
-        return super().recover(image)
-
-    def _reload(self, image: Image) -> bool:
-        self._workspace.become(image)
-        with contextlib.suppress(OSError, RespError):
-            with Connection(self._redis.address, timeout_s=START_TIMEOUT_S) as connection:
-                return connection.ask("DEBUG", "LOADAOF") == "OK"
-        return False
+        build = providers.find(spec)
+        if can_be_prestarted(build):
+            return PrestartedRedis(build, replace(self._options(), policy=policy))
+        return super()._created(spec, policy)
 
 
-_RECOVERIES: Mapping[str, Callable[[str, str, int], Recovery]] = {
+_RECOVERIES: Mapping[str, Callable[[str, str, Path, int], Recovery]] = {
     "sqlite": FileRecovery,
     "chroma": FileRecovery,
     "redis": RedisRecovery,
@@ -181,6 +151,7 @@ __all__ = [
     "Recovery",
     "RedisRecovery",
     "ServerRecovery",
+    "home",
     "never_read",
     "recovery",
 ]

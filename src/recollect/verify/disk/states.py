@@ -14,7 +14,7 @@ level 3  and: one write lost, one write alone kept, the last write torn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recollect.verify.disk.image import PAGE, Base, Content, Entry, Image
 from recollect.verify.disk.model import Mode, Model
@@ -46,8 +46,22 @@ class State:
     detail: str
     image: Image
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """The disk, and how much had been said by then: what a finding depends on."""
+        return self.image.digest, self.marks
+
     def __str__(self) -> str:
         return f"{self.kind}{': ' if self.detail else ''}{self.detail}, after record {self.point}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Distinct crash states, in the order of their points."""
+
+    states: list[State]
+    reached: int | None = None
+    """Where the search was ended early: a search that starts at this record goes on with it. None: all were found."""
 
 
 def states(
@@ -56,21 +70,52 @@ def states(
     mode: Mode = "ext4",
     level: int = 1,
     *,
-    exclude: Callable[[str], bool] | None = None,
+    exclude: Exclude | None = None,
     start: int = 0,
 ) -> list[State]:
+    """All distinct crash states of a run."""
+    return find(base, records, mode, level, exclude=exclude, start=start).states
+
+
+def find(
+    base: Base,
+    records: Sequence[Record],
+    mode: Mode,
+    level: int,
+    *,
+    exclude: Exclude | None = None,
+    start: int = 0,
+    until: Callable[[int], bool] = lambda found: False,
+) -> Found:
     """Distinct crash states in the order of their points. `exclude` leaves out paths that recovery ignores;
-    `start` is the number of records to replay before the first crash (an engine's own set-up)."""
+    `start` is the number of records to replay before the first crash (an engine's own set-up). `until` gets the
+    number of states so far, before each point but the first, and ends the search there by saying true.
+
+    Marks and the beginnings of syncs change no disk: states are taken just before the next record that does.
+    """
     if level not in LEVELS:
         raise ValueError(f"level is {level!r}, expected one of {LEVELS}")
+    model, marks = Model(base, mode), 0
     distinct: dict[int, State] = {}
-    for state in _crashes(Model(base, mode), records, level, start, exclude or _nothing):
-        if exclude is not None:
-            dropped: dict[str, Entry | None] = {path: None for path in state.image.entries if exclude(path)}
-            state = State(state.point, state.marks, state.kind, state.detail, state.image.replacing(dropped))
-        distinct.pop(state.image.digest, None)
-        distinct[state.image.digest] = state
-    return list(distinct.values())
+    for point in range(len(records) + 1):
+        record = records[point] if point < len(records) else None
+        if record is not None and record.op is Op.MARK:
+            marks += 1
+        elif point >= start and (record is None or record.op is not Op.SYNC):
+            if distinct and until(len(distinct)):
+                return Found(list(distinct.values()), point)
+            for state in _at(model, level, point, marks, exclude or _nothing):
+                seen = state if exclude is None else _without(state, exclude)
+                distinct.pop(seen.image.digest, None)
+                distinct[seen.image.digest] = seen
+        if record is not None:
+            model.step(record)
+    return Found(list(distinct.values()))
+
+
+def _without(state: State, exclude: Exclude) -> State:
+    dropped: dict[str, Entry | None] = {path: None for path in state.image.entries if exclude(path)}
+    return replace(state, image=state.image.replacing(dropped))
 
 
 def _nothing(path: str) -> bool:
@@ -78,21 +123,6 @@ def _nothing(path: str) -> bool:
 
 
 Exclude = Callable[[str], bool]
-
-
-def _crashes(
-    model: Model, records: Sequence[Record], level: int, start: int, exclude: Exclude
-) -> Iterator[State]:
-    """Marks and the beginnings of syncs change no disk: states are taken just before the next record that
-    does."""
-    marks = 0
-    for point, record in enumerate(records):
-        if record.op is Op.MARK:
-            marks += 1
-        elif record.op is not Op.SYNC and point >= start:
-            yield from _at(model, level, point, marks, exclude)
-        model.step(record)
-    yield from _at(model, level, len(records), marks, exclude)
 
 
 def _at(model: Model, level: int, point: int, marks: int, exclude: Exclude) -> Iterator[State]:
