@@ -58,7 +58,6 @@ _SETTINGS = {
     "wal_retrieve_retry_interval": "20ms",
     "logging_collector": "off",
     "log_destination": "stderr",
-    "external_pid_file": "",
     "listen_addresses": ports.HOST,
 }
 _POSTMASTER_STATE_LINE = 7
@@ -155,7 +154,12 @@ class PostgresEngine(LocalServer):
         copy = self.folder / "custom.conf"
         shutil.copyfile(config, copy)
         copy.chmod(0o644)
-        files = {"config_file": copy, "data_directory": self._data}
+        # A pid file that it names belongs to the server that the user runs.
+        files = {
+            "config_file": copy,
+            "data_directory": self._data,
+            "external_pid_file": self.socket_folder / "pid",
+        }
         for name in ("hba", "ident"):
             files[f"{name}_file"] = self._data / f"pg_{name}.conf"
         return {key: str(path) for key, path in files.items()}
