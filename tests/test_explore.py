@@ -63,6 +63,39 @@ def test_a_store_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) -> 
         assert any("session-0.lines" in line for line in first["unsynced"])
 
 
+def test_the_story_and_the_disk_of_a_bad_state(tmp_path: Path) -> None:
+    """As a person reads it, and with the command that reads the store again on that disk."""
+    words = [
+        "explore",
+        f"{LINES}:hasty",
+        "--engine",
+        "sqlite",
+        "--level",
+        "1",
+        "--messages",
+        "4",
+        "--mode",
+        "ext4",
+    ]
+    done = CliRunner().invoke(build(words), [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1, done.output
+    text = done.output
+    for line in (
+        "Acknowledged last: turn 0, message 0 of session-0",
+        "  the client asks to append turn 1, message 1 of session-1",
+        "  power loss, before ",
+        "  session-0.lines: 1 write of ",
+        "the first at 0, made before the acknowledgement",
+        "What the power loss left: all unsynced lost",
+        f"The disk as it was left: {tmp_path / 'out' / 'crash-image-ext4'}",
+    ):
+        assert line in text
+    [command] = [line.split() for line in text.splitlines() if "--look" in line]
+    looked = CliRunner().invoke(build(command[1:]), command[1:])
+    assert looked.exit_code == 0, looked.output
+    assert looked.output.splitlines() == ["session-0: empty", "session-1: empty"]
+
+
 def test_a_store_that_forgets_the_folder_is_caught_in_strict_only(tmp_path: Path) -> None:
     arguments = (f"{LINES}:forgetful", "--engine", "sqlite", "--level", "1", "--messages", "4")
     ext4, strict = explore(*arguments, out=tmp_path / "out", expect=1)["explorations"]
@@ -88,6 +121,30 @@ def test_going_on_with_a_run(tmp_path: Path) -> None:
     [second] = explore(*again, out=tmp_path / "out", expect=0)["explorations"]
     assert second["states"] > first["states"]
     assert second["held"] == second["states"]
+
+
+def test_a_budget_that_ends_says_how_far_it_came(tmp_path: Path) -> None:
+    words = ["explore", "sqlite", "--level", "2", "--messages", "6", "--mode", "ext4", "--budget", "0.001s"]
+    first = CliRunner().invoke(build(words), [*words, "--out", str(tmp_path / "out")])
+    assert "The budget ended. States were looked for at the first" in first.output
+    again = first.output.rpartition("Go on with: ")[2].split()
+    assert again[:2] == ["recollect", "explore"]
+    second = CliRunner().invoke(build(again[1:]), again[1:])
+    assert second.exit_code == 0, second.output
+    assert "The budget ended" not in second.output
+    [found] = explore(*again[2:], out=tmp_path / "out", expect=0)["explorations"]
+    assert found["tried"] == found["states"] == found["held"]
+    assert found["searched"] == found["records"]
+
+
+def test_runs_are_not_mixed_up(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    explore("sqlite", "--level", "1", "--messages", "2", "--mode", "ext4", out=folder, expect=0)
+    folder.with_suffix(".json").unlink()
+    assert "not of redis" in explore("redis", "--resume", str(folder), out=folder, expect=2)["output"]
+    assert "has a recording" in explore("sqlite", out=folder, expect=2)["output"]
+    missing = ("sqlite", "--resume", str(tmp_path / "nowhere"))
+    assert "no recording" in explore(*missing, out=folder, expect=2)["output"]
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,16 @@ def test_the_first_bad_state_is_explained() -> None:
     assert found.first_bad is not None
     state, _ = found.first_bad
     told = str(explain(BASE, RUN, state, "ext4"))
-    assert "the last that was acknowledged: 0" in told
-    assert "the power went before fsync of memory returns" in told
-    assert "fsync of memory begins" in told
-    assert "1 changes of memory: 1 bytes, the first at 0" in told
-    assert "all unsynced lost" in told
+    assert told.splitlines() == [
+        "Acknowledged last: 0",
+        "After that",
+        "  fsync of memory begins",
+        "  power loss, before fsync of memory returns",
+        "Not yet on the disk at that moment",
+        "  memory: 1 write of 1 bytes in all, the first at 0, made before the acknowledgement",
+        "  create memory: the directory was not synced, made before the acknowledgement",
+        "What the power loss left: all unsynced lost",
+    ]
 
 
 def test_a_budget_ends_it_and_it_can_go_on(tmp_path: Path) -> None:
@@ -98,6 +103,37 @@ def test_a_budget_ends_it_and_it_can_go_on(tmp_path: Path) -> None:
     second = explore(BASE, RUN, LengthCheck, Plan("ext4", 2), known=known)
     assert second.left == 0
     assert all(second.findings[digest] == finding for digest, finding in known.items())
+
+
+def test_the_search_for_states_is_inside_the_budget() -> None:
+    """It ends between two crash points, at least one of which it has looked at, and goes on from there."""
+    whole = explore(BASE, RUN, LengthCheck, Plan("ext4", 2))
+    seen: set[int] = set()
+    start, parts = 0, 0
+    while True:
+        part = explore(BASE, RUN, LengthCheck, Plan("ext4", 2, start=start, states_max=3))
+        assert part.left == 0
+        seen |= {state.image.digest for state in part.states}
+        parts += 1
+        if part.reached is None:
+            break
+        assert start < part.reached <= len(RUN)
+        start = part.reached
+    assert parts > 2
+    assert seen == {state.image.digest for state in whole.states}
+    none = explore(BASE, RUN, LengthCheck, Plan("ext4", 2, budget_s=0.0))
+    assert none.reached is not None
+    assert none.left == len(none.states) > 0
+
+
+def test_a_disk_is_judged_again_where_more_was_acknowledged() -> None:
+    """The same disk later in the run: what held with one acknowledgement may not hold with two."""
+    short, long = RUN[:4], [*RUN[:2], *RUN[2:4], Record(Op.MARK, f"{ACK}1")]
+    known: dict[tuple[int, int], Finding] = {}
+    assert explore(BASE, short, LengthCheck, Plan("ext4", 1), known=known).counts["held"] > 0
+    again = explore(BASE, long, LengthCheck, Plan("ext4", 1), known=known)
+    [last] = [state for state in again.states if state.kind == "nothing lost"][-1:]
+    assert again.findings[last.key].anomaly == "lost-tail"
 
 
 def test_a_check_that_raises_is_not_a_finding() -> None:

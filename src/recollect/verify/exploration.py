@@ -12,6 +12,7 @@ a history of its own, and the checkers judge it as they judge every other.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from recollect.verify import outcomes, pipe, worker
 from recollect.verify.analyze import analyze
 from recollect.verify.clients import Client, Clients
 from recollect.verify.disk import recording
+from recollect.verify.disk.explanation import ACK, ASK
 from recollect.verify.disk.exploring import HELD, Finding
 from recollect.verify.disk.image import Base, Image
 from recollect.verify.disk.model import Model
@@ -130,6 +132,10 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
         return TargetRun(about, recorder.base, records)
 
 
+def is_recorded(folder: Path) -> bool:
+    return (folder / "about.json").is_file()
+
+
 def load(folder: Path) -> TargetRun:
     """A run that was recorded before."""
     about = msgspec.json.decode((folder / "about.json").read_bytes(), type=About)
@@ -151,29 +157,38 @@ def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> No
             pipe.Said(number, mark(number, text))
             for number, text in zip(turn.numbers, turn.texts, strict=True)
         ]
-        what = f"turn {index} (messages {turn.numbers[0]} to {turn.numbers[-1]} of {turn.session})"
-        recorder.mark(f"ask {what}")
+        what = f"turn {index}, {_messages(turn.numbers)} of {turn.session}"
+        recorder.mark(f"{ASK}{what}")
         client.send(pipe.Append(turn.session, said, turn=f"turn-{index}"))
         reply = client.receive()
         if not isinstance(reply, pipe.Acked):
             said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)
             raise NothingRecorded(f"an append failed while nothing was wrong: {said_what}")
-        recorder.mark(f"ack {what}")
+        recorder.mark(f"{ACK}{what}")
+
+
+def _messages(numbers: Sequence[int]) -> str:
+    if len(numbers) < 2:
+        return f"message {numbers[0]}" if numbers else "no message"
+    return f"messages {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 class TargetCheck:
-    """Judges crash states of one run. Made in the worker that uses it; what the store prints goes to `log`."""
+    """Judges crash states of one run. Made in the worker that uses it; what the store prints goes to `log`, if any."""
 
-    def __init__(self, run: TargetRun, log: Path, home: Path) -> None:
-        worker.redirect_output(log)
+    def __init__(self, run: TargetRun, log: Path | None, home: Path) -> None:
+        if log is not None:
+            worker.redirect_output(log)
         self._about = run.about
         self._recovery = recovery(run.about.engine, run.about.policy, home)
         self._loop = asyncio.Runner()
         self._folder = Path(tempfile.mkdtemp(dir=home, prefix="judged-"))
+        self._findings: dict[tuple[int, int, bytes], Finding] = {}
+        """Many disks read the same, and what reads the same is judged the same."""
 
     def check(self, image: Image, marks: Sequence[str]) -> Finding:
-        asked = sum(text.startswith("ask ") for text in marks)
-        acked = sum(text.startswith("ack ") for text in marks)
+        asked = sum(text.startswith(ASK) for text in marks)
+        acked = sum(text.startswith(ACK) for text in marks)
         turns = self._about.turns[:asked]
         try:
             endpoint = self._recovery.recover(image)
@@ -182,7 +197,16 @@ class TargetCheck:
         read = self._loop.run(_read(self._about.target, endpoint, sorted({turn.session for turn in turns})))
         if _is_exact(turns, acked, read):
             return HELD
-        return self._judged(turns, acked, read)
+        key = (asked, acked, msgspec.json.encode(read))
+        if key not in self._findings:
+            self._findings[key] = self._judged(turns, acked, read)
+        return self._findings[key]
+
+    def look(self, image: Image) -> Reading:
+        """What the store reads on this disk, by session. Raises EngineError when the engine refuses it."""
+        endpoint = self._recovery.recover(image)
+        sessions = sorted({turn.session for turn in self._about.turns})
+        return self._loop.run(_read(self._about.target, endpoint, sessions))
 
     def _judged(self, turns: Sequence[Turn], acked: int, read: Reading | str) -> Finding:
         path = self._folder / "history.jsonl"
@@ -204,7 +228,7 @@ class TargetCheck:
             return Finding("refuses-to-start", _ends(read), documented)
         first = verdict.anomalies[0] if verdict.anomalies else None
         name = first.name if first is not None else verdict.status
-        detail = first.sentence if first is not None else verdict.reason or ""
+        detail = _timeless(first.sentence) if first is not None else verdict.reason or ""
         return Finding(name, detail, documented)
 
     def close(self) -> None:
@@ -217,6 +241,21 @@ def _ends(said: str) -> str:
     """The first and the last line of what an engine said, which is what happened and why."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return " … ".join(dict.fromkeys((lines[0], lines[-1])))
+
+
+_TIMES = (
+    (re.compile(r" \(events? [\d, ]+\)"), ""),
+    (re.compile(r" at [\d.]+ s\b"), ""),
+    (re.compile(r" [\d.]+ s before power-loss"), " before the power loss"),
+    (re.compile(r"\bthe read that ended at event \d+"), "the read after recovery"),
+)
+
+
+def _timeless(sentence: str) -> str:
+    """A checker's sentence without the times and events of a history that was made for the judgement only."""
+    for pattern, word in _TIMES:
+        sentence = pattern.sub(word, sentence)
+    return sentence
 
 
 Reading = Mapping[str, pipe.Elements | str]

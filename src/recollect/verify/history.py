@@ -73,6 +73,9 @@ class HistoryWriter:
         self._open: dict[int, tuple[str, Operation, Ask | None]] = {}
         self._events = 0
         self._messages = 0
+        self.disturbed = -1
+        """The event before which whatever was acknowledged is at the mercy of a fault; -1 before the first."""
+        self._stopped = False
         file.write(self._encoder.encode(self.header) + b"\n")
 
     def __enter__(self) -> HistoryWriter:
@@ -170,6 +173,13 @@ class HistoryWriter:
     def _disturb(self, kind: Kind, fault: str, value: Disturbance | None, error: str | None = None) -> int:
         index = self._write(kind, -1, "", fault, value, error)
         self._file.flush()
+        if kind == "fault-injected":
+            self._stopped = False
+        if kind == "engine-stopped":
+            self._stopped = True
+        # What an engine lost it lost when it stopped; without a stop a fault takes until it is healed.
+        if kind != "engine-started" and not (kind == "fault-healed" and self._stopped):
+            self.disturbed = index
         return index
 
     def _write(

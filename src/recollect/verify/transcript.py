@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from recollect.verify import op, pipe
 from recollect.verify.history import HistoryWriter
 from recollect.verify.said import mark
+from recollect.verify.unmarked import Unmarked
 from recollect.verify.views import to_runs
 from recollect.verify.workloads import (
     Body,
@@ -43,15 +46,6 @@ class _Attempt:
     tries: int = 1
 
 
-@dataclass
-class _Unmarked:
-    """Texts that carry no number, in the order they were said: number and whether it certainly failed."""
-
-    numbers: list[int] = field(default_factory=list)
-    failed: set[int] = field(default_factory=set)
-    unsure: set[int] = field(default_factory=set)
-
-
 class Transcript:
     def __init__(self, history: HistoryWriter, *, retries: bool) -> None:
         self._history = history
@@ -61,8 +55,9 @@ class Transcript:
         self._attempts: dict[int, _Attempt] = {}
         self._to_retry: dict[int, _Attempt] = {}
         self._saves: dict[int, range] = {}
-        self._unmarked: dict[tuple[str, str], _Unmarked] = {}
+        self._unmarked: dict[tuple[str, str], Unmarked] = {}
         self._asked: dict[int, op.Ask] = {}
+        self._began: dict[int, int] = {}
         self._sessions: dict[str, None] = {}
         self._acknowledged: dict[str, set[int]] = {}
         self._last_whole: dict[str, set[int]] = {}
@@ -89,7 +84,7 @@ class Transcript:
             case ReadBack(session, last, after_seen):
                 return self._begin_read(process, session, last, after_seen)
             case ReadParts(session):
-                self._history.invoke(process, session, "context")
+                self._began[process] = self._history.invoke(process, session, "context")
                 return pipe.ReadContext(session)
             case Remove(session):
                 self._history.invoke(process, session, "forget")
@@ -114,20 +109,19 @@ class Transcript:
             return self._end_badly(process, reply)
         attempt = self._attempts.pop(process, None)
         if attempt is not None:
-            self._settle_unmarked(attempt, "ok")
             numbers = range(attempt.write.first, attempt.write.first + len(attempt.write.checksums))
             self._acknowledged.setdefault(intent.session, set()).update(numbers)
         if (saved := self._saves.pop(process, None)) is not None:
             self._acknowledged[intent.session].update(saved)
         match reply:
             case pipe.Acked(sequence, durability, replicas):
-                self._history.ok(process, op.Acknowledged(sequence, durability, replicas))
+                self._acknowledge(process, attempt, op.Acknowledged(sequence, durability, replicas))
             case pipe.Lines():
-                self._history.ok(process, op.Acknowledged())
+                self._acknowledge(process, attempt, op.Acknowledged())
             case pipe.Elements():
                 self._end_read(process, intent.session, reply)
             case pipe.Parts(parts):
-                read = [(op.Ask(), self._elements(intent.session, part)) for part in parts]
+                read = [(op.Ask(), self._elements(process, intent.session, part)) for part in parts]
                 self._history.ok_context(process, read)
             case pipe.FoundBy(listed, found):
                 self._history.ok_search(process, listed, found)
@@ -135,11 +129,9 @@ class Transcript:
 
     def unknown(self, process: int, error: str) -> None:
         """The client is gone; whatever it was doing has no outcome."""
-        attempt = self._attempts.pop(process, None)
+        self._attempts.pop(process, None)
         self._to_retry.pop(process, None)
         self._saves.pop(process, None)
-        if attempt is not None:
-            self._settle_unmarked(attempt, "unknown")
         self._history.unknown(process, error)
 
     def refused_read(self, process: int, session: str, error: str) -> None:
@@ -182,7 +174,7 @@ class Transcript:
         said: list[pipe.Said] = []
         for number, body in enumerate(bodies, first):
             if not body.marked:
-                self._unmarked.setdefault((session, body.text), _Unmarked()).numbers.append(number)
+                self._unmarked.setdefault((session, body.text), Unmarked()).numbers.append(number)
             said.append(pipe.Said(number, mark(number, body.text) if body.marked else body.text))
             self._checksums.append(zlib.crc32(body.text.encode("utf-8", "surrogatepass")))
         return op.Write(first, tuple(self._checksums[first:])), said
@@ -190,26 +182,28 @@ class Transcript:
     def _end_badly(self, process: int, reply: pipe.Failed) -> Outcome:
         attempt = self._attempts.pop(process, None)
         self._saves.pop(process, None)
-        if attempt is not None:
-            self._settle_unmarked(attempt, reply.outcome)
         if reply.outcome == "fail":
             self._history.fail(process, reply.error)
+            for known, number in self._unmarked_in(attempt):
+                known.failed.add(number)
             return "fail"
         self._history.unknown(process, reply.error)
         if attempt is not None and self._retries and attempt.tries <= RETRIES_MAX:
             self._to_retry[process] = attempt
         return "unknown"
 
-    def _settle_unmarked(self, attempt: _Attempt, outcome: Outcome) -> None:
+    def _acknowledge(self, process: int, attempt: _Attempt | None, how: op.Acknowledged) -> None:
+        event = self._history.ok(process, how)
+        for known, number in self._unmarked_in(attempt):
+            known.acknowledged[number] = event
+
+    def _unmarked_in(self, attempt: _Attempt | None) -> Iterator[tuple[Unmarked, int]]:
+        """The texts without a number that a write says, and the numbers that they have all the same."""
+        if attempt is None:
+            return
         for number, body in enumerate(attempt.intent.bodies, attempt.write.first):
-            if body.marked:
-                continue
-            known = self._unmarked[attempt.intent.session, body.text]
-            known.unsure.discard(number)
-            if outcome == "fail":
-                known.failed.add(number)
-            elif outcome == "unknown":
-                known.unsure.add(number)
+            if not body.marked:
+                yield self._unmarked[attempt.intent.session, body.text], number
 
     # ---- reads
 
@@ -220,11 +214,12 @@ class Transcript:
             after, after_number = sight.sequence, sight.numbers[-1]
         ask = op.Ask(last, after_number)
         self._asked[process] = ask
-        self._history.invoke_read(process, session, ask if last is not None or after is not None else None)
+        partial = last is not None or after is not None
+        self._began[process] = self._history.invoke_read(process, session, ask if partial else None)
         return pipe.Read(session, last, after)
 
     def _end_read(self, process: int, session: str, reply: pipe.Elements) -> None:
-        elements = self._elements(session, reply)
+        elements = self._elements(process, session, reply)
         event = self._history.ok_read(process, elements)
         ask = self._asked.pop(process)
         if ask.last is None and ask.after is None:
@@ -232,13 +227,10 @@ class Transcript:
             self._seen[process, session] = _Sight(event, numbers, reply.sequence)
             self._last_whole[session] = set(numbers)
 
-    def _elements(self, session: str, reply: pipe.Elements) -> list[op.Element]:
+    def _elements(self, process: int, session: str, reply: pipe.Elements) -> list[op.Element]:
         """What a worker recognised, as elements; unmarked texts get the numbers they must have."""
         odd = iter(reply.odd)
-        turns: dict[str, int] = {}
-        counts: dict[str, int] = {}
-        for item in reply.odd:
-            counts[item.excerpt] = counts.get(item.excerpt, 0) + 1
+        unnumbered = self._unnumbered(process, session, reply)
         checksums, known = self._checksums, len(self._checksums)
         elements: list[op.Element] = []
         for number in reply.numbers:
@@ -247,32 +239,27 @@ class Transcript:
             elif number >= 0:
                 elements.append(op.Element(None, text=f"#{number}"))
             else:
-                elements.append(self._odd(session, next(odd), turns, counts))
+                elements.append(self._odd(next(odd), unnumbered))
         return elements
 
-    def _odd(self, session: str, item: pipe.Odd, turns: dict[str, int], counts: dict[str, int]) -> op.Element:
+    def _unnumbered(self, process: int, session: str, reply: pipe.Elements) -> dict[str, list[int]]:
+        """For each unmarked text that the read has, the numbers of its occurrences."""
+        began, disturbed = self._began[process], self._history.disturbed
+        counts = Counter(item.excerpt for item in reply.odd)
+        return {
+            text: self._unmarked[session, text].those_read(count, began=began, disturbed=disturbed)
+            for text, count in counts.items()
+            if (session, text) in self._unmarked
+        }
+
+    def _odd(self, item: pipe.Odd, unnumbered: dict[str, list[int]]) -> op.Element:
         if item.damaged:
             return op.Element(None, damaged=True, text=item.excerpt)
         if item.number is not None and item.number < len(self._checksums):
             return op.Element(item.number, self._checksums[item.number] ^ 1, text=item.excerpt)
-        unmarked = self._unmarked.get((session, item.excerpt))
-        if unmarked is None:
+        numbers = unnumbered.get(item.excerpt)
+        if numbers is None:
             return op.Element(None, text=item.excerpt)
-        place = turns.get(item.excerpt, 0)
-        turns[item.excerpt] = place + 1
-        candidates = _candidates(unmarked, counts[item.excerpt])
-        number = candidates[min(place, len(candidates) - 1)]
+        # More than were ever said: the last one again, which is a duplicate.
+        number = numbers.pop(0) if len(numbers) > 1 else numbers[0]
         return op.Element(number, self._checksums[number])
-
-
-def _candidates(unmarked: _Unmarked, count: int) -> list[int]:
-    """The numbers that `count` equal texts can be: the certain ones, and as many of the unsure as are needed."""
-    possible = [number for number in unmarked.numbers if number not in unmarked.failed]
-    surplus = len(possible) - count
-    for number in reversed(possible.copy()):
-        if surplus <= 0:
-            break
-        if number in unmarked.unsure:
-            possible.remove(number)
-            surplus -= 1
-    return possible or unmarked.numbers

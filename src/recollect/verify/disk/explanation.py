@@ -1,11 +1,12 @@
 """One crash state in plain words: what was acknowledged, what came after, and what was not yet on the disk.
 
-A finding is believed when it can be followed call by call, so every line names the file and the offset.
+A finding is believed when it can be followed call by call, so every line names the file and the offset, and what was
+not yet synced is told apart by whether it came before the last acknowledgement: that is what a store has promised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recollect.verify.disk.image import Base
@@ -15,7 +16,7 @@ from recollect.verify.disk.records import Flag, Op, Record
 from recollect.verify.disk.states import State
 
 _CALLS_SHOWN = 12
-_ACK = "ack "
+ASK, ACK = "ask ", "ack "
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,36 +26,44 @@ class Explanation:
     acknowledged: str
     calls: tuple[str, ...]
     """From the last acknowledgement to the power loss, in order."""
+    next_call: str
     unsynced: tuple[str, ...]
     """What the page cache had and the disk was not obliged to have."""
     left: str
-    next_call: str
 
     def __str__(self) -> str:
-        calls = [f"  {line}" for line in self.calls] or ["  no call at all"]
+        calls = [f"  {line}" for line in self.calls] or ["  nothing"]
         unsynced = [f"  {line}" for line in self.unsynced] or ["  nothing"]
         return "\n".join(
             [
-                self.acknowledged,
-                "then the engine called",
+                f"Acknowledged last: {self.acknowledged}",
+                "After that",
                 *calls,
-                f"and the power went before {self.next_call}",
-                "not yet synced were",
+                f"  power loss, before {self.next_call}",
+                "Not yet on the disk at that moment",
                 *unsynced,
-                f"the disk was left with: {self.left}",
+                f"What the power loss left: {self.left}",
             ]
         )
 
 
-def explain(base: Base, records: Sequence[Record], state: State, mode: Mode) -> Explanation:
-    """Replay up to the crash and say what happened around it."""
+def explain(
+    base: Base,
+    records: Sequence[Record],
+    state: State,
+    mode: Mode,
+    *,
+    exclude: Callable[[str], bool] = lambda path: False,
+) -> Explanation:
+    """Replay up to the crash and say what happened around it. `exclude` leaves out paths that recovery ignores."""
     acks = [
         index
         for index, record in enumerate(records[: state.point])
-        if record.op is Op.MARK and record.path1.startswith(_ACK)
+        if record.op is Op.MARK and record.path1.startswith(ACK)
     ]
     since = acks[-1] + 1 if acks else 0
     model = Model(base, mode).replay(records[:since])
+    acked_seq = model.seq if acks else -1
     calls: list[str] = []
     for record in records[since : state.point]:
         calls.append(describe(record, model))
@@ -62,14 +71,13 @@ def explain(base: Base, records: Sequence[Record], state: State, mode: Mode) -> 
     if len(calls) > _CALLS_SHOWN:
         hidden = len(calls) - _CALLS_SHOWN + 1
         calls[:hidden] = [f"… {hidden} calls"]
-    after = records[state.point] if state.point < len(records) else None
-    last = records[acks[-1]].path1.removeprefix(_ACK) if acks else None
+    after = next((one for one in records[state.point :] if one.op is not Op.MARK), None)
     return Explanation(
-        f"the last that was acknowledged: {last}" if last else "nothing had been acknowledged yet",
+        records[acks[-1]].path1.removeprefix(ACK) if acks else "nothing",
         tuple(calls),
-        tuple(_unsynced(model)),
-        f"{state.kind}{f' ({state.detail})' if state.detail else ''}",
         describe(after, model) if after is not None else "anything else was called",
+        tuple(_unsynced(model, acked_seq, exclude)),
+        f"{state.kind}{f': {state.detail}' if state.detail else ''}",
     )
 
 
@@ -99,8 +107,14 @@ def describe(record: Record, model: Model) -> str:
     if op is Op.CLOSE:
         return f"close of {where}"
     if op is Op.MARK:
-        return f"({record.path1})"
+        return _mark(record.path1)
     return f"{op.name.lower()} of {record.path1 or where}"
+
+
+def _mark(text: str) -> str:
+    if text.startswith(ASK):
+        return f"the client asks to append {text.removeprefix(ASK)}"
+    return f"acknowledged: {text.removeprefix(ACK)}" if text.startswith(ACK) else f"({text})"
 
 
 def _sync(record: Record, where: str) -> str:
@@ -113,18 +127,32 @@ def _sync(record: Record, where: str) -> str:
     return f"{what} returns" if record.offset == 0 else f"{what} fails with errno {record.offset}"
 
 
-def _unsynced(model: Model) -> list[str]:
+def _unsynced(model: Model, acked_seq: int, exclude: Callable[[str], bool]) -> list[str]:
     lines = []
     for path, node in model.cache_view.names.items():
-        if isinstance(node, File) and node.pending:
+        if isinstance(node, File) and node.pending and not exclude(path):
             writes = [change.record for change in node.pending if change.record.op is Op.WRITE]
             size = sum(len(record.data) for record in writes)
             first = min((record.offset for record in writes), default=0)
-            lines.append(f"{len(node.pending)} changes of {path}: {size} bytes, the first at {first}")
+            count = len(node.pending)
+            early = sum(change.seq <= acked_seq for change in node.pending)
+            lines.append(
+                f"{path}: {count} write{'s' * (count > 1)} of {size} bytes in all, the first at {first}"
+                f"{_before(early, count)}"
+            )
     for entry in model.journal:
+        before = _before(int(entry.seq <= acked_seq), 1)
         if isinstance(entry, NameChange):
-            lines.append(f"{entry.what} (its directory is not synced)")
+            if not exclude(entry.what.split(" ")[-1]):
+                lines.append(f"{entry.what}: the directory was not synced{before}")
         elif isinstance(entry, LengthChange):
             path = next(iter(model.cache_view.paths_of(entry.file)), "a file without a name")
-            lines.append(f"change of length of {path}")
+            if not exclude(path):
+                lines.append(f"{path}: a change of its length{before}")
     return lines
+
+
+def _before(early: int, count: int) -> str:
+    if early == 0:
+        return ""
+    return ", made before the acknowledgement" if early == count else f", {early} of them made before it"

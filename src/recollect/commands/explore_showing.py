@@ -1,0 +1,122 @@
+"""What `recollect explore` prints, and the same as a document."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from recollect.verify.disk import materialise
+from recollect.verify.disk.explanation import explain
+from recollect.verify.disk.exploring import Finding
+from recollect.verify.disk.recovery import never_read
+from recollect.verify.disk.states import State
+from recollect.verify.exploration import Reading, TargetRun
+from recollect.verify.exploration_parts import REFUSED, Explored
+
+_OPEN = {
+    "sqlite": "sqlite3 {image}/memory.db",
+    "redis": "redis-server --dir {image} --appendonly yes",
+    "postgres": "postgres -D {image}",
+    "chroma": "chroma run --path {image}",
+}
+_ITS_WORDS = "the engine's own words above say how"
+_REPAIR = {
+    "redis": "on a copy, `redis-check-aof --fix appendonlydir/appendonly.aof.manifest` cuts the file at the damage "
+    "and keeps what is before it",
+}
+
+
+def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dict[str, Any]:
+    about, plan, tally = run.about, found.plan, found.tally
+    parts = [
+        f"{count} {what}"
+        for count, what in (
+            (tally.violated, "violated"),
+            (tally.held, "held"),
+            (tally.documented, "lost what the engine's documentation allows"),
+            (tally.refused, "refused by the engine"),
+        )
+        if count or what in ("violated", "held")
+    ]
+    _print(
+        console,
+        f"{about.target} on {about.engine} {about.policy}, {plan.mode}, level {plan.level}: "
+        f"{tally.judged} of {tally.states} crash states judged: {', '.join(parts)}"
+        f" ({found.judged_now} now, in {found.elapsed_s:.1f} s)",
+    )
+    if not found.is_whole:
+        searched = (
+            ""
+            if found.searched == found.records
+            else f" States were looked for at the first {found.searched} of {found.records} recorded calls."
+        )
+        _print(
+            console,
+            f"The budget ended.{searched} Go on with: recollect explore {about.target} --resume {folder}"
+            f" --level {plan.level} --mode {plan.mode}",
+        )
+    document: dict[str, Any] = {
+        **{name: getattr(about, name) for name in ("target", "engine", "engine_version", "policy")},
+        "mode": plan.mode,
+        "level": plan.level,
+        **asdict(tally),
+        "tried": tally.judged,
+        "searched": found.searched,
+        "records": found.records,
+        "anomalies": found.anomalies,
+        "elapsed_s": round(found.elapsed_s, 3),
+        "first_bad": None,
+    }
+    if found.worst is not None:
+        document["first_bad"] = _show_state(console, run, found, *found.worst, folder)
+    return document
+
+
+def _show_state(
+    console: Console, run: TargetRun, found: Explored, state: State, finding: Finding, folder: Path
+) -> dict[str, Any]:
+    about, mode = run.about, found.plan.mode
+    image = folder / f"crash-image-{mode}"
+    if not image.exists():
+        materialise(state.image, image)
+    told = explain(run.base, run.records, state, mode, exclude=never_read(about.engine))
+    name = about.engine.partition("@")[0].replace("valkey", "redis")
+    command = _OPEN[name].format(image=image)
+    look = f"recollect explore {about.target} --resume {folder} --look {mode}"
+    _print(console, f"\nThe first bad state, {finding.anomaly}: {finding.detail}")
+    if finding.anomaly == REFUSED:
+        _print(
+            console,
+            "The engine refuses its own files: nothing that the store did can prevent it, and nothing is lost in "
+            f"silence. To recover: {_REPAIR.get(name, _ITS_WORDS)}.",
+        )
+    elif finding.documented:
+        _print(console, "The engine's documentation allows this loss under this policy.")
+    _print(console, str(told))
+    _print(console, f"The disk as it was left: {image} (opening it changes it: work on a copy)")
+    _print(console, f"  {command}\n  {look}\n")
+    return {
+        **asdict(finding),
+        **asdict(told),
+        "state": str(state),
+        "image": str(image),
+        "open": command,
+        "look": look,
+    }
+
+
+def show_look(console: Console, read: Reading) -> None:
+    for session, elements in read.items():
+        if isinstance(elements, str):
+            _print(console, f"{session}: {elements}")
+            continue
+        odd = iter(elements.odd)
+        told = [str(number) if number >= 0 else repr(next(odd).excerpt) for number in elements.numbers]
+        _print(console, f"{session}: {'messages ' + ', '.join(told) if told else 'empty'}")
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

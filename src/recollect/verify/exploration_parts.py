@@ -1,0 +1,148 @@
+"""An exploration that goes on: part by part inside its budget, and from where an earlier one ended.
+
+folder/
+  findings.jsonl             what was judged, by disk and marks; both modes share it: most of their disks are the same
+  progress-MODE-LEVEL.json   where the next part begins and what the parts before came to; only of runs with several
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from recollect.verify.disk.exploring import (
+    Check,
+    Exploration,
+    Finding,
+    Plan,
+    explore,
+    load_findings,
+    save_findings,
+)
+from recollect.verify.disk.states import State
+from recollect.verify.exploration import TargetRun
+
+REFUSED = "refuses-to-start"
+FINDINGS = "findings.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many states there were, and what they came to."""
+
+    states: int = 0
+    held: int = 0
+    documented: int = 0
+    refused: int = 0
+    violated: int = 0
+
+    @classmethod
+    def of(cls, part: Exploration) -> Tally:
+        findings = part.findings.values()
+        refused = sum(finding.anomaly == REFUSED for finding in findings)
+        held = sum(finding.anomaly is None for finding in findings)
+        documented = sum(finding.documented and finding.anomaly != REFUSED for finding in findings)
+        violated = len(part.findings) - held - refused - documented
+        return cls(len(part.states), held, documented, refused, violated)
+
+    @property
+    def judged(self) -> int:
+        return self.held + self.documented + self.refused + self.violated
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.states + other.states,
+            self.held + other.held,
+            self.documented + other.documented,
+            self.refused + other.refused,
+            self.violated + other.violated,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """What one call of the exploration came to, with the parts before it."""
+
+    plan: Plan
+    tally: Tally
+    judged_now: int
+    elapsed_s: float
+    anomalies: dict[str, int]
+    worst: tuple[State, Finding] | None
+    """The first violation; without one the first refusal, then the first documented loss."""
+    searched: int
+    """Records of the run whose crash states were looked for …"""
+    records: int
+    """… of so many."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.searched == self.records and self.tally.judged == self.tally.states
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    start: int
+    tally: Tally
+
+
+def explore_run(
+    run: TargetRun,
+    folder: Path,
+    plan: Plan,
+    make_check: Callable[[], Check],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Explored:
+    """Judge the states of a run until all are or the budget ends; call it again to go on."""
+    began = time.monotonic()
+    place = folder / f"progress-{plan.mode}-{plan.level}.json"
+    at = _Progress(plan.start, Tally())
+    if place.exists():
+        at = msgspec.json.decode(place.read_bytes(), type=_Progress)
+    known = load_findings(folder / FINDINGS)
+    before = len(known)
+    anomalies: dict[str, int] = {}
+    worst: tuple[State, Finding] | None = None
+    try:
+        while True:
+            left_s = None if plan.budget_s is None else max(0.0, plan.budget_s - (time.monotonic() - began))
+            part = explore(
+                run.base,
+                run.records,
+                make_check,
+                replace(plan, start=at.start, budget_s=left_s),
+                known=known,
+                progress=progress,
+            )
+            worst = _worse(worst, part)
+            for name, count in part.counts.items():
+                if name != "held":
+                    anomalies[name] = anomalies.get(name, 0) + count
+            if part.left or part.reached is None:
+                break
+            at = _Progress(part.reached, at.tally + Tally.of(part))
+            place.write_bytes(msgspec.json.encode(at))
+            if left_s is not None and time.monotonic() - began > (plan.budget_s or 0.0):
+                part = replace(part, states=(), findings={})
+                break
+    finally:
+        save_findings(folder / FINDINGS, known)
+    return Explored(
+        plan,
+        at.tally + Tally.of(part),
+        len(known) - before,
+        time.monotonic() - began,
+        anomalies,
+        worst,
+        len(run.records) if part.reached is None else part.reached,
+        len(run.records),
+    )
+
+
+def _worse(so_far: tuple[State, Finding] | None, part: Exploration) -> tuple[State, Finding] | None:
+    bad = ([so_far] if so_far is not None else []) + list(part.bad())
+    return min(bad, key=lambda one: (one[1].documented, one[1].anomaly == REFUSED), default=None)
