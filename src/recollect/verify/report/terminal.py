@@ -209,7 +209,7 @@ def _figure(result: Result) -> str:
     verdict = result.verdict
     if verdict.status in ("skipped", "unknown"):
         return verdict.reason or ""
-    return f"{verdict.lost} of {verdict.acked} lost" if verdict.lost else f"{verdict.acked} kept"
+    return verdict.account
 
 
 def _violations(console: Console, results: Results) -> None:
@@ -251,8 +251,7 @@ def _losses(console: Console, results: Results) -> None:
         back_s = verdict.loss_window_s
         window = "" if back_s is None else f", back to {back_s:.2f} s before the fault"
         seen = ", ".join(f"{one.name} ({'silent' if one.silent else 'loud'})" for one in verdict.anomalies)
-        lost_of = f"{verdict.lost} of {verdict.acked} lost, " if verdict.lost else ""
-        text = f"  {_short(result.scenario)}: {lost_of}{seen}{window}. Promise: {verdict.promise}"
+        text = f"  {_short(result.scenario)}: {verdict.account}, {seen}{window}. Promise: {verdict.promise}"
         console.print(text, highlight=False, markup=False)
 
 
