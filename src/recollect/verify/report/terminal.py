@@ -115,9 +115,15 @@ def show(console: Console, results: Results) -> None:
         for status in WORST_FIRST
         if (count := sum(result.verdict.status == status for result in results.results))
     )
-    counts = counts or "nothing was asked for that this part of the run has"
+    if not counts:
+        counts = (
+            f"shard {results.shard} has no cells, the other shards have them all"
+            if results.shard
+            else "no workload fits what the target can do"
+        )
+    seeds = f"seed{'s'[: len(results.seeds) > 1]} {', '.join(map(str, results.seeds))}"
     console.print(
-        f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} (seed {results.seed})",
+        f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} ({seeds})",
         highlight=False,
     )
 
