@@ -123,6 +123,8 @@ _CRASH = (*_DEATH, "power-loss")
 # A reader may have seen what a crash then takes away, and a lost tail of everything is an empty store.
 _TAIL = ("lost-tail", "non-monotonic-read")
 _ALL = ("silent-reset", "hole", *_TAIL)
+# The data is gone or out of reach, and whoever asks for it is told.
+_LOUD = ("refuses-to-start", "unreadable")
 
 _REDIS_PERSISTENCE = "Redis documentation, Persistence"
 _AOF_FLUSH = (
@@ -158,6 +160,14 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
             _ALL,
             None,
             "everything: without persistence Redis comes back empty",
+            f"{_REDIS_PERSISTENCE}: No persistence",
+            "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
+        ),
+        _Rule(
+            ("policy-change", "upgrade", "downgrade"),
+            (*_ALL, *_LOUD),
+            None,
+            "everything: each of these is a restart, and without persistence Redis comes back empty",
             f"{_REDIS_PERSISTENCE}: No persistence",
             "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
         ),
@@ -259,10 +269,13 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
             "`maxmemory-policy noeviction`",
         ),
         _Rule(
+            # Their manual warns that the plain restart can lose data. That tells the operator, if he has read it; a
+            # caller who finds an empty memory and no error has been told nothing, and that is promised nowhere.
             ("policy-change",),
-            _ALL,
+            _LOUD,
             None,
-            "everything: started with `appendonly yes` Redis loads the append-only file, not the snapshot",
+            "nothing in silence: started with other persistence Redis loads another file and may come up empty, which"
+            " must reach the caller as an error, never as an empty memory",
             f"{_REDIS_PERSISTENCE}: How I can switch to AOF, if I'm currently using dump.rdb snapshots",
             "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
         ),
@@ -298,7 +311,7 @@ _ANY_ENGINE: tuple[_Rule, ...] = (
     ),
     _Rule(
         ("wipe-volume",),
-        ("refuses-to-start", "unreadable"),
+        _LOUD,
         None,
         "deleted files are gone; the loss must reach the caller as an error, never as an empty memory",
         "no engine documents that it notices a deleted folder",
@@ -306,9 +319,9 @@ _ANY_ENGINE: tuple[_Rule, ...] = (
     ),
     _Rule(
         ("downgrade",),
-        ("refuses-to-start",),
+        _LOUD,
         None,
-        "nothing, but an older release may refuse a newer release's files",
+        "nothing in silence, but an older release may refuse or not find a newer release's files",
         "release notes: downgrades are not supported",
         "dump and restore",
     ),

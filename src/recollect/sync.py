@@ -80,7 +80,8 @@ class SyncStore:
         return self._store.notice
 
     def close(self) -> None:
-        if self._closed:
+        """In a fork this does nothing: the loop, its thread and the connections are those of the parent."""
+        if self._closed or self._forked:
             return
         try:
             self._wait(self._store.close())
@@ -97,14 +98,18 @@ class SyncStore:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, Value]) -> Value:
-        if self._closed or os.getpid() != self._pid:
+        if self._closed or self._forked:
             work.close()
             raise RecollectError(
-                "the store is closed"
-                if self._closed
-                else "a store does not survive fork: open it in this process"
+                "a store does not survive fork: open it in this process"
+                if self._forked
+                else "the store is closed"
             )
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def _forked(self) -> bool:
+        return os.getpid() != self._pid
 
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

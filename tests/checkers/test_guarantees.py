@@ -69,6 +69,13 @@ def test_silence_is_never_promised_for_wiped_volumes() -> None:
         assert allowed == {"refuses-to-start", "unreadable"}
 
 
+def test_silence_is_not_promised_for_another_policy_or_version_on_the_same_data() -> None:
+    for policy in ("rdb", "aof-always", "aof-everysec", "aof-no", "mixed"):
+        for fault in ("policy-change", "downgrade"):
+            assert promise("redis", policy, fault).allows == {"refuses-to-start", "unreadable"}
+    assert "silent-reset" in promise("redis", "none", "policy-change").allows, "every restart empties it"
+
+
 def test_no_engine_may_lose_updates_or_duplicate_by_concurrency() -> None:
     for engine, policy, _ in CELLS:
         for fault in ("concurrent-writers", "lost-ack", "latency", "kill-app", "older-writer"):

@@ -60,6 +60,20 @@ def test_a_fault_healed_before_the_acknowledgement_does_not_explain_a_loss() -> 
     assert script.names() == ["lost-update"]
 
 
+def test_a_fault_in_the_middle_of_a_write_explains_its_loss_however_late_the_acknowledgement() -> None:
+    """The engine had it, died and came back, and only then the store said so: nobody wrote over it."""
+    script = written(policy="rdb", fault="kill-engine")
+    script.begin(1)
+    struck = script.crash()
+    script.ok(1)
+    script.read(2, 0, 1, 2)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.fault_event) == ("lost-tail", struck)
+    verdict = script.verdict()
+    assert verdict.status == "documented-loss", verdict
+    assert verdict.loss_window_s == 0
+
+
 def test_a_fault_still_active_at_the_acknowledgement_does() -> None:
     script = written()
     script.inject("latency")

@@ -1,6 +1,9 @@
 """The synchronous facade: the same store, without async."""
 
+import os
+import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -39,3 +42,33 @@ def test_threads_share_a_store(place: Place, session: str) -> None:
         for thread in threads:
             thread.join()
         assert len(store.history(session)) == 80
+
+
+def in_a_fork(work: Callable[[], None]) -> int:
+    """Exit code of a child that does the work; one that hangs is ended by its alarm, and has a code too."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_fork_may_close_its_copy_and_the_parent_s_goes_on(place: Place, session: str) -> None:
+    with open_store(place.url) as store:
+        store.append(session, [Message("user", "before")])
+
+        def leave() -> None:
+            with pytest.raises(RecollectError, match="fork"):
+                store.history(session)
+            store.close()
+            with pytest.raises(RecollectError, match="fork"):
+                store.append(session, [Message("user", "from the fork")])
+
+        assert in_a_fork(leave) == 0
+        store.append(session, [Message("user", "after")])
+        assert [item.sequence for item in store.history(session)] == [1, 2]

@@ -158,6 +158,21 @@ def test_shards_are_merged(tmp_path: Path) -> None:
     assert {cell["fault"] for cell in cells(merged.stdout)} == {"kill-app", "restart"}
 
 
+def test_a_shard_without_cells_is_no_failure_and_merges(tmp_path: Path) -> None:
+    for index in (1, 2):
+        done = recollect(
+            "verify", "sqlite", "--policy", "wal-full", "--fault", "kill-app", "--seed", f"{index}",
+            "--shard", f"{index}/2", "--out", f"shard{index}", cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "shard 2/2 has no cells" in " ".join(done.stdout.split())
+    alone = recollect("report", "shard2", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stdout
+    merged = recollect("report", "shard1", "shard2", "--json", "-", cwd=tmp_path)
+    assert merged.returncode == 0, merged.stderr
+    assert len(cells(merged.stdout)) == 1
+
+
 def test_interrupted_it_prints_what_is_known_and_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*RECOLLECT, "verify", "sqlite", "redis", "--out", "run"],

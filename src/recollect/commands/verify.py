@@ -209,6 +209,7 @@ def run(
         seed=request.seed,
         elapsed_s=results.elapsed_s,
         folder=str(folder),
+        shard="{}/{}".format(*request.shard) if request.shard != (1, 1) else "",
         results=(*results.results, *broken),
     )
     results.save(folder)

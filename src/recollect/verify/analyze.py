@@ -59,7 +59,7 @@ def render(verdict: Verdict) -> str:
     lines = [
         f"{verdict.status}" + (f": {verdict.reason}" if verdict.reason else ""),
         f"  acknowledged {verdict.acked}, kept {verdict.kept}, lost {verdict.lost}{window}; "
-        f"forgotten or expired {verdict.forgotten}, never read back {verdict.unchecked}, "
+        f"forgotten or expired {verdict.forgotten}, not read back {verdict.unchecked}, "
         f"unknown outcomes {verdict.unknown_outcomes}",
         f"  promise: {verdict.promise}",
     ]

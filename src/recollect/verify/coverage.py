@@ -25,7 +25,7 @@ def coverage(
     missing = [f"{name}: {gaps[name]}" for name in names if name in gaps]
     missing += [_DISCLAIMED[trait] for trait in evidence.header.traits]
     if evidence.unchecked:
-        missing.append(f"{evidence.unchecked} acknowledged messages were never read back")
+        missing.append(f"{evidence.unchecked} acknowledged messages were not read back at the end")
     if evidence.uncertain_forgets:
         missing.append(
             f"{evidence.uncertain_forgets} forgets ended unknown: what they may have taken is not judged"

@@ -6,7 +6,7 @@ themselves; what they must agree on, is decided here once.
 
 from __future__ import annotations
 
-from recollect.verify.evidence import IN_WHOLE, NEVER, Absence, Evidence, Loss
+from recollect.verify.evidence import IN_WHOLE, NEVER, Absence, Disturbance, Evidence, Loss
 
 
 def losses(evidence: Evidence) -> list[Loss]:
@@ -24,11 +24,24 @@ def _explain(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> Lo
     if evidence.only_clocks_between(acknowledged, ended):
         disturbance = evidence.disturbance_between(acknowledged, ended)
         return Loss(absence.message, absence, disturbance, True)
-    disturbance = evidence.disturbance_between(absence.since, ended)
-    if disturbance is None:
-        disturbance = evidence.disturbance_between(acknowledged, ended)
+    disturbance = (
+        evidence.disturbance_between(absence.since, ended)
+        or evidence.disturbance_between(acknowledged, ended)
+        or _death_in_the_middle(evidence, absence.message, acknowledged)
+    )
     expired = disturbance is None and _looks_expired(evidence, absence, oldest)
     return Loss(absence.message, absence, disturbance, expired)
+
+
+def _death_in_the_middle(evidence: Evidence, message: int, acknowledged: int) -> Disturbance | None:
+    """An engine that died during the write may have taken the message before; the store said so only afterwards.
+
+    Nobody needs to have written over it then.
+    """
+    invoked = evidence.turn_invoked[evidence.message_turn[message]]
+    if not any(invoked < index < acknowledged for index, _ in evidence.stops):
+        return None
+    return evidence.disturbance_between(invoked, acknowledged)
 
 
 def _looks_expired(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> bool:

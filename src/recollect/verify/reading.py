@@ -138,18 +138,21 @@ class ReadFolder:
         )
         view = session.whole.view if not session.whole.doubled else list(dict.fromkeys(session.whole.view))
         forgotten, missing = session.forget_done, session.missing
+        # What was seen before a fault, and could not be read after it, is not kept: nobody knows.
+        struck = max((found.injected for found in evidence.disturbances), default=NEVER)
+        read_since = session.last_ok_read > struck
+        kept = unchecked = 0
         for message in view:
             if message < 0 or message in missing:
                 continue
             turn = message_turn[message]
-            evidence.kept += turn_done[turn] != NEVER and turn_invoked[turn] > forgotten
+            kept += turn_done[turn] != NEVER and turn_invoked[turn] > forgotten
         for message in session.whole.pending:
-            if message in missing:
-                continue
-            if state[message] & SEEN:
-                evidence.kept += 1
-            else:
-                evidence.unchecked += 1
+            if message not in missing:
+                seen = bool(state[message] & SEEN)
+                kept, unchecked = kept + seen, unchecked + (not seen)
+        evidence.kept += kept if read_since else 0
+        evidence.unchecked += unchecked if read_since else kept + unchecked
 
     def may_be_gone(self, session: Session, message: int) -> bool:
         """Whether a forget, a compaction or an expiry explains that the message is not there."""

@@ -54,7 +54,14 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     elapsed_s: float = 0.0
     folder: str = ""
+    shard: str = ""
+    """``2/5``, if this is one part of a run."""
     results: tuple[Result, ...] = ()
+
+    @property
+    def seeds(self) -> list[int]:
+        """Merged shards may have had one each."""
+        return sorted({result.scenario.seed for result in self.results} or {self.seed})
 
     def save(self, folder: Path) -> None:
         (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
@@ -114,6 +121,8 @@ def _size(scenario: Scenario) -> dict[str, Any]:
 def exit_code(results: Results, require: Require | None = None) -> int:
     """0 held or documented loss, 1 violated or a loss worse than required, 3 nothing could be concluded."""
     statuses = {result.verdict.status for result in results.results}
+    if not statuses and results.shard:
+        return 0  # the other parts have all there is
     if "violated" in statuses or (require and any(worse_than(result, require) for result in results.results)):
         return 1
     return 0 if statuses & {"held", "documented-loss"} else 3

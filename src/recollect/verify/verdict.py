@@ -70,6 +70,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     not_covered: tuple[str, ...] = ()
     truncated: bool = False
 
+    @property
+    def account(self) -> str:
+        """What became of the acknowledged messages, in a few words."""
+        if self.lost:
+            return f"{self.lost:,} of {self.acked:,} lost"
+        if self.unchecked:
+            return f"{self.unchecked:,} of {self.acked:,} not read back"
+        return f"{self.acked:,} kept"
+
 
 def judge(evidence: Evidence) -> Verdict:
     """Run the checkers and hold what they find against the engine's promise."""
@@ -160,8 +169,6 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
         return (
             None  # the engine's own refusal is what there is to conclude, and nothing could be read behind it
         )
-    if evidence.acked == evidence.unchecked:
-        return "no acknowledged message was read back"
     if header.fault and header.fault not in evidence.injected:
         return f"the fault {header.fault} was never injected"
     struck = [found.injected for found in evidence.disturbances if found.name == header.fault]
@@ -169,6 +176,8 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     refused = max((failed.at for failed in evidence.failed_reads), default=-1)
     if struck and max(answered, refused) < struck[0]:
         return f"nothing was read after {header.fault}"
+    if evidence.acked == evidence.unchecked and not evidence.failed_reads:
+        return "no acknowledged message was read back"
     return None
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Endpoint, Reconfigurable
-from recollect.verify.faults.fault import Fault, ours_only
+from recollect.verify.faults.fault import Fault, give_witness, ours_only
 from recollect.verify.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -50,9 +50,11 @@ CONFIG_FAULTS = (
     Fault(
         "policy-change",
         _policy_change,
-        verifies="another persistence policy on the same data keeps what was acknowledged under the old one",
+        verifies="another persistence policy on the same data keeps what was acknowledged under the old one, or its"
+        " loss is an error to the caller: a memory that comes back empty without a word is violated",
         does_not_verify="the safe procedure: this is the plain restart with the new setting that people do",
         obstacle=_obstacle,
+        attach=give_witness,
         named_variant="the policy to change to",
     ),
 )

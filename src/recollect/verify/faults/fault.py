@@ -8,7 +8,7 @@ before anything is started, why it cannot happen on this engine or target; the c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recollect.verify.scenario import Scenario
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 def nothing(run: Run) -> None:
     """Most faults need nothing before the engine starts."""
+
+
+def give_witness(run: Run) -> None:
+    """A place outside the engine's folder, for a store that keeps a witness: what a fault empties, it can notice."""
+    settings = {**run.endpoint.settings, "witness": str(run.folder / "witness.json")}
+    run.endpoint = replace(run.endpoint, settings=settings)
 
 
 def always(scenario: Scenario) -> str | None:

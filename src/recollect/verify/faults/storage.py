@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recollect.verify.faults.fault import Fault, only, ours_only
+from recollect.verify.faults.fault import Fault, give_witness, only, ours_only
 from recollect.verify.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -42,12 +41,6 @@ def _wipe_volume(run: Run) -> None:
             _wipe(run)
         run.start_engine()
         run.restart_clients()
-
-
-def _give_witness(run: Run) -> None:
-    """A place outside the volume, where a store that keeps a witness can keep it."""
-    settings = {**run.endpoint.settings, "witness": str(run.folder / "witness.json")}
-    run.endpoint = replace(run.endpoint, settings=settings)
 
 
 def _wipe(run: Run) -> None:
@@ -88,7 +81,7 @@ STORAGE_FAULTS = (
         verifies="a recycled volume is noticed: an error is raised instead of a cheerful empty memory",
         does_not_verify="that the data comes back: it is gone, and only a backup has it",
         obstacle=ours_only,
-        attach=_give_witness,
+        attach=give_witness,
         variants=("", "between-runs"),
     ),
     Fault(

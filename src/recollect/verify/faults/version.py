@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Upgradable
 from recollect.verify.faults.clock import CLOCK_FAULTS, leap_forward
-from recollect.verify.faults.fault import Fault, servers_only
+from recollect.verify.faults.fault import Fault, give_witness, servers_only
 from recollect.verify.faults.steps import NoStep, step
 from recollect.verify.scenario import Scenario
 from recollect.verify.targets import BUILT_IN
@@ -124,15 +124,18 @@ VERSION_FAULTS = (
         does_not_verify="upgrades that skip the documented way",
         obstacle=_obstacle,
         arrange=_start_there,
+        attach=give_witness,
         named_variant="the version to go to, such as 8; --engine redis@7 says where it starts",
     ),
     Fault(
         "downgrade",
         _downgrade,
-        verifies="going back to the older version on the same data is refused loudly or keeps everything",
+        verifies="going back to the older version on the same data keeps everything, or its loss is an error"
+        " to the caller",
         does_not_verify="a restore from a backup made by the older version",
         obstacle=_obstacle,
         arrange=_start_there,
+        attach=give_witness,
         named_variant="the version to go to, such as 6.2; --engine redis@7 says where it starts",
     ),
     Fault(

@@ -245,7 +245,7 @@ def _figure(verdict: Verdict) -> str:
         return f"{verdict.lost:,} of {verdict.acked:,} acknowledged lost"
     if verdict.anomalies:
         first = verdict.anomalies[0]
-        return f"{first.name} × {first.count:,}, none of {verdict.acked:,} lost"
+        return f"{first.name} × {first.count:,}, {verdict.account}"
     return f"{verdict.acked:,} acknowledged, none lost"
 
 

@@ -115,9 +115,15 @@ def show(console: Console, results: Results) -> None:
         for status in WORST_FIRST
         if (count := sum(result.verdict.status == status for result in results.results))
     )
-    counts = counts or "nothing was asked for that this part of the run has"
+    if not counts:
+        counts = (
+            f"shard {results.shard} has no cells, the other shards have them all"
+            if results.shard
+            else "no workload fits what the target can do"
+        )
+    seeds = f"seed{'s'[: len(results.seeds) > 1]} {', '.join(map(str, results.seeds))}"
     console.print(
-        f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} (seed {results.seed})",
+        f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} ({seeds})",
         highlight=False,
     )
 
@@ -209,7 +215,7 @@ def _figure(result: Result) -> str:
     verdict = result.verdict
     if verdict.status in ("skipped", "unknown"):
         return verdict.reason or ""
-    return f"{verdict.lost} of {verdict.acked} lost" if verdict.lost else f"{verdict.acked} kept"
+    return verdict.account
 
 
 def _violations(console: Console, results: Results) -> None:
@@ -251,8 +257,7 @@ def _losses(console: Console, results: Results) -> None:
         back_s = verdict.loss_window_s
         window = "" if back_s is None else f", back to {back_s:.2f} s before the fault"
         seen = ", ".join(f"{one.name} ({'silent' if one.silent else 'loud'})" for one in verdict.anomalies)
-        lost_of = f"{verdict.lost} of {verdict.acked} lost, " if verdict.lost else ""
-        text = f"  {_short(result.scenario)}: {lost_of}{seen}{window}. Promise: {verdict.promise}"
+        text = f"  {_short(result.scenario)}: {verdict.account}, {seen}{window}. Promise: {verdict.promise}"
         console.print(text, highlight=False, markup=False)
 
 
