@@ -109,3 +109,22 @@ def test_reasons_are_given_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) 
     said = FAULTS["power-loss"].obstacle(scenario)
     assert said is not None
     assert "linked statically" in said
+
+
+@pytest.mark.parametrize("provider", ["docker", "docker:tmpfs", "compose:stack.yml#memory"])
+def test_an_engine_in_a_container_keeps_its_files_to_itself(provider: str) -> None:
+    def said(fault: str, variant: str = "") -> str:
+        scenario = Scenario(
+            target="redis",
+            engine="redis",
+            policy="aof-always",
+            fault=fault,
+            variant=variant,
+            provider=provider,
+        )
+        return FAULTS[fault].obstacle(scenario) or ""
+
+    for fault in ("power-loss", "slow-fsync", "fsync-error", "disk-full"):
+        assert "needs it as a process of this machine" in said(fault)
+    assert "--variant between-runs" in said("wipe-volume")
+    assert said("wipe-volume", "between-runs") == ""

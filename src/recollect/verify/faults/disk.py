@@ -21,7 +21,7 @@ from recollect.verify.disk.recorder import Faults, Recorder
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines.postgres import PostgresEngine
-from recollect.verify.faults.fault import Fault, ours_only
+from recollect.verify.faults.fault import Fault, container_of, ours_only
 from recollect.verify.host.errors import EngineError
 from recollect.verify.scenario import Scenario
 
@@ -32,13 +32,14 @@ SYNC_DELAY_S = 1.5
 SLOW_S = 1.8
 """Redis begins a sync once a second and then holds its writes back: this long, and some are surely held back."""
 SPACE_LEFT_BYTES = 32 * 1024
-_LOCAL = ("system", "wheel")
 _IN_PYTHON = ("sqlite", "chroma")
 
 
 def _obstacle(scenario: Scenario) -> str | None:
     if (reason := ours_only(scenario)) is not None:
         return reason
+    if (carrier := container_of(scenario)) is not None:
+        return f"the engine runs by {carrier}: the disk recorder needs it as a process of this machine"
     try:
         shim_path()
         build = providers.find(scenario.engine, scenario.provider)
@@ -48,8 +49,6 @@ def _obstacle(scenario: Scenario) -> str | None:
         return None  # the matrix has its own words for an engine that is not there
     if build.engine in _IN_PYTHON:
         return cannot_see(Path(sys.executable))
-    if build.provider not in _LOCAL:
-        return f"the engine runs by {build.provider}: the disk recorder needs it as a process of this machine"
     return cannot_see(Path(build.location))
 
 

@@ -7,16 +7,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recollect.verify.faults.fault import Fault, only, ours_only
+from recollect.verify.faults.fault import Fault, container_of, only, ours_only
 from recollect.verify.scenario import Scenario
 
 if TYPE_CHECKING:
     from recollect.verify.runner import Run
 
+BETWEEN_RUNS = "between-runs"
+
+
+def _wipe_obstacle(scenario: Scenario) -> str | None:
+    if (reason := ours_only(scenario)) is not None:
+        return reason
+    carrier = container_of(scenario)
+    if carrier is None or scenario.variant == BETWEEN_RUNS:
+        return None
+    return (
+        f"the engine runs by {carrier}: its folder cannot be emptied under it from here; "
+        f"--variant {BETWEEN_RUNS} stops it and gives it a new volume"
+    )
+
 
 def _data_folder(run: Run) -> Path:
-    assert run.endpoint.path is not None
     path = run.endpoint.path
+    assert path is not None, "the obstacle keeps out engines whose files are not on this machine"
     return path if path.is_dir() else path.parent
 
 
@@ -30,7 +44,7 @@ def _empty(folder: Path) -> None:
 
 def _wipe_volume(run: Run) -> None:
     with run.striking("wipe-volume", run.scenario.variant or "running"):
-        if run.scenario.variant == "between-runs":
+        if run.scenario.variant == BETWEEN_RUNS:
             run.stop_engine()
             _wipe(run)
         else:
@@ -84,9 +98,9 @@ STORAGE_FAULTS = (
         _wipe_volume,
         verifies="a recycled volume is noticed: an error is raised instead of a cheerful empty memory",
         does_not_verify="that the data comes back: it is gone, and only a backup has it",
-        obstacle=ours_only,
+        obstacle=_wipe_obstacle,
         attach=_give_witness,
-        variants=("", "between-runs"),
+        variants=("", BETWEEN_RUNS),
     ),
     Fault(
         "evict",
