@@ -7,7 +7,6 @@ recorder missed anything the run ends as `unknown`: a blind recorder would find 
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from recollect.guarantees import promise
 from recollect.verify import providers
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
-from recollect.verify.disk.image import materialise
+from recollect.verify.disk.image import rewrite, scan
 from recollect.verify.disk.model import MODES, Mode, Model
 from recollect.verify.disk.recorder import Faults, Recorder
 from recollect.verify.disk.selfcheck import check_sight
@@ -91,17 +90,12 @@ def _cut_power(run: Run) -> None:
     """Everything is dead: the data folder becomes what the disk was obliged to hold."""
     recorder = _recorder(run)
     model = _model(run)
-    blindness = check_sight(recorder, model)
+    found = scan(recorder.root)
+    blindness = check_sight(recorder, model, found=found)
     if blindness is not None:
         run.give_up(str(blindness))
-    folder = recorder.root
-    status = folder.stat()
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    materialise(model.durable(), folder, owner=(status.st_uid, status.st_gid))
+    status = recorder.root.stat()
+    rewrite(recorder.root, found.image, model.durable(), owner=(status.st_uid, status.st_gid))
 
 
 def _down(run: Run) -> None:
