@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.verify.disk import Content, Image, TooLargeError, materialise, scan
-from recollect.verify.disk.image import DIRECTORY, EMPTY, PAGE, Symlink
+from recollect.verify.disk.image import DIRECTORY, EMPTY, PAGE, Entry, Symlink, rewrite
 
 EDITS = st.lists(
     st.one_of(
@@ -111,3 +112,38 @@ def test_an_image_beyond_the_limit_is_refused_before_anything_is_written(tmp_pat
 def test_sockets_and_pipes_are_left_out(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert scan(tmp_path).image == Image({})
+
+
+TREES = st.dictionaries(
+    st.sampled_from(["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "f"]),
+    st.one_of(st.just(DIRECTORY), st.just(Symlink("a")), st.binary(max_size=9).map(Content.of)),
+)
+
+
+def rooted(tree: dict[str, Entry]) -> Image:
+    """What lies in something that is no directory is not there."""
+    kept: dict[str, Entry] = {}
+    for path in sorted(tree):
+        above = path.rpartition("/")[0]
+        if not above or kept.get(above) is DIRECTORY:
+            kept[path] = tree[path]
+    return Image(kept)
+
+
+@given(TREES, TREES)
+def test_a_folder_becomes_another_image(before: dict[str, Entry], after: dict[str, Entry]) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made) / "data"
+        materialise(rooted(before), folder)
+        rewrite(folder, rooted(before), rooted(after))
+        assert scan(folder).image == rooted(after)
+
+
+def test_what_is_equal_is_not_written_again(tmp_path: Path) -> None:
+    before = Image({"kept": Content.of(b"1"), "changed": Content.of(b"2"), "gone": Content.of(b"3")})
+    after = before.replacing({"changed": Content.of(b"4"), "gone": None})
+    materialise(before, tmp_path / "data")
+    inode = (tmp_path / "data" / "kept").stat().st_ino
+    rewrite(tmp_path / "data", before, after)
+    assert (tmp_path / "data" / "kept").stat().st_ino == inode
+    assert scan(tmp_path / "data").image == after

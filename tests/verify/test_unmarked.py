@@ -2,45 +2,96 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recollect.verify import pipe
 from recollect.verify.analyze import analyze
 from recollect.verify.history import History, HistoryWriter
 from recollect.verify.op import Disturbance, Header
 from recollect.verify.transcript import Transcript
-from recollect.verify.unmarked import Unmarked
+from recollect.verify.unmarked import Moments, Place, Unmarked, _misplaced, places
 from recollect.verify.verdict import Verdict
 from recollect.verify.workloads import Body, ReadBack, Write
 
 YES = Body("yes", marked=False)
 
 
+ANYWHERE = Place(float("-inf"), float("inf"))
+
+
+def those_read(said: Unmarked, acknowledged: dict[int, int], *where: Place) -> list[int]:
+    """By a read that began at event 30, after a fault at event 10; a write begins an event before its answer."""
+    invoked = {number: acknowledged.get(number, 29) - 1 for number in said.numbers}
+    return said.those_read(where, Moments(invoked, acknowledged), began=30, disturbed=10)
+
+
 @pytest.mark.parametrize(
     ("count", "numbers"),
     [
+        (6, [0, 1, 2, 3, 4]),
         (5, [0, 1, 2, 3, 4]),
         (4, [0, 1, 2, 3]),  # 4 has no answer yet
         (3, [0, 2, 3]),  # 1 was acknowledged before the fault, and is the last of those
         (2, [2, 3]),
         (1, [2]),
-        (0, [0, 1, 2, 3, 4]),
     ],
 )
 def test_what_is_left_out(count: int, numbers: list[int]) -> None:
-    said = Unmarked([0, 1, 2, 3, 4], acknowledged={0: 1, 1: 3, 2: 20, 3: 25})
-    assert said.those_read(count, began=30, disturbed=10) == numbers
+    said = Unmarked([0, 1, 2, 3, 4])
+    assert those_read(said, {0: 1, 1: 3, 2: 20, 3: 25}, *[ANYWHERE] * count) == numbers
 
 
 def test_what_was_acknowledged_after_the_read_began_need_not_be_there() -> None:
-    said = Unmarked([0, 1, 2], acknowledged={0: 1, 1: 20, 2: 40})
-    assert said.those_read(2, began=30, disturbed=10) == [0, 1]
+    assert those_read(Unmarked([0, 1, 2]), {0: 1, 1: 20, 2: 40}, ANYWHERE, ANYWHERE) == [0, 1]
+
+
+def test_and_may_be_there_where_it_stands_behind_what_came_between() -> None:
+    """Behind a message whose write began at 35 it can only be the last, which was acknowledged at 40."""
+    said, acknowledged = Unmarked([0, 1, 2]), {0: 1, 1: 20, 2: 40}
+    assert those_read(said, acknowledged, ANYWHERE, Place(35, float("inf"))) == [1, 2]
+
+
+def test_ahead_of_an_older_message_it_is_not_a_newer_one() -> None:
+    said, acknowledged = Unmarked([0, 1, 2]), {0: 1, 1: 3, 2: 20}
+    assert those_read(said, acknowledged, ANYWHERE) == [2]
+    assert those_read(said, acknowledged, Place(float("-inf"), 5)) == [0]
 
 
 def test_what_failed_is_never_there() -> None:
-    assert Unmarked([0, 1], failed={0}).those_read(1, began=9, disturbed=-1) == [1]
+    assert those_read(Unmarked([0, 1], failed={0}), {1: 20}, ANYWHERE) == [1]
+
+
+def test_places_in_a_read() -> None:
+    moments = Moments(invoked={7: 3, 8: 5, 9: 12}, acknowledged={7: 4, 9: 15})
+    inf = float("inf")
+    assert places([-1, 7, -1, 8, -1, 9, -1], moments) == [
+        Place(-inf, 4),
+        Place(3, 15),
+        Place(5, 15),
+        Place(12, inf),
+    ]
+
+
+@given(st.data())
+def test_the_cheapest_way(data: st.DataObject) -> None:
+    """Compared with trying all of them."""
+    count = data.draw(st.integers(1, 7))
+    events = st.integers(0, 40)
+    acknowledged = {n: data.draw(events) for n in range(count) if data.draw(st.booleans())}
+    moments = Moments({n: data.draw(events) for n in range(count)}, acknowledged)
+    where = [Place(data.draw(events), data.draw(events)) for _ in range(data.draw(st.integers(1, count)))]
+    told = Unmarked(list(range(count))).those_read(where, moments, began=30, disturbed=10)
+
+    def cost(kept: tuple[int, ...]) -> float:
+        omitted = [Unmarked._omitting(n, moments, 30, 10) for n in range(count) if n not in kept]
+        return sum(omitted) + sum(_misplaced(n, at, moments) for n, at in zip(kept, where, strict=True))
+
+    assert cost(tuple(told)) == min(cost(kept) for kept in combinations(range(count), len(where)))
 
 
 class Talk:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from recollect import __version__
-from recollect.commands.explore_showing import show, show_look
+from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.verify import seconds
 from recollect.verify import engines, exploration
 from recollect.verify.clients import TargetBroken
@@ -127,6 +127,8 @@ def _look(console: Console, run: TargetRun, folder: Path, mode: str) -> None:
     checking = TargetCheck(run, None, home())
     try:
         show_look(console, checking.look(scan(image).image))
+    except EngineError as refusal:
+        show_refusal(console, refusal)
     finally:
         checking.close()
 

@@ -13,6 +13,7 @@ from recollect.verify.disk.explanation import explain
 from recollect.verify.disk.exploring import Finding
 from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.states import State
+from recollect.verify.engines import EngineError
 from recollect.verify.exploration import Reading, TargetRun
 from recollect.verify.exploration_parts import REFUSED, Explored
 
@@ -116,6 +117,10 @@ def show_look(console: Console, read: Reading) -> None:
         odd = iter(elements.odd)
         told = [str(number) if number >= 0 else repr(next(odd).excerpt) for number in elements.numbers]
         _print(console, f"{session}: {'messages ' + ', '.join(told) if told else 'empty'}")
+
+
+def show_refusal(console: Console, refusal: EngineError) -> None:
+    _print(console, f"the engine refuses its files: {refusal}")
 
 
 def _print(console: Console, text: str) -> None:

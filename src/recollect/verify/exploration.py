@@ -238,11 +238,12 @@ class TargetCheck:
 
 
 def _ends(said: str) -> str:
-    """The first and the last line of what an engine said, which is what happened and why."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    """The first and the last line of what an engine said, which is what happened and why, without pids and times."""
+    lines = [_STAMP.sub("", line.strip()) for line in said.splitlines() if line.strip()]
     return " … ".join(dict.fromkeys((lines[0], lines[-1])))
 
 
+_STAMP = re.compile(r"^\d+:\S+ \d+ \w+ \d+ [\d:.]+ [-.*#] |^\d{4}-\d\d-\d\d [\d:.]+ \w+ \[\d+\] ")
 _TIMES = (
     (re.compile(r" \(events? [\d, ]+\)"), ""),
     (re.compile(r" at [\d.]+ s\b"), ""),

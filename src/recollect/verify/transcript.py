@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from recollect.verify import op, pipe
 from recollect.verify.history import HistoryWriter
 from recollect.verify.said import mark
-from recollect.verify.unmarked import Unmarked
+from recollect.verify.unmarked import Moments, Place, Unmarked, places
 from recollect.verify.views import to_runs
 from recollect.verify.workloads import (
     Body,
@@ -56,6 +54,7 @@ class Transcript:
         self._to_retry: dict[int, _Attempt] = {}
         self._saves: dict[int, range] = {}
         self._unmarked: dict[tuple[str, str], Unmarked] = {}
+        self._moments = Moments()
         self._asked: dict[int, op.Ask] = {}
         self._began: dict[int, int] = {}
         self._sessions: dict[str, None] = {}
@@ -79,7 +78,7 @@ class Transcript:
                 self._acknowledged.setdefault(session, set()).difference_update(sight.numbers[:drop])
                 write = op.Write(write.first, write.checksums, base=sight.event, dropped=dropped)
                 self._saves[process] = range(write.first, write.first + len(bodies))
-                self._history.invoke_write(process, session, "save", write)
+                self._began_write(write, self._history.invoke_write(process, session, "save", write))
                 return pipe.Save(session, said, drop)
             case ReadBack(session, last, after_seen):
                 return self._begin_read(process, session, last, after_seen)
@@ -108,9 +107,6 @@ class Transcript:
         if isinstance(reply, pipe.Failed):
             return self._end_badly(process, reply)
         attempt = self._attempts.pop(process, None)
-        if attempt is not None:
-            numbers = range(attempt.write.first, attempt.write.first + len(attempt.write.checksums))
-            self._acknowledged.setdefault(intent.session, set()).update(numbers)
         if (saved := self._saves.pop(process, None)) is not None:
             self._acknowledged[intent.session].update(saved)
         match reply:
@@ -164,9 +160,13 @@ class Transcript:
         turn = f"turn-{write.first}"
         write = op.Write(write.first, write.checksums, turn=turn, expect=expect)
         request = pipe.Append(intent.session, said, turn, expect)
-        self._history.invoke_write(process, intent.session, "append", write)
+        self._began_write(write, self._history.invoke_write(process, intent.session, "append", write))
         self._attempts[process] = _Attempt(intent, write, request)
         return request
+
+    def _began_write(self, write: op.Write, event: int) -> None:
+        for number in range(write.first, write.first + len(write.checksums)):
+            self._moments.invoked[number] = event
 
     def _number(self, session: str, bodies: tuple[Body, ...]) -> tuple[op.Write, list[pipe.Said]]:
         self._sessions.setdefault(session)
@@ -184,8 +184,7 @@ class Transcript:
         self._saves.pop(process, None)
         if reply.outcome == "fail":
             self._history.fail(process, reply.error)
-            for known, number in self._unmarked_in(attempt):
-                known.failed.add(number)
+            self._unsay(attempt)
             return "fail"
         self._history.unknown(process, reply.error)
         if attempt is not None and self._retries and attempt.tries <= RETRIES_MAX:
@@ -194,16 +193,18 @@ class Transcript:
 
     def _acknowledge(self, process: int, attempt: _Attempt | None, how: op.Acknowledged) -> None:
         event = self._history.ok(process, how)
-        for known, number in self._unmarked_in(attempt):
-            known.acknowledged[number] = event
+        if attempt is not None:
+            numbers = range(attempt.write.first, attempt.write.first + len(attempt.write.checksums))
+            self._acknowledged.setdefault(attempt.intent.session, set()).update(numbers)
+            self._moments.acknowledged.update(dict.fromkeys(numbers, event))
 
-    def _unmarked_in(self, attempt: _Attempt | None) -> Iterator[tuple[Unmarked, int]]:
-        """The texts without a number that a write says, and the numbers that they have all the same."""
+    def _unsay(self, attempt: _Attempt | None) -> None:
+        """A write certainly failed: its unmarked texts are in no read."""
         if attempt is None:
             return
         for number, body in enumerate(attempt.intent.bodies, attempt.write.first):
             if not body.marked:
-                yield self._unmarked[attempt.intent.session, body.text], number
+                self._unmarked[attempt.intent.session, body.text].failed.add(number)
 
     # ---- reads
 
@@ -244,11 +245,15 @@ class Transcript:
 
     def _unnumbered(self, process: int, session: str, reply: pipe.Elements) -> dict[str, list[int]]:
         """For each unmarked text that the read has, the numbers of its occurrences."""
-        began, disturbed = self._began[process], self._history.disturbed
-        counts = Counter(item.excerpt for item in reply.odd)
+        where: dict[str, list[Place]] = {}
+        if any((session, item.excerpt) in self._unmarked for item in reply.odd):
+            for item, place in zip(reply.odd, places(reply.numbers, self._moments), strict=True):
+                where.setdefault(item.excerpt, []).append(place)
         return {
-            text: self._unmarked[session, text].those_read(count, began=began, disturbed=disturbed)
-            for text, count in counts.items()
+            text: self._unmarked[session, text].those_read(
+                found, self._moments, began=self._began[process], disturbed=self._history.disturbed
+            )
+            for text, found in where.items()
             if (session, text) in self._unmarked
         }
 

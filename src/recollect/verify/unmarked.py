@@ -1,17 +1,61 @@
 """Texts that carry no number: which of the messages that say the same are the ones that a read returned?
 
-They are told apart by their order. When a read returns fewer than were said, something must be left out, and the
-reading that is kindest to the store is the one to take: what these texts test is whether an empty or a repeated text is
-kept, and losses are found by the messages that carry a number. So left out are, in this order, the last of
+They are told apart by their order. When a read returns fewer than were said, some must be left out, and the reading
+that is kindest to the store is the one to take: what these texts test is whether an empty or a repeated text is kept,
+and losses are found by the messages that carry a number. Of all ways to leave some out, and keep the rest in order,
+the cheapest is taken. It costs
 
-1. what need not be in this read: writes under way, without an answer, or acknowledged after the read began;
-2. what was acknowledged before the last fault: a lost tail ends there, and what was said since comes after the gap;
-3. anything else.
+    nothing   what need not be in this read: writes under way, without an answer, or acknowledged after it began
+    little    what was acknowledged before the last fault: a lost tail ends there, what was said since is behind it
+    much      what nothing excuses
+    most      a place that it cannot have: behind a message whose write began after this one was acknowledged, or
+              ahead of one that was acknowledged before this one was said
+
+and among equals the last is left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+EXPOSED, CERTAIN, MISPLACED = 1.0, 1e3, 1e6
+_LATER = 1e-6
+
+
+@dataclass
+class Moments:
+    """The events at which each message's write began, and was acknowledged."""
+
+    invoked: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[int, int] = field(default_factory=dict)
+
+
+class Place(NamedTuple):
+    """Where a text stands in a read: behind messages the last of whose writes began at one event, and ahead of messages
+    the first of which was acknowledged at another."""
+
+    behind: float
+    ahead: float
+
+
+def places(numbers: Sequence[int], moments: Moments) -> list[Place]:
+    """The places of the texts without a number (-1) among the others."""
+    behind, ahead = float("-inf"), float("inf")
+    backward: list[float] = []
+    for number in reversed(numbers):
+        if number < 0:
+            backward.append(ahead)
+        else:
+            ahead = min(ahead, moments.acknowledged.get(number, ahead))
+    found = []
+    for number in numbers:
+        if number < 0:
+            found.append(Place(behind, backward.pop()))
+        else:
+            behind = max(behind, moments.invoked.get(number, behind))
+    return found
 
 
 @dataclass
@@ -20,18 +64,55 @@ class Unmarked:
 
     numbers: list[int] = field(default_factory=list)
     failed: set[int] = field(default_factory=set)
-    acknowledged: dict[int, int] = field(default_factory=dict)
-    """The event at which each was."""
 
-    def those_read(self, count: int, *, began: int, disturbed: int) -> list[int]:
-        """The numbers of `count` such texts in a read that began at one event, after a fault at another (-1: none)."""
+    def those_read(
+        self, where: Sequence[Place], moments: Moments, *, began: int, disturbed: int
+    ) -> list[int]:
+        """The numbers of the texts at these places of a read that began at one event, after a fault at another (-1:
+        none). There are as many numbers as places, unless there are more places than were ever said."""
         possible = [number for number in self.numbers if number not in self.failed]
-        surplus = max(0, len(possible) - count)
+        surplus = len(possible) - len(where)
+        if surplus <= 0 or not where:
+            return possible or self.numbers.copy()
+        omitting = [
+            self._omitting(number, moments, began, disturbed) - index * _LATER
+            for index, number in enumerate(possible)
+        ]
+        left_out = _cheapest(possible, where, omitting, moments)
+        return [number for index, number in enumerate(possible) if index not in left_out]
 
-        def doubt(number: int) -> tuple[int, int]:
-            event = self.acknowledged.get(number)
-            rank = 0 if event is None or event > began else 1 if event < disturbed else 2
-            return rank, -number
+    @staticmethod
+    def _omitting(number: int, moments: Moments, began: int, disturbed: int) -> float:
+        acknowledged = moments.acknowledged.get(number)
+        if acknowledged is None or acknowledged > began:
+            return 0.0
+        return EXPOSED if acknowledged < disturbed else CERTAIN
 
-        absent = set(sorted(possible, key=doubt)[:surplus])
-        return [number for number in possible if number not in absent] or self.numbers.copy()
+
+def _cheapest(
+    possible: Sequence[int], where: Sequence[Place], omitting: Sequence[float], moments: Moments
+) -> set[int]:
+    """Which to leave out: a shortest path, one row for each number left out, one step for each place filled."""
+    surplus = len(possible) - len(where)
+    row = [0.0]
+    for place, here in enumerate(where):
+        row.append(row[-1] + _misplaced(possible[place], here, moments))
+    rows = [row]
+    for left in range(1, surplus + 1):
+        above, row = row, [row[0] + omitting[left - 1]]
+        for place, here in enumerate(where):
+            filled = row[place] + _misplaced(possible[place + left], here, moments)
+            row.append(min(filled, above[place + 1] + omitting[place + left]))
+        rows.append(row)
+    absent, place = set(), len(where)
+    for left in range(surplus, 0, -1):
+        while place and rows[left][place] < rows[left - 1][place] + omitting[place + left - 1]:
+            place -= 1
+        absent.add(place + left - 1)
+    return absent
+
+
+def _misplaced(number: int, where: Place, moments: Moments) -> float:
+    acknowledged = moments.acknowledged.get(number)
+    too_early = acknowledged is not None and acknowledged < where.behind
+    return MISPLACED if too_early or moments.invoked.get(number, -1) > where.ahead else 0.0

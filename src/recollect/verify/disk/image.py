@@ -9,6 +9,7 @@ rest.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -285,6 +286,22 @@ def materialise(
     if owner:
         os.chown(folder, *owner)
         folder.chmod(0o700)
+
+
+def rewrite(folder: Path, now: Image, then: Image, *, owner: tuple[int, int] | None = None) -> None:
+    """Turn a folder that holds one image into another by writing only what differs: a thousand files of PostgreSQL
+    stay where they are."""
+    changed = now.difference(then)
+    for path in sorted(changed, reverse=True):  # what is in a directory before the directory
+        before, _ = changed[path]
+        if before is DIRECTORY:
+            shutil.rmtree(folder / path)
+        elif before is not None:
+            (folder / path).unlink(missing_ok=True)
+    for path in sorted(changed):
+        _, after = changed[path]
+        if after is not None:
+            write_entry(str(folder / path), after, owner)
 
 
 def write_entry(

@@ -6,8 +6,7 @@ process without the shim), and the run's verdict is `unknown`.
 
 Two differences are nobody's fault. Files written by streams or mappings change between two snapshots; their
 last changes were never synced, and `check_sight` tells the model about them. And a process may die between
-a call and its
-record: such calls are listed in the log's header.
+a call and its record: such calls are listed in the log's header.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.verify.disk.image import Content, Entry, scan
+from recollect.verify.disk.image import Base, Content, Entry, scan
 from recollect.verify.disk.model import Model
 from recollect.verify.disk.recorder import Recorder
 
@@ -34,8 +33,11 @@ class Blindness:
         return f"the disk recorder was blind, so nothing can be concluded about power loss: {shown}{more}"
 
 
-def check_sight(recorder: Recorder, model: Model, folder: Path | None = None) -> Blindness | None:
-    """Compare the folder with the model's lose-nothing image; None if the recorder saw everything.
+def check_sight(
+    recorder: Recorder, model: Model, folder: Path | None = None, *, found: Base | None = None
+) -> Blindness | None:
+    """Compare the folder, or what was found in it, with the model's lose-nothing image; None if the recorder saw
+    everything.
 
     The engine must be dead and the model must have replayed the whole log. The model takes in unsynced
     changes that the recorder could not see, so it is exact afterwards.
@@ -44,7 +46,7 @@ def check_sight(recorder: Recorder, model: Model, folder: Path | None = None) ->
         return Blindness(("the engine writes through io_uring",))
     if not recorder.pids():
         return Blindness(("no process of the engine has loaded the recorder",))
-    found = scan(folder or recorder.root)
+    found = found or scan(folder or recorder.root)
     flights = recorder.in_flight()
     excused = recorder.unseen() | {flight.ino for flight in flights if flight.ino}
     for path, (expected, there) in model.cached().difference(found.image).items():

@@ -7,7 +7,6 @@ recorder missed anything the run ends as `unknown`: a blind recorder would find 
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +14,13 @@ from typing import TYPE_CHECKING
 from recollect.guarantees import promise
 from recollect.verify import providers
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
-from recollect.verify.disk.image import materialise
+from recollect.verify.disk.image import rewrite, scan
 from recollect.verify.disk.model import MODES, Mode, Model
 from recollect.verify.disk.recorder import Faults, Recorder
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines.postgres import PostgresEngine
-from recollect.verify.faults.fault import Fault, ours_only
+from recollect.verify.faults.fault import Fault, container_of, ours_only
 from recollect.verify.host.errors import EngineError
 from recollect.verify.scenario import Scenario
 
@@ -32,13 +31,14 @@ SYNC_DELAY_S = 1.5
 SLOW_S = 1.8
 """Redis begins a sync once a second and then holds its writes back: this long, and some are surely held back."""
 SPACE_LEFT_BYTES = 32 * 1024
-_LOCAL = ("system", "wheel")
 _IN_PYTHON = ("sqlite", "chroma")
 
 
 def _obstacle(scenario: Scenario) -> str | None:
     if (reason := ours_only(scenario)) is not None:
         return reason
+    if (carrier := container_of(scenario)) is not None:
+        return f"the engine runs by {carrier}: the disk recorder needs it as a process of this machine"
     try:
         shim_path()
         build = providers.find(scenario.engine, scenario.provider)
@@ -48,8 +48,6 @@ def _obstacle(scenario: Scenario) -> str | None:
         return None  # the matrix has its own words for an engine that is not there
     if build.engine in _IN_PYTHON:
         return cannot_see(Path(sys.executable))
-    if build.provider not in _LOCAL:
-        return f"the engine runs by {build.provider}: the disk recorder needs it as a process of this machine"
     return cannot_see(Path(build.location))
 
 
@@ -92,17 +90,12 @@ def _cut_power(run: Run) -> None:
     """Everything is dead: the data folder becomes what the disk was obliged to hold."""
     recorder = _recorder(run)
     model = _model(run)
-    blindness = check_sight(recorder, model)
+    found = scan(recorder.root)
+    blindness = check_sight(recorder, model, found=found)
     if blindness is not None:
         run.give_up(str(blindness))
-    folder = recorder.root
-    status = folder.stat()
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    materialise(model.durable(), folder, owner=(status.st_uid, status.st_gid))
+    status = recorder.root.stat()
+    rewrite(recorder.root, found.image, model.durable(), owner=(status.st_uid, status.st_gid))
 
 
 def _down(run: Run) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from recollect.verify import providers
+from recollect.verify.host.errors import EngineError
 from recollect.verify.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -73,3 +75,17 @@ def ours_only(scenario: Scenario) -> str | None:
     if scenario.url is not None:
         return "the engine is yours (--provider url): it is never killed, stopped or reconfigured"
     return None
+
+
+_CARRIED = ("docker", "compose")
+
+
+def container_of(scenario: Scenario) -> str | None:
+    """The provider that runs the engine in a container, whose files this machine does not see; None if none does."""
+    name = (scenario.provider or "").partition(":")[0]
+    if not name:
+        try:
+            name = providers.find(scenario.engine).provider
+        except EngineError:
+            return None  # the matrix has its own words for an engine that is not there
+    return name if name in _CARRIED else None

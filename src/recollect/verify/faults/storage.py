@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def _data_folder(run: Run) -> Path:
-    assert run.endpoint.path is not None
     path = run.endpoint.path
+    assert path is not None, "only of an engine whose files are on this machine"
     return path if path.is_dir() else path.parent
 
 
