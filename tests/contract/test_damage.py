@@ -71,7 +71,7 @@ async def _touch(place: Place, session: str, how: str, sequences: list[int], raw
     hands: dict[str, Callable[..., object]] = {"sqlite": _sqlite, "redis": _redis, "postgres": _postgres}
     result = hands[place.name](place, session, how, sequences, raw)
     if result is not None:
-        await result  # type: ignore[misc]
+        await result
 
 
 def _sqlite(place: Place, session: str, how: str, sequences: list[int], raw: bytes) -> None:
@@ -96,8 +96,8 @@ async def _redis(place: Place, session: str, how: str, sequences: list[int], raw
     keys = [key async for key in client.scan_iter(match=f"*{session}*", _type="list")]
     key = next(key for key in keys if b"m" in key.rsplit(b":", 1)[-1])
     if how == "remove":
-        for element in [await client.lindex(key, sequence - 1) for sequence in sequences]:  # type: ignore[misc]
-            await client.lrem(key, 1, element)  # type: ignore[misc, arg-type]
+        for element in [await client.lindex(key, sequence - 1) for sequence in sequences]:
+            await client.lrem(key, 1, element)  # type: ignore[arg-type]
     else:
         await client.lset(key, sequences[0] - 1, raw)  # type: ignore[arg-type]
     await client.aclose()
