@@ -8,7 +8,7 @@ import inspect
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,6 +24,7 @@ CONTEXT.set_forkserver_preload(["chromadb", "numpy", "recollect.recall.targets",
 class Endpoint:
     url: str
     path: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def messages(prefix: str, first: int, count: int) -> list[Message]:

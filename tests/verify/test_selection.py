@@ -11,14 +11,26 @@ from recollect.verify.probe import OUR_ABILITIES
 from recollect.verify.selection import BadRequest, Request, select
 from recollect.verify.targets import BUILT_IN
 
-ALL = dict.fromkeys(BUILT_IN, OUR_ABILITIES)
+ALL = OUR_ABILITIES
 
 
 def test_the_core_tier_has_at_least_sixty_cells_that_can_run() -> None:
-    cells = select(Request(targets=tuple(BUILT_IN)), ALL)
+    cells = select(Request(targets=tuple(BUILT_IN), overview=True), ALL)
     assert sum(cell.skipped is None for cell in cells) >= 60
     names = [cell.scenario.name for cell in cells]
     assert len(names) == len(set(names))
+
+
+def test_an_overview_shows_a_part_of_chroma_and_a_request_for_it_all() -> None:
+    overview = select(Request(targets=tuple(BUILT_IN), overview=True), ALL)
+    brief = {
+        (cell.scenario.policy, cell.scenario.fault) for cell in overview if cell.scenario.engine == "chroma"
+    }
+    assert {fault for _, fault in brief} >= {"power-loss", "slow-fsync", "fsync-error", "disk-full"}
+    named = select(Request(targets=("chroma",)), ALL)
+    assert brief < {(cell.scenario.policy, cell.scenario.fault) for cell in named}
+    assert {cell.scenario.policy for cell in named} == {"server", "embedded"}
+    assert {cell.scenario.writers for cell in named if cell.scenario.fault == "concurrent-writers"} == {3, 4}
 
 
 def test_every_fault_of_the_design_exists_and_says_what_it_does_not_verify() -> None:

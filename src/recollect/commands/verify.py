@@ -58,7 +58,8 @@ def verify(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TARGET]...", help="sqlite, redis, postgres, or package.module:factory. None: all three."
+            metavar="[TARGET]...",
+            help="sqlite, redis, postgres, chroma, or package.module:factory. None: all four.",
         ),
     ] = None,
     engine: Annotated[
@@ -142,6 +143,7 @@ def verify(
     check_require(require)
     request = Request(
         targets=tuple(targets or BUILT_IN),
+        overview=not targets,
         engine=engine,
         provider=None if _is_url(provider) else provider,
         url=provider if _is_url(provider) else None,
@@ -244,7 +246,7 @@ def _look(request: Request) -> dict[str, Seen]:
     pool = Pool(1)
     try:
         return {
-            target: Seen(tuple(OUR_ABILITIES)) if target in BUILT_IN else pool.look(request, target)
+            target: Seen(tuple(OUR_ABILITIES[target])) if target in BUILT_IN else pool.look(request, target)
             for target in request.targets
         }
     finally:

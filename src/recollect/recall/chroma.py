@@ -13,12 +13,9 @@ from typing import Any, TypeVar
 
 from recollect.errors import MissingExtra, RecollectError
 from recollect.recall.chroma_folder import Generation, Slot
-from recollect.recall.index import IndexBroken, Marker, Near
+from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, Marker, Near
 from recollect.recall.rows import Change
 
-SYNC_THRESHOLD = 10_000
-"""Chroma's own default is 1,000. Each flush rewrites the whole index, and we sync it: rarer is cheaper. The price is
-that a start replays up to this many changes, in the background."""
 _MARKER = "marker"
 _THREADS = 4
 

@@ -3,8 +3,9 @@
 Not through chromadb's client, which waits for a silent server for ever, shares connections between everything in the
 process that uses the same address, and takes seconds to import.
 
-Any number of processes share the index: all of them apply the same changes, which does no harm. The collection's name
-carries the rows' identity and a growing number: an index that is in doubt is left behind, not repaired.
+Any number of processes share the index. What another one has applied already, by the marker that is there, is left
+out; two that apply the same at once do no harm. The collection's name carries the rows' identity and a growing number:
+an index that is in doubt is left behind, not repaired.
 """
 
 import uuid
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from recollect.errors import CannotOpen, MissingExtra
-from recollect.recall.index import IndexBroken, Marker, Near
+from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, Marker, Near
 from recollect.recall.rows import Change
 
 try:
@@ -23,7 +24,6 @@ try:
 except ImportError as missing:
     raise MissingExtra("a Chroma server needs httpx: pip install 'recollect[chroma]'") from missing
 
-SYNC_THRESHOLD = 10_000
 _COLLECTIONS = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 _MARKER = "marker"
 _PAGE = 100
@@ -32,12 +32,15 @@ _PAGE = 100
 class ChromaServerIndex:
     name = "chroma (server)"
 
-    def __init__(self, url: str, rows: str, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, url: str, rows: str, timeout_s: float = 10.0, sync_threshold: int = SYNC_THRESHOLD
+    ) -> None:
         try:
             self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise CannotOpen(f"{url}: a Chroma server is http://host:port ({error})") from error
         self._prefix = f"recall-{rows}-"
+        self._sync_threshold = sync_threshold
         self._collection: str | None = None
 
     async def open(self) -> Marker | None:
@@ -46,6 +49,9 @@ class ChromaServerIndex:
         if not found:
             return None
         self._collection = found[-1]["id"]
+        return await self._marker()
+
+    async def _marker(self) -> Marker | None:
         answer = await self._ask("get", {"ids": [_MARKER], "include": ["metadatas"]})
         if not answer["ids"]:
             return None
@@ -61,11 +67,11 @@ class ChromaServerIndex:
             {
                 # Names sort by number, so that every process finds the newest last.
                 "name": f"{self._prefix}{number:08d}-{uuid.uuid4().hex[:8]}",
-                "configuration": {"hnsw": {"space": "cosine", "sync_threshold": SYNC_THRESHOLD}},
+                "configuration": {"hnsw": {"space": "cosine", "sync_threshold": self._sync_threshold}},
             },
         )
         self._collection = created["id"]
-        await self.apply([], marker)
+        await self._write([], marker)
         for item in old:
             try:
                 await self._request("DELETE", f"{_COLLECTIONS}/{item['name']}")
@@ -73,6 +79,13 @@ class ChromaServerIndex:
                 continue
 
     async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+        known = await self._marker()
+        if known is None:
+            raise IndexBroken(f"{self.name}: the collection has lost its marker")
+        if known.through < marker.through:
+            await self._write([change for change in changes if change.at > known.through], marker)
+
+    async def _write(self, changes: Sequence[Change], marker: Marker) -> None:
         gone = [str(change.sequence) for change in changes if change.vector is None]
         # A row that came and went within these changes comes without its vector, so the order does not matter.
         came = [(change, change.user) for change in changes if change.user is not None]

@@ -13,6 +13,10 @@ import msgspec
 from recollect.errors import RecollectError
 from recollect.recall.rows import Change
 
+SYNC_THRESHOLD = 10_000
+"""Changes between two flushes of Chroma's vector files; its own default is 1,000. Each flush rewrites the whole index,
+and in a folder we sync it: rarer is cheaper. The price is that a start replays up to this many, in the background."""
+
 
 class IndexBroken(RecollectError):
     """The index cannot be used as it is. The rows are not affected."""

@@ -5,7 +5,7 @@
 | index | |
 |---|---|
 | ``chroma:///folder`` | embedded Chroma; each process has a part of the folder of its own; ``?sync_threshold=`` |
-| ``chroma+http://host:8000``, ``http://host:8000`` | a Chroma server |
+| ``chroma+http://host:8000``, ``http://host:8000`` | a Chroma server; ``?sync_threshold=`` |
 | ``pgvector://host/db``, ``postgresql://host/db`` | pgvector |
 | None | none: searches compare all of a user's rows, one by one |
 """
@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from recollect.errors import CannotOpen, MissingExtra, RecollectError
 from recollect.opening import checked_options
 from recollect.recall.embedding import Embedder, EmbedderChanged, HashingEmbedder
-from recollect.recall.index import VectorIndex
+from recollect.recall.index import SYNC_THRESHOLD, VectorIndex
 from recollect.recall.indexing import Indexer, Progress
 from recollect.recall.llm import LLM, StandIn
 from recollect.recall.recall import Recall
@@ -150,19 +150,17 @@ async def _open_rows(url: str, options: Options) -> Rows:
 def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
     parts = urlsplit(url)
     if parts.scheme == "chroma":
-        from recollect.recall.chroma import SYNC_THRESHOLD, ChromaFolderIndex
+        from recollect.recall.chroma import ChromaFolderIndex
 
         folder = unquote(parts.path[1:])
         if parts.netloc or not folder:
             raise CannotOpen(f"{url}: write chroma:///relative/folder or chroma:////absolute/folder")
-        threshold = parse_qs(parts.query).get("sync_threshold", [str(SYNC_THRESHOLD)])[0]
-        if not threshold.isdigit() or int(threshold) < 10:
-            raise CannotOpen(f"{url}: sync_threshold is a number of at least 10")
-        return ChromaFolderIndex(Path(folder).absolute(), int(threshold))
+        return ChromaFolderIndex(Path(folder).absolute(), _threshold(url))
     if parts.scheme in ("http", "https", "chroma+http", "chroma+https"):
         from recollect.recall.chroma_server import ChromaServerIndex
 
-        return ChromaServerIndex(url.removeprefix("chroma+"), rows.identity, options.timeout_s)
+        address = url.removeprefix("chroma+").partition("?")[0]
+        return ChromaServerIndex(address, rows.identity, options.timeout_s, _threshold(url))
     if parts.scheme in ("pgvector", "postgresql", "postgres"):
         try:
             from recollect.recall.pgvector import PgVectorIndex
@@ -173,6 +171,13 @@ def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
     raise CannotOpen(
         f"{parts.scheme!r} is no vector index; use chroma:///folder, http://host:port or pgvector://…"
     )
+
+
+def _threshold(url: str) -> int:
+    threshold = parse_qs(urlsplit(url).query).get("sync_threshold", [str(SYNC_THRESHOLD)])[0]
+    if not threshold.isdigit() or int(threshold) < 10:
+        raise CannotOpen(f"{url}: sync_threshold is a number of at least 10")
+    return int(threshold)
 
 
 async def _settle_space(

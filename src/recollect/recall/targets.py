@@ -7,7 +7,7 @@ what is listed and what is found: where they differ, the anomaly is `index-diver
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,8 @@ from recollect.recall.recall import K_MAX, Recall
 OPERATION_TIMEOUT_S = 5.0
 QUERY = "note"
 MARGIN = 100
-"""Asked for beyond what is listed: what others write meanwhile must not push anything out."""
+"""Asked for beyond what is listed, and twice as much if that is full: what others write meanwhile shall push nothing
+out."""
 
 
 class Endpoint(Protocol):
@@ -29,6 +30,8 @@ class Endpoint(Protocol):
     def url(self) -> str: ...
     @property
     def path(self) -> Path | None: ...
+    @property
+    def settings(self) -> Mapping[str, str]: ...
 
 
 class RecallTarget:
@@ -50,8 +53,10 @@ class RecallTarget:
 
     async def search(self, session: str) -> tuple[list[Message], list[Message]]:
         before = await self.history(session)
-        found = await self.recall.search(session, QUERY, min(len(before) + MARGIN, K_MAX))
-        hits = _messages(hit.memory.text for hit in found.hits)
+        k = min(len(before) + MARGIN, K_MAX)
+        while len(found := (await self.recall.search(session, QUERY, k)).hits) == k < K_MAX:
+            k = min(2 * k, K_MAX)
+        hits = _messages(hit.memory.text for hit in found)
         return _listed(before, hits, await self.history(session)), hits
 
     async def forget(self, session: str) -> None:
@@ -99,14 +104,20 @@ class PlainChroma:
 
     def search(self, session: str) -> tuple[list[Message], list[Message]]:
         before = self.history(session)
-        found = self._collection.query(
+        k = len(before) + MARGIN
+        while len(found := self._nearest(session, k)) == k:
+            k *= 2
+        hits = _messages(found)
+        return _listed(before, hits, self.history(session)), hits
+
+    def _nearest(self, session: str, k: int) -> list[str]:
+        answer = self._collection.query(
             query_embeddings=[list(self._embedder.vector(QUERY))],
-            n_results=len(before) + MARGIN,
+            n_results=k,
             where={"session": session},
             include=["documents"],
         )
-        hits = _messages(found["documents"][0])
-        return _listed(before, hits, self.history(session)), hits
+        return list(answer["documents"][0])
 
     def close(self) -> None:
         self._collection = self._client = None
@@ -116,21 +127,22 @@ async def recall(endpoint: Endpoint) -> RecallTarget:
     """Ours on Chroma: rows in a SQLite file next to the index."""
     assert endpoint.path is not None
     rows = f"sqlite:///{endpoint.path}/recollect-rows.db"
+    # Flushed as often as Chroma itself would, so that faults meet flushes.
     if endpoint.url.startswith("http"):
-        return await _opened(rows, endpoint.url)
+        return await _opened(endpoint, rows, f"{endpoint.url}?sync_threshold=1000")
     import chromadb  # noqa: F401 - seconds that belong to the start, not to the first message
 
-    # Flushed as often as Chroma itself would, so that faults meet flushes.
-    return await _opened(rows, f"chroma:///{endpoint.path}/recollect-index?sync_threshold=1000")
+    return await _opened(endpoint, rows, f"chroma:///{endpoint.path}/recollect-index?sync_threshold=1000")
 
 
 async def recall_pgvector(endpoint: Endpoint) -> RecallTarget:
     """Ours on PostgreSQL: rows and index in one database."""
-    return await _opened(endpoint.url, endpoint.url)
+    return await _opened(endpoint, endpoint.url, endpoint.url)
 
 
-async def _opened(rows: str, index: str) -> RecallTarget:
-    return RecallTarget(await open_recall(rows, index=index, timeout_s=OPERATION_TIMEOUT_S))
+async def _opened(endpoint: Endpoint, rows: str, index: str) -> RecallTarget:
+    witness = endpoint.settings.get("witness")
+    return RecallTarget(await open_recall(rows, index=index, witness=witness, timeout_s=OPERATION_TIMEOUT_S))
 
 
 def plain_chroma(endpoint: Endpoint) -> PlainChroma:

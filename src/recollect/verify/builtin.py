@@ -1,4 +1,4 @@
-"""Our own stores as targets: what `recollect verify sqlite redis postgres` puts to the test."""
+"""Our own stores as targets: what `recollect verify sqlite redis postgres chroma` puts to the test."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,6 +9,7 @@ import msgspec
 
 from recollect.message import Message
 from recollect.opening import Opening, open_store
+from recollect.recall.targets import RecallTarget, recall
 from recollect.store import Receipt, Store, Stored
 from recollect.verify.engines.endpoint import Endpoint
 
@@ -26,6 +27,11 @@ def redis(endpoint: Endpoint) -> Opening:
 def postgres(endpoint: Endpoint) -> Opening:
     url = _with(endpoint.url, "search_path", endpoint.namespace)
     return _open(endpoint, url, read_url=endpoint.replicas[0] if endpoint.replicas else None)
+
+
+async def chroma(endpoint: Endpoint) -> RecallTarget:
+    """Long-term memory: rows in SQLite, and Chroma as their index."""
+    return await recall(endpoint)
 
 
 def sqlite_week(endpoint: Endpoint) -> Opening:
@@ -52,6 +58,10 @@ async def postgres_next(endpoint: Endpoint) -> "Next":
     return Next(await postgres(endpoint))
 
 
+async def chroma_next(endpoint: Endpoint) -> "NextRecall":
+    return NextRecall((await recall(endpoint)).recall)
+
+
 class Next:
     """The next release, simulated: it writes a newer record version with fields that this release does not know."""
 
@@ -61,8 +71,7 @@ class Next:
     async def append(
         self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
-        newer = [msgspec.structs.replace(m, schema=m.schema + 1, extra={"mood": "calm"}) for m in messages]
-        return await self._store.append(session, newer, turn=turn, expect=expect)
+        return await self._store.append(session, _newer(messages), turn=turn, expect=expect)
 
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
@@ -71,6 +80,15 @@ class Next:
 
     async def close(self) -> None:
         await self._store.close()
+
+
+class NextRecall(RecallTarget):
+    async def append(self, session: str, messages: Sequence[Message], *, turn: str | None = None) -> None:
+        await super().append(session, _newer(messages), turn=turn)
+
+
+def _newer(messages: Sequence[Message]) -> list[Message]:
+    return [msgspec.structs.replace(m, schema=m.schema + 1, extra={"mood": "calm"}) for m in messages]
 
 
 def _open(endpoint: Endpoint, url: str, **options: Any) -> Opening:

@@ -27,7 +27,7 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     folder = Path(order.folder)
     folder.mkdir(parents=True, exist_ok=True)
     import_from(order.scenario.path)
-    run = Run(order.scenario, folder, progress=lambda step: _say(say, Step(step)))
+    run = Run(order.scenario, folder, progress=lambda step: _say(say, Step(step)), preload=order.preload)
     try:
         verdict = run.execute()
     except Exception as error:

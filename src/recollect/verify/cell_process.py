@@ -28,6 +28,8 @@ class Order(msgspec.Struct, frozen=True, tag="order"):
 
     scenario: Scenario
     folder: str
+    preload: tuple[str, ...] = ()
+    """Modules for the fork server, which starts once: those of all cells that may come."""
 
 
 class Look(msgspec.Struct, frozen=True, tag="look"):

@@ -7,6 +7,7 @@ forks from there, in a few milliseconds and before any thread exists.
 import multiprocessing
 import os
 import selectors
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -77,6 +78,11 @@ class Client:
         except (EOFError, OSError) as error:
             raise ClientDied(self._how()) from error
         return reply
+
+    @property
+    def crashed(self) -> bool:
+        """It ended by itself; SIGKILL comes from somebody else."""
+        return self._process.exitcode not in (None, -signal.SIGKILL)
 
     def readable(self, timeout_s: float = 0.0) -> bool:
         with suppress(OSError):

@@ -383,7 +383,10 @@ class _Collector:
 
     def _complete_search(self, client: _Client, event: Event) -> None:
         value, session, evidence = event.value, client.session, self.evidence
-        if event.kind != "ok" or session.forgets_open or session.forget_unknown:
+        if event.kind != "ok":
+            self._failed_read(client, event)
+            return
+        if session.forgets_open or session.forget_unknown:
             return
         if type(value) is not Found:
             raise ValueError(f"a search returns what it found, not {type(value).__name__}")

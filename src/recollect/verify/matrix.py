@@ -87,6 +87,8 @@ class Matrix:
             else:
                 self._waiting.append((place, _Job(cell)))
         self._cells = cells
+        wanted = {name for _, job in self._waiting for name in job.cell.scenario.modules}
+        self._preload = tuple(sorted(wanted))
         self._stopped: str | None = None
         """Why no further cell is begun."""
 
@@ -138,7 +140,7 @@ class Matrix:
         place, job = order
         folder = self._folder / self._name(place, job)
         folder.mkdir(parents=True, exist_ok=True)
-        process.send(Order(job.next_scenario, str(folder)))
+        process.send(Order(job.next_scenario, str(folder), self._preload))
         self._listener(Event("started", job.next_scenario, job.purpose))
 
     def _next(self) -> tuple[int, _Job] | None:

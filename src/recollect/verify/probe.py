@@ -10,7 +10,9 @@ from recollect.verify.host import folder
 from recollect.verify.selection import Request, engine_of
 from recollect.verify.targets import BUILT_IN
 
-OUR_ABILITIES = frozenset({"forget", "batches", "turn", "expect", "last", "after"})
+_OF_STORES = frozenset({"forget", "batches", "turn", "expect", "last", "after"})
+_OF_RECALL = frozenset({"forget", "batches", "turn", "search"})
+OUR_ABILITIES = {target: _OF_RECALL if target == "chroma" else _OF_STORES for target in BUILT_IN}
 
 
 def abilities_of(request: Request, target: str) -> frozenset[str]:
@@ -19,7 +21,7 @@ def abilities_of(request: Request, target: str) -> frozenset[str]:
     It runs the target's code, and starts a fork server: the command line asks a cell process to do it (`Pool.look`).
     """
     if target in BUILT_IN:
-        return OUR_ABILITIES
+        return OUR_ABILITIES[target]
     config = None if request.engine_config is None else Path(request.engine_config)
     with tempfile.TemporaryDirectory(prefix="probe-", dir=folder.current()) as scratch:
         engine: Attached | Engine

@@ -50,12 +50,13 @@ from recollect.verify.scenario import Scenario, save
 from recollect.verify.seats import Notes, Seat
 from recollect.verify.transcript import Transcript
 from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import CALLED, WORKLOADS, Intent, Plan, ReadBack, Seek, Workload
+from recollect.verify.workloads import CALLED, WORKLOADS, Intent, Plan, ReadBack, Seek, Workload, reads
 from recollect.verify.workloads import Client as Planner
 
 OPERATION_TIMEOUT_S = 15.0
 """An operation that takes longer hangs: its client is killed, and the outcome is unknown."""
 
+FIRST_WRITES, FIRST_WRITES_TIMEOUT_S = 10, 5.0
 SETTLE_TIMEOUT_S = 20.0
 QUIET_S = 0.05
 OLDER_TIMEOUT_S = 3.0
@@ -81,7 +82,12 @@ class Run:
     """The run as faults see it: the engine, the clients, and time passing (`go_on`)."""
 
     def __init__(
-        self, scenario: Scenario, folder: Path, *, progress: Callable[[str], None] = lambda step: None
+        self,
+        scenario: Scenario,
+        folder: Path,
+        *,
+        progress: Callable[[str], None] = lambda step: None,
+        preload: tuple[str, ...] = (),
     ) -> None:
         self.scenario = scenario
         self.folder = folder
@@ -106,7 +112,7 @@ class Run:
         self._at_line: tuple[Seat, str] | None = None
         self._stopped_at = 0.0
         self._progress = progress
-        self._clients = Clients(folder / "target.log", _modules(scenario))
+        self._clients = Clients(folder / "target.log", preload or scenario.modules)
         self._listener = Listener()
         self.seats: dict[int, Seat] = {}
         self._heal: list[Callable[[], None]] = []
@@ -191,12 +197,15 @@ class Run:
         self.transcript = Transcript(
             self.history, retries="turn" in self.abilities or self.scenario.fault == "lost-ack"
         )
+        wanted = (self.scenario.writers, self.scenario.readers)
+        writers, self._readers_wanted = self.fault.clients.get(self.scenario.variant, wanted)
         single = "single_writer" in traits or not self.workload.many_writers
-        self._writers_wanted = 1 if single else self.scenario.writers
+        self._writers_wanted = 1 if single else writers
 
     def _work(self) -> None:
         self._progress("working")
         self.go_on(self.scenario.before_s * self.rng.uniform(0.7, 1.3))
+        self._await_writes()
         self._progress(self.scenario.fault)
         self.fault.strike(self)
         self._progress("working")
@@ -205,6 +214,12 @@ class Run:
         self.settle()
         self.read_everything()
         self._ask_the_engine()
+
+    def _await_writes(self) -> None:
+        """On a slow machine the fault would strike before there is anything to lose."""
+        end = time.monotonic() + FIRST_WRITES_TIMEOUT_S
+        while self.transcript.written < FIRST_WRITES and time.monotonic() < end:
+            self.go_on(0.02)
 
     def _ask_the_engine(self) -> None:
         """Where a session came back short, looks whether the engine still has the rows."""
@@ -319,8 +334,7 @@ class Run:
 
     def kill_engine(self) -> None:
         if self.engine.embedded:
-            for seat in list(self.seats.values()):
-                self.kill_client(seat.client)
+            self.kill_clients()
         else:
             self.engine.kill()
         self._record_stop()
@@ -400,10 +414,13 @@ class Run:
 
     def drop_clients(self) -> None:
         """Kills all clients and opens new ones: after a failover nobody waits for the old primary."""
-        for seat in list(self.seats.values()):
-            self.kill_client(seat.client)
+        self.kill_clients()
         self.start_writers()
         self._start_readers()
+
+    def kill_clients(self) -> None:
+        for seat in list(self.seats.values()):
+            self.kill_client(seat.client)
 
     def guest(self) -> Seat:
         """A client without a plan of its own, for a fault to use with `do`."""
@@ -457,7 +474,7 @@ class Run:
 
     def _start_readers(self) -> None:
         present = len(self.seats) - len(self.writers)
-        self._start_seats(self.scenario.readers - present, WORKLOADS["watch"].plan, writer=False)
+        self._start_seats(self._readers_wanted - present, WORKLOADS["watch"].plan, writer=False)
 
     def _start_seats(
         self,
@@ -562,6 +579,10 @@ class Run:
             pass
 
     def _died(self, seat: Seat, how: str) -> None:
+        if seat.intent is not None and seat.client.crashed and not seat.doomed and reads(seat.intent):
+            # What it was asked to read brought it down: whoever asks gets no answer, and that is one.
+            self.transcript.end(seat.client.number, seat.intent, pipe.Failed("fail", how))
+            seat.intent = None
         self.kill_client(seat.client)
         if seat.doomed:
             return
@@ -582,8 +603,3 @@ class Run:
         self.kill_client(seat.client)
         if seat.writer and len(self.notes.hangs) <= DEATHS_MAX:
             self.start_writers()
-
-
-def _modules(scenario: Scenario) -> tuple[str, ...]:
-    """The target's own module is imported once, in the fork server; if that fails, the worker says how."""
-    return tuple(spec.partition(":")[0] for spec in (scenario.target, scenario.previous or "") if ":" in spec)

@@ -13,6 +13,10 @@ KINDS: dict[str, str] = {"valkey": "redis"}
 """Products that are the same engine under another name."""
 
 
+SLOW_IMPORTS: dict[str, tuple[str, ...]] = {"chroma": ("chromadb",)}
+"""Clients that take seconds to import, and start no thread of their own doing so. Ours speaks to a server without."""
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     engine: str
@@ -56,6 +60,17 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def engine_kind(self) -> str:
         """The engine whose policies and faults it has: Valkey's are those of Redis."""
         return KINDS.get(self.engine_name, self.engine_name)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What is imported once, in the fork server, and not by every worker; if that fails, the worker says how."""
+        targets = tuple(spec.partition(":")[0] for spec in (self.target, self.previous or "") if ":" in spec)
+        slow = (
+            ()
+            if (self.target, self.policy) == ("chroma", "server")
+            else SLOW_IMPORTS.get(self.engine_kind, ())
+        )
+        return (*targets, *slow)
 
     def rng(self, purpose: str) -> random.Random:
         """A generator for one purpose, so that changing one does not move the others."""

@@ -27,6 +27,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for; empty means "choose for me"."""
 
     targets: tuple[str, ...] = ()
+    overview: bool = False
+    """No target was named: all of ours at once, of which some show only a part."""
     engine: str | None = None
     provider: str | None = None
     url: str | None = None
@@ -66,7 +68,7 @@ CORE_POLICIES: dict[str, tuple[str, ...]] = {
     "sqlite": ("wal-full", "wal-normal", "delete-extra"),
     "redis": ("aof-everysec", "aof-always", "rdb"),
     "postgres": ("default", "async-commit"),
-    "chroma": ("embedded", "server"),
+    "chroma": ("server", "embedded"),
 }
 
 # The first policy of an engine gets all of these; the others only the durability faults, where policies differ.
@@ -98,6 +100,11 @@ CORE_FAULTS: tuple[str, ...] = (
 )
 DURABILITY_FAULTS: tuple[str, ...] = ("kill-engine", "restart", "power-loss", "slow-fsync")
 
+# Of an engine that is not the first to think of, this much fits into the minute in which all of them are looked at.
+OVERVIEW: dict[str, tuple[str, tuple[str, ...]]] = {
+    "chroma": ("server", ("kill-engine", "power-loss", "disk-full", "slow-fsync", "fsync-error")),
+}
+
 # Faults that only mean something with one particular use of memory; the others take the default.
 WORKLOADS_OF: dict[str, tuple[str, ...]] = {
     "concurrent-writers": (
@@ -112,6 +119,8 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
         "search",
     ),
 }
+WRITERS_OF: dict[tuple[str, str], int] = {("concurrent-writers", "search"): 4}
+"""Where it takes more than the usual number."""
 DEFAULT_WORKLOADS: tuple[str, ...] = ("search", "turns", "rewrite")
 
 
@@ -234,7 +243,7 @@ def places(request: Request, target: str) -> list[Place]:
     return [
         Place(policy, fault, variant)
         for place, policy in enumerate(_policies(request, name))
-        for fault, own in map(_split, _faults(request, first_policy=place == 0))
+        for fault, own in map(_split, _faults(request, name, first_policy=place == 0))
         for variant in _variants(request, fault, own)
     ]
 
@@ -248,6 +257,7 @@ def _variants(request: Request, fault: str, own: str | None) -> Sequence[str]:
 def _of_target(request: Request, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
     for place in places(request, target):
         for workload, misfit in _workloads(request, place.fault, abilities):
+            writers = request.writers or WRITERS_OF.get((place.fault, workload))
             scenario = Scenario(
                 target=target,
                 engine=engine_of(request, target),
@@ -263,7 +273,7 @@ def _of_target(request: Request, target: str, abilities: frozenset[str] | None) 
                 retain_s=request.retain_s,
                 path=request.path,
                 seed=request.seed,
-                **({} if request.writers is None else {"writers": request.writers}),
+                **({} if writers is None else {"writers": writers}),
             )
             yield Cell(scenario, misfit or FAULTS[place.fault].obstacle(scenario))
 
@@ -273,14 +283,18 @@ def _policies(request: Request, engine: str) -> Sequence[str]:
         return ("custom",)
     if request.policies:
         return request.policies
+    if request.overview and not request.full and engine in OVERVIEW:
+        return OVERVIEW[engine][:1]
     return tuple(engines.policies(engine)) if request.full else CORE_POLICIES[engine]
 
 
-def _faults(request: Request, *, first_policy: bool) -> Sequence[str]:
+def _faults(request: Request, engine: str, *, first_policy: bool) -> Sequence[str]:
     if request.faults:
         return request.faults
     if request.full:
         return tuple(FAULTS)
+    if request.overview and engine in OVERVIEW:
+        return OVERVIEW[engine][1]
     wanted = CORE_FAULTS if first_policy else DURABILITY_FAULTS
     return tuple(name for name in wanted if name in FAULTS)
 

@@ -1,8 +1,8 @@
 """The store under test, as the kit drives it.
 
-A target is named: a built-in (`sqlite`, `redis`, `postgres`), or ``package.module:factory``. `SHAPES` is the table of
-stores that are recognised without any adapter; to support another shape, add a row. A store may be synchronous or
-asynchronous, one for all sessions or one per session; a factory may return it, or something to await.
+A target is named: a built-in (`sqlite`, `redis`, `postgres`, `chroma`), or ``package.module:factory``. `SHAPES` is the
+table of stores that are recognised without any adapter; to support another shape, add a row. A store may be synchronous
+or asynchronous, one for all sessions or one per session; a factory may return it, or something to await.
 
 Everything here runs inside a worker process, which is one sequential client.
 """
@@ -25,6 +25,7 @@ BUILT_IN: dict[str, str] = {
     "sqlite": "recollect.verify.builtin:sqlite",
     "redis": "recollect.verify.builtin:redis",
     "postgres": "recollect.verify.builtin:postgres",
+    "chroma": "recollect.verify.builtin:chroma",
 }
 """Our own stores, by the name of their engine."""
 

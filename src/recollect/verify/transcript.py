@@ -66,6 +66,11 @@ class Transcript:
         """Every session that was written to, in the order of their first write."""
         return list(self._sessions)
 
+    @property
+    def written(self) -> int:
+        """Messages acknowledged so far."""
+        return sum(len(numbers) for numbers in self._acknowledged.values())
+
     def begin(self, process: int, intent: Intent) -> pipe.Request:
         """Records the invocation and gives what to send."""
         match intent:

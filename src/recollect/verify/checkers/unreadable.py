@@ -1,6 +1,6 @@
 """The engine is up, and a read of a session with acknowledged messages raises.
 
-Verifies: reads that ended `fail` while the engine was up and no fault was active; and reads that returned
+Verifies: reads and searches that ended `fail` while the engine was up and no fault was active; and reads that returned
 nothing but damaged items, so that undecodable records hid readable ones.
 Does not verify: reads that ended `unknown` (no answer is not an answer), nor reads during a fault.
 

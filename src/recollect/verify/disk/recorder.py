@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
 from recollect.verify.disk.image import Base, scan
@@ -37,6 +38,17 @@ _MEMORY_FILES = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """A moment that only the engine knows: in the middle of rewriting one of its files."""
+
+    file: Path
+    writes: int
+    """After this many writes to it, counted from now, the aim is reached."""
+    then: Literal["kill", "full"]
+    """SIGKILL for the whole process tree, or a disk without any space left."""
+
+
+@dataclass(frozen=True, slots=True)
 class Faults:
     """What the shim does to the engine's calls from now on.
 
@@ -46,6 +58,7 @@ class Faults:
     sync_delay_s: every fsync and relative takes this much longer.
     sync_errno, sync_error_after: after that many more syncs, all fail like this and write nothing.
     space_left_bytes: files may grow by this much in total, then ENOSPC; None is no limit.
+    aim: one of these two at a moment in the life of one file.
     """
 
     kill_at: int | None = None
@@ -54,6 +67,7 @@ class Faults:
     sync_errno: int = 0
     sync_error_after: int = 0
     space_left_bytes: int | None = None
+    aim: Aim | None = None
 
     @classmethod
     def fsync_error(cls, after: int = 0) -> Faults:
@@ -153,6 +167,10 @@ class Recorder:
         header.sync_errno = faults.sync_errno
         header.space_left = -1 if faults.space_left_bytes is None else faults.space_left_bytes
         header.kill_at = faults.kill_at or 0
+        header.aim_ino = 0
+        if faults.aim is not None:
+            header.aim_writes, header.aim_full = faults.aim.writes, int(faults.aim.then == "full")
+            header.aim_ino = faults.aim.file.stat().st_ino
 
     def read(self) -> Iterator[Record]:
         """The records so far, in order."""
@@ -171,6 +189,11 @@ class Recorder:
     def halted(self) -> bool:
         """`kill_at` was reached."""
         return bool(self._header.halted)
+
+    @property
+    def aiming(self) -> bool:
+        """The aim was taken, and its moment has not come."""
+        return bool(self._header.aim_ino)
 
     @property
     def space_left_bytes(self) -> int | None:

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 HEADER_BYTES = 65536
 _RECORD = struct.Struct("<QIIQIIHHHHQqQQ")
 
@@ -95,6 +95,9 @@ class Header(ctypes.Structure):
     sync_error_after: int
     space_left: int
     skip_sync: int
+    aim_ino: int
+    aim_writes: int
+    aim_full: int
     halted: int
     io_uring: int
     process_count: int
@@ -106,6 +109,8 @@ class Header(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("magic", "capacity", "tail", "count")),
         *((name, ctypes.c_int64) for name in ("kill_at", "torn_percent", "sync_delay_us", "sync_errno")),
         *((name, ctypes.c_int64) for name in ("sync_error_after", "space_left", "skip_sync")),
+        ("aim_ino", ctypes.c_uint64),
+        *((name, ctypes.c_int64) for name in ("aim_writes", "aim_full")),
         *((name, ctypes.c_uint64) for name in ("halted", "io_uring", "process_count", "flight_count")),
         ("flights", _Flight * 256),
         ("unseen", ctypes.c_uint64 * 1024),

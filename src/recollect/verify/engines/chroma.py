@@ -62,9 +62,7 @@ class ChromaEngine(LocalServer):
 
     def _ready(self) -> bool:
         if self.embedded:
-            return self.socket.exists() and embedded.answers(
-                self.socket, {"call": "count", "collection": "recollect"}
-            )
+            return self.socket.exists() and embedded.answers(self.socket, {"call": "ping"})
         return self._get("/api/v2/heartbeat") is not None
 
     def _get(self, path: str) -> Any:
@@ -95,6 +93,8 @@ class ChromaEngine(LocalServer):
 
     def settings(self) -> Mapping[str, str]:
         """Read from its SQLite file, without writing: it is the only durability that it has."""
+        if self.embedded:
+            self.ask("count", "recollect")  # the worker opens its folder when it is first asked
         file = self._data / "chroma.sqlite3"
         connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
         try:

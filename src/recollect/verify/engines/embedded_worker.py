@@ -10,6 +10,7 @@ imported when it is Chroma.
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import signal
 import socket
@@ -36,15 +37,23 @@ def sqlite(path: str, settings: dict[str, str]) -> Handler:
 
 
 def chroma(path: str, settings: dict[str, str]) -> Handler:
-    """`{"call": …, "collection": …, "arguments": {…}}` → what that method of the collection returns."""
-    import chromadb
-    from chromadb.config import Settings
+    """`{"call": …, "collection": …, "arguments": {…}}` → what that method of the collection returns.
 
-    client = chromadb.PersistentClient(path, settings=Settings(anonymized_telemetry=False))
+    The folder is opened by the first call: the clients of a run have it open by themselves, a worker that nobody asks
+    is no further process on their files, and the import takes seconds.
+    """
+
+    @functools.cache
+    def opened() -> Any:
+        import chromadb
+        from chromadb.config import Settings
+
+        return chromadb.PersistentClient(path, settings=Settings(anonymized_telemetry=False))
 
     def handle(request: dict[str, Any]) -> Any:
         if request["call"] == "ping":
-            return client.heartbeat()
+            return True
+        client = opened()
         if request["call"] not in ("add", "get", "query", "count"):
             raise ValueError(f"no call {request['call']!r}")
         # No embedding function: the default one would download a model.

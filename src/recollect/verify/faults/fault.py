@@ -7,8 +7,8 @@ before anything is started, why it cannot happen on this engine or target; the c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from recollect.verify import providers
@@ -50,6 +50,8 @@ class Fault:
     """Runs when the engine exists and before it starts: its data folder can be recorded from the first call."""
     variants: tuple[str, ...] = ("",)
     """The ways it can happen; the first is the default, `--full` runs all."""
+    clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Variants that need certain numbers of writers and readers, whatever the scenario says."""
     named_variant: str = ""
     """What else `--variant` may name, in words: the lines of a store's code are not known beforehand."""
 

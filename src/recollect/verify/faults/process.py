@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from recollect.verify.faults.fault import Fault, ours_only, servers_only
+from recollect.verify.faults.flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
 from recollect.verify.faults.moments import BETWEEN_WRITES, MOMENTS, kill_between_writes
+from recollect.verify.faults.recorded import record
 from recollect.verify.scenario import Scenario
 
 if TYPE_CHECKING:
     from recollect.verify.runner import Run
 
+ONE_WRITER = "one-writer"
+"""Only one process writes; what is looked at is the other one, which reads and stays."""
+
+ENOUGH_TIMEOUT_S = 10.0
+_STEP_S = 0.05
 DOWN_S = 0.05
 """How long the engine stays down before it is started again."""
 
@@ -24,8 +32,8 @@ def _restart(run: Run) -> None:
 
 def _kill_engine(run: Run) -> None:
     moment = run.scenario.variant
-    if moment == BETWEEN_WRITES:
-        kill_between_writes(run)
+    if moment in (BETWEEN_WRITES, FLUSH):
+        (kill_between_writes if moment == BETWEEN_WRITES else kill_in_flush)(run)
         return
     detail = MOMENTS[moment](run) if moment else ""
     with run.striking("kill-engine", detail):
@@ -37,7 +45,14 @@ def _kill_engine(run: Run) -> None:
 def _kill_obstacle(scenario: Scenario) -> str | None:
     if scenario.variant in MOMENTS and scenario.engine_kind != "redis":
         return f"the moment {scenario.variant!r} is one of Redis"
+    if scenario.variant == FLUSH:
+        return flush_obstacle(scenario)
     return servers_only(scenario) if scenario.variant == BETWEEN_WRITES else ours_only(scenario)
+
+
+def _record_flush(run: Run) -> None:
+    if run.scenario.variant == FLUSH:
+        record(run)
 
 
 def _kill_app(run: Run) -> None:
@@ -62,6 +77,9 @@ def _none(run: Run) -> None:
     """Nothing breaks: several writers at once are the fault."""
     with run.striking("concurrent-writers"):
         run.go_on(run.scenario.before_s)
+        end = time.monotonic() + ENOUGH_TIMEOUT_S
+        while run.transcript.written < run.workload.enough and time.monotonic() < end:
+            run.go_on(_STEP_S)
 
 
 PROCESS_FAULTS = (
@@ -78,7 +96,9 @@ PROCESS_FAULTS = (
         verifies="what was acknowledged survives the sudden death of all of the engine's processes",
         does_not_verify="power loss: what was handed to the kernel survives a killed process",
         obstacle=_kill_obstacle,
-        variants=("", *MOMENTS, BETWEEN_WRITES),
+        record=_record_flush,
+        variants=("", *MOMENTS, BETWEEN_WRITES, FLUSH),
+        clients=ALONE,
     ),
     Fault(
         "kill-app",
@@ -98,5 +118,7 @@ PROCESS_FAULTS = (
         _none,
         verifies="several processes writing into the same sessions do not overwrite each other",
         does_not_verify="writers on different machines with different clocks: see the clock faults",
+        variants=("", ONE_WRITER),
+        clients={ONE_WRITER: (1, 1)},
     ),
 )

@@ -12,6 +12,10 @@ from recollect.verify.scenario import Scenario
 if TYPE_CHECKING:
     from recollect.verify.runner import Run
 
+INDEX = "index"
+"""Only the files of the vector index, under a running engine."""
+_DATABASE, _VECTORS = "chroma.sqlite3", "data_level0.bin"
+
 
 def _data_folder(run: Run) -> Path:
     path = run.endpoint.path
@@ -30,15 +34,17 @@ def _empty(folder: Path) -> None:
 def _wipe_volume(run: Run) -> None:
     # A container's folder cannot be reached from here: its volume is recycled with the container.
     running = run.scenario.variant != "between-runs" and run.endpoint.path is not None
-    with run.striking("wipe-volume", "running" if running else "between-runs"):
+    only_index = run.scenario.variant == INDEX
+    delete, wipe = (_without_chroma, _wipe_chroma) if only_index else (_empty, _wipe)
+    with run.striking("wipe-volume", INDEX if only_index else "running" if running else "between-runs"):
         if not running:
             run.stop_engine()
-            _wipe(run)
+            wipe(run)
         else:
-            _empty(_data_folder(run))
+            delete(_data_folder(run))
             run.go_on(run.scenario.before_s / 2)
             run.kill_engine()
-            _wipe(run)
+            wipe(run)
         run.start_engine()
         run.restart_clients()
 
@@ -49,6 +55,28 @@ def _wipe(run: Run) -> None:
         _empty(_data_folder(run))
     else:
         run.engine.wipe()
+
+
+def _without_chroma(folder: Path) -> None:
+    """Takes away what Chroma made, wherever below the folder it is; what a store keeps beside it stays."""
+    for database in list(folder.rglob(_DATABASE)):
+        for path in list(database.parent.iterdir()):
+            if path.name.startswith(_DATABASE):
+                path.unlink(missing_ok=True)
+            elif path.is_dir() and (path / _VECTORS).exists():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _wipe_chroma(run: Run) -> None:
+    _without_chroma(_data_folder(run))
+
+
+def _wipe_obstacle(scenario: Scenario) -> str | None:
+    if scenario.variant == INDEX:
+        return ours_only(scenario) or only(
+            "chroma", why="only Chroma's files are an index of something else"
+        )(scenario)
+    return ours_only(scenario)
 
 
 def _evict(run: Run) -> None:
@@ -80,9 +108,9 @@ STORAGE_FAULTS = (
         _wipe_volume,
         verifies="a recycled volume is noticed: an error is raised instead of a cheerful empty memory",
         does_not_verify="that the data comes back: it is gone, and only a backup has it",
-        obstacle=ours_only,
+        obstacle=_wipe_obstacle,
         attach=give_witness,
-        variants=("", "between-runs"),
+        variants=("", "between-runs", INDEX),
     ),
     Fault(
         "evict",

@@ -88,7 +88,8 @@ _FORWARD = next(fault for fault in CLOCK_FAULTS if fault.name == "clock-forward"
 
 def _longer_lived(scenario: Scenario) -> str | None:
     """The release whose memory lives as long as it should: the user's last one, or ours with a week."""
-    return _given(scenario) or (f"{BUILT_IN[scenario.target]}_week" if scenario.target in BUILT_IN else None)
+    ours = scenario.target in BUILT_IN and scenario.target != "chroma"  # long-term memory has no expiry
+    return _given(scenario) or (f"{BUILT_IN[scenario.target]}_week" if ours else None)
 
 
 def _drift_obstacle(scenario: Scenario) -> str | None:

@@ -19,6 +19,7 @@ from recollect.verify.workloads.intents import (
     Seek,
     Workload,
     Write,
+    reads,
 )
 from recollect.verify.workloads.rewriting import compact, forget, rewrite, summarise
 from recollect.verify.workloads.watching import context, search, watch
@@ -55,4 +56,5 @@ __all__ = [
     "Seek",
     "Workload",
     "Write",
+    "reads",
 ]

@@ -66,6 +66,12 @@ class Seek:
 
 Intent = Write | ReadBack | SaveBack | ReadParts | Remove | Seek
 
+
+def reads(intent: Intent) -> bool:
+    """Whether it changes nothing."""
+    return isinstance(intent, ReadBack | ReadParts | Seek)
+
+
 CALLED: dict[type, str] = {
     Write: "an append",
     ReadBack: "a read",
@@ -107,6 +113,8 @@ class Workload:
     """Abilities that make it pointless: a whole-list store is not appended to."""
     unmarked: bool = False
     """Some of its texts carry no number; they are matched by their order, which only whole reads show."""
+    enough: int = 0
+    """Messages that it takes until the engine has done all that it does in the background."""
     many_writers: bool = True
     """False where two writers of one session would be the application's fault, not the store's."""
 

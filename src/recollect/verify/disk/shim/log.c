@@ -124,6 +124,19 @@ static void append_to(struct header *log, const struct record *fields, const cha
     __atomic_store_n(&record->ready, 1, __ATOMIC_RELEASE);
 }
 
+/* The runner cannot see the moment at which a certain file is being rewritten; whoever writes it can. */
+static void take_aim(const struct record *fields)
+{
+    if (!shared->aim_ino || fields->ino != shared->aim_ino || fields->op != OP_WRITE)
+        return;
+    if (__atomic_sub_fetch(&shared->aim_writes, 1, __ATOMIC_SEQ_CST) > 0)
+        return;
+    __atomic_store_n(&shared->aim_ino, 0, __ATOMIC_SEQ_CST);
+    if (!shared->aim_full)
+        halt();
+    __atomic_store_n(&shared->space_left, 0, __ATOMIC_SEQ_CST);
+}
+
 void append(const struct record *fields, const char *path1, const char *path2, const struct iovec *data, int pieces)
 {
     int saved = errno;
@@ -133,6 +146,7 @@ void append(const struct record *fields, const char *path1, const char *path2, c
     int64_t count = (int64_t)__atomic_add_fetch(&shared->count, 1, __ATOMIC_SEQ_CST);
     if (shared->kill_at > 0 && count >= shared->kill_at)
         halt();
+    take_aim(fields);
     errno = saved;
 }
 

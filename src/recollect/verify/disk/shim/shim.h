@@ -42,7 +42,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define LAYOUT_VERSION 1
+#define LAYOUT_VERSION 2
 #define HEADER_BYTES 65536
 #define PROCESSES_MAX 1024
 #define FLIGHTS_MAX 256
@@ -123,6 +123,9 @@ struct header {
     int64_t sync_error_after; /* this many syncs still work */
     int64_t space_left;       /* bytes by which files may still grow; -1: no limit */
     int64_t skip_sync;        /* 1: the real sync is left out (recording is faster; the model does not need it) */
+    uint64_t aim_ino;         /* a file to wait for; 0: none */
+    int64_t aim_writes;       /* after this many writes to that file... */
+    int64_t aim_full;         /* ...1: the disk is full; 0: SIGKILL of the whole tree */
     /* State of the engine's tree. */
     uint64_t halted; /* kill_at was reached: whoever calls next dies before it changes anything */
     uint64_t io_uring; /* how often an io_uring was set up: writes through it are invisible */

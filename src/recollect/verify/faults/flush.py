@@ -1,0 +1,68 @@
+"""The moment of a flush: Chroma rewrites its vector files in place once enough changes have come together.
+
+The runner cannot see that moment in time; the recorder is inside the process that writes and can. It is told a file and
+a number of writes to it, drawn from the seed, and acts right after the last of them: in the middle of the file.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from recollect.verify.disk.recorder import Aim, Faults
+from recollect.verify.faults.fault import only
+from recollect.verify.faults.recorded import down, recorder_of, recording_obstacle, up
+from recollect.verify.scenario import Scenario
+
+if TYPE_CHECKING:
+    from recollect.verify.runner import Run
+
+FLUSH = "flush"
+FLUSH_TIMEOUT_S = 25.0
+ALONE = {FLUSH: (1, 0)}
+"""One process that writes: nothing but the moment is to blame."""
+_VECTORS, _FLUSHED = "data_level0.bin", "index_metadata.pickle"
+"""The second is there once the first has been flushed: before, all of it is still in Chroma's log."""
+_WRITES_MAX = 400
+"""A thousand vectors of 512 numbers are some 500 writes."""
+_STEP_S = 0.01
+
+
+def flush_obstacle(scenario: Scenario) -> str | None:
+    flushes = only("chroma", why="the moment 'flush' is one of Chroma's vector files")
+    return flushes(scenario) or recording_obstacle(scenario)
+
+
+def aim_at_flush(run: Run, then: Literal["kill", "full"]) -> str:
+    """Lets the clients go on until the engine is in the middle of rewriting its vectors; says where that was."""
+    end = time.monotonic() + FLUSH_TIMEOUT_S
+    while not (files := _vector_files(run)):
+        _go_on_until(run, end)
+    file, writes = run.rng.choice(files), run.rng.randint(1, _WRITES_MAX)
+    recorder = recorder_of(run)
+    if then == "kill" and run.engine.embedded:
+        for seat in run.seats.values():
+            seat.doomed = True
+    recorder.faults(Faults(aim=Aim(file, writes, then)))
+    while recorder.aiming:
+        _go_on_until(run, end)
+    return f"{FLUSH}: after {writes} writes into {file.name}"
+
+
+def kill_in_flush(run: Run) -> None:
+    moment = aim_at_flush(run, "kill")
+    with run.striking("kill-engine", moment):
+        down(run)
+        up(run)
+
+
+def _vector_files(run: Run) -> list[Path]:
+    flushed = recorder_of(run).root.rglob(_FLUSHED)
+    return sorted(file for path in flushed if (file := path.with_name(_VECTORS)).exists())
+
+
+def _go_on_until(run: Run, end: float) -> None:
+    if time.monotonic() > end:
+        run.give_up(f"no vectors were flushed within {FLUSH_TIMEOUT_S:g} s")
+    run.go_on(_STEP_S)
