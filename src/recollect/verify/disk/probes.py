@@ -25,6 +25,7 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.wire import pgwire, resp
 
 _TEXT = "x" * 100
+_FIRST = list(range(10_000))
 ACK = "ack "
 
 
@@ -242,6 +243,8 @@ class NumbersCheck:
 
 
 def judged(acked: int, read: Sequence[int]) -> Finding:
+    if len(read) >= acked and read == _FIRST[: len(read)]:
+        return HELD  # as nearly always: thousands of states a second come by here
     loss = Loss.between(acked, read)
     if len(set(read)) != len(read):
         return Finding("duplicate", f"{len(read) - len(set(read))} numbers came back twice")
