@@ -1,6 +1,9 @@
 """Stores of every shape the kit knows, in memory: enough to see how it drives them."""
 
+import os
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
@@ -209,3 +212,20 @@ def first_refused(endpoint: Endpoint) -> Refused:
 
 def second_refused(endpoint: Endpoint) -> Refused:
     return Refused(endpoint.url, first=False)
+
+
+class Leaving(InFile):
+    """Starts a process of its own with its first message, and never ends it."""
+
+    def __init__(self, endpoint: Endpoint, folder: str) -> None:
+        super().__init__(endpoint)
+        self._pids = Path(folder)
+        self._started = False
+
+    def append_message(self, session: str, message: str) -> None:
+        super().append_message(session, message)
+        if not self._started:
+            self._started = True
+            left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+            with (self._pids / f"{os.getpid()}.pids").open("w") as file:
+                file.write(f"{left.pid}\n")

@@ -87,6 +87,10 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         (["report", ".", "--require", "gold"], "written or fsynced"),
         (["replay", "no-such-folder"], "not the folder of a cell"),
         (
+            ["verify", "tests.verify.raises_at_import:make", "--engine", "sqlite"],
+            "importing tests.verify.raises_at_import raised RuntimeError: SECRET_KEY is not set",
+        ),
+        (
             ["verify", "tests.verify.ends_at_import:make", "--engine", "sqlite"],
             "ended the process that imports it",
         ),

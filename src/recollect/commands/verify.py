@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -196,7 +199,7 @@ def run(
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{request.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     runnable = sum(cell.skipped is None for cell in cells)
-    with terminal.Progress(console, runnable) as progress:
+    with _terminated_like_interrupted(), terminal.Progress(console, runnable) as progress:
         matrix = Matrix(
             cells,
             folder,
@@ -216,6 +219,20 @@ def run(
     )
     results.save(folder)
     return results
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """A run that is cancelled (SIGTERM) says what it knows, as one that is interrupted does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _lay_out(request: Request) -> tuple[list[Cell], list[Result]]:

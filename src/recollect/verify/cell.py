@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -64,13 +67,26 @@ def _say(stream: IO[bytes], word: Word) -> None:
     stream.flush()
 
 
+def _end_with_the_owner(at_work: threading.Event) -> None:
+    """When whoever gives the orders is gone, nobody waits for what is at work: the warden cleans up behind us."""
+    poller = select.poll()
+    poller.register(0, 0)  # nothing but its end
+    poller.poll()
+    if at_work.is_set():
+        os.killpg(0, signal.SIGKILL)
+
+
 def main() -> None:
     # Standard output is the matrix's; whatever else prints goes to standard error.
     say = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    at_work = threading.Event()
+    threading.Thread(target=_end_with_the_owner, args=(at_work,), daemon=True).start()
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=Order | Look)
+        at_work.set()
         _say(say, look(order) if isinstance(order, Look) else Done(run_cell(order, say)))
+        at_work.clear()
 
 
 if __name__ == "__main__":

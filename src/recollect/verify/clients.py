@@ -18,10 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from recollect.verify import clock, other_python, pipe, worker
+from recollect.verify import clock, other_python, pipe, preloading, worker
 from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.host import folder, processes
 
 PRELOAD = (
     "recollect.verify.worker",
@@ -123,7 +124,8 @@ class Clients:
 
     def __init__(self, log: Path, preload: tuple[str, ...] = ()) -> None:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([*PRELOAD, *preload])
+        self._context.set_forkserver_preload([*PRELOAD, preloading.__name__])
+        self._preload = preload
         self._log = log
         self.recorded: Mapping[str, str] | None = None
         """What `Recorder.env` gave, when the calls of the clients themselves are to be recorded: an embedded engine
@@ -149,7 +151,13 @@ class Clients:
         )
         with _without_main():
             # Whoever the fork server forks can have its clock moved and its calls recorded because of this.
-            with _movable_clock(), dormant_shim():
+            with (
+                _movable_clock(),
+                dormant_shim(),
+                folder.marked(),
+                _socket_in_run_folder(),
+                _importing(self._preload),
+            ):
                 ensure_running()
             try:
                 process.start()
@@ -170,7 +178,7 @@ class Clients:
         ours, theirs = self._context.Pipe()
         control = None if self.clock is None else str(self.clock.control)
         try:
-            with _movable_clock(), dormant_shim():
+            with _movable_clock(), dormant_shim(), folder.marked():
                 process = other_python.start(
                     python,
                     ours,
@@ -225,8 +233,11 @@ class Clients:
         return sum(not client.close() for client in clients)
 
     def close_all(self) -> None:
+        """Also what the targets have started and left."""
         while self._live:
             self.kill(self._live.pop())
+        if self._numbers:
+            processes.end_strays()
 
 
 class TargetBroken(Exception):
@@ -266,6 +277,29 @@ def _movable_clock() -> Iterator[None]:
             os.environ.pop("LD_PRELOAD", None)
         else:
             os.environ["LD_PRELOAD"] = former
+
+
+@contextmanager
+def _socket_in_run_folder() -> Iterator[None]:
+    """Where a fork server that starts now makes its socket: a runner that is killed cannot remove a folder of its
+    own, and the warden does not know that of `multiprocessing`."""
+    settings: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    former = settings.get("tempdir")
+    settings["tempdir"] = str(folder.socket_folder(folder.current()))
+    try:
+        yield
+    finally:
+        settings["tempdir"] = former
+
+
+@contextmanager
+def _importing(modules: tuple[str, ...]) -> Iterator[None]:
+    """The modules that a fork server which starts now imports, whatever they do."""
+    os.environ[preloading.VARIABLE] = os.pathsep.join(modules)
+    try:
+        yield
+    finally:
+        del os.environ[preloading.VARIABLE]
 
 
 @contextmanager

@@ -23,11 +23,11 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from recollect.verify.host import processes
+from recollect.verify.host import processes, warden
 from recollect.verify.host.errors import EngineError
 
 PREFIX = "recollect-run-"
@@ -129,6 +129,20 @@ def _spread_out(folder: Path) -> None:
         return  # another filesystem, which does not have the habit
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def marked() -> Iterator[None]:
+    """Processes that are started in this block belong to this run: whatever they start and leave is ended with it."""
+    former = os.environ.get(warden.MARK)
+    os.environ[warden.MARK] = current().name
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ[warden.MARK]
+        else:
+            os.environ[warden.MARK] = former
 
 
 def at_end(argv: Sequence[str], env: Mapping[str, str]) -> None:

@@ -207,6 +207,12 @@ def run_at_end(argv: Sequence[str], env: Mapping[str, str]) -> None:
     _current().ask("set_farewell", argv=list(argv), env=dict(env))
 
 
+def end_strays() -> int:
+    """End what processes marked with this run (`folder.marked`) have started and left; says how many."""
+    ended: int = _current().ask("end_strays")["ended"]
+    return ended
+
+
 def warden_pid() -> int:
     return _current().pid
 

@@ -8,7 +8,8 @@ and reaches only direct children), so engines are not children of the runner but
 
 - It is the subreaper of all of them: an orphaned grandchild comes to it and is reaped, whatever pid 1 does.
 - When the runner goes away (its pidfd turns readable, or the socket closes) it kills all its descendants,
-  runs the farewell command (containers and volumes), removes the folders that it was given, and ends.
+  ends what the target's own processes have started and left, runs the farewell command (containers and volumes),
+  removes the folders that it was given, and ends.
 - It has one thread, so the parent-death signal that it sets on each child means what it says: if the warden
   itself is killed, the servers follow. It is set after the uid change, which would clear it.
 - A fork of this little process costs a millisecond; a fork of a runner with drivers and threads does not, nor
@@ -35,6 +36,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _POLL_WITHOUT_PIDFD_S = 0.1
 _REAP_DEADLINE_S = 10.0
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+
+MARK = "RECOLLECT_RUN"
+"""The variable that names the run folder in the environment of the target's processes, and of all they start."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,6 +74,15 @@ def _stat_fields(pid: int) -> list[str]:
             return file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def _environment(pid: int) -> set[bytes]:
+    """What a process was started with; empty where that is none of our business."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+            return set(file.read().split(b"\0"))
+    except OSError:
+        return set()
 
 
 def descendants_of(pid: int) -> list[int]:
@@ -185,6 +198,35 @@ class Warden:
         self.farewell = request
         return {}
 
+    def end_strays(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Kill what the target's processes started and left behind when they ended.
+
+        They are not below us. They are known by the name of a run folder in their environment, which they inherit,
+        and by a parent that has no such mark: what a living client has started is its own business.
+        """
+        give_up = time.monotonic() + _REAP_DEADLINE_S
+        ended: set[int] = set()
+        while (strays := self._strays()) and time.monotonic() < give_up:
+            for pid in strays:
+                _signal_quietly(pid, signal.SIGKILL)
+            ended |= set(strays)
+            time.sleep(0.001)
+        return {"ended": len(ended)}
+
+    def _strays(self) -> list[int]:
+        marks = {f"{MARK}={os.path.basename(folder)}".encode() for folder in self.folders}  # noqa: PTH119
+        marked = {
+            int(entry): _stat_fields(int(entry))
+            for entry in os.listdir("/proc")  # noqa: PTH208
+            if entry.isdigit() and marks & _environment(int(entry))
+        }
+        family = {*marked, self.runner}
+        return [
+            pid
+            for pid, fields in marked.items()
+            if fields and fields[0] not in "ZX" and int(fields[1]) not in family
+        ]
+
     # Ending ---------------------------------------------------------------------------------------
 
     def _kill_tree(self, root: int) -> list[int]:
@@ -245,6 +287,7 @@ class Warden:
                 _signal_quietly(pid, signal.SIGKILL)
             self._reap()
             time.sleep(0.001)
+        self.end_strays({})
         if self.farewell:
             argv, env = self.farewell["argv"], self.farewell["env"]
             os.waitpid(os.posix_spawn(argv[0], argv, env), 0)
