@@ -71,7 +71,7 @@ async def _touch(place: Place, session: str, how: str, sequences: list[int], raw
     hands: dict[str, Callable[..., object]] = {"sqlite": _sqlite, "redis": _redis, "postgres": _postgres}
     result = hands[place.name](place, session, how, sequences, raw)
     if result is not None:
-        await result
+        await result  # type: ignore[misc]
 
 
 def _sqlite(place: Place, session: str, how: str, sequences: list[int], raw: bytes) -> None:
