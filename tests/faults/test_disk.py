@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.faults import FAULTS
+from recollect.verify.faults import FAULTS, recorded
 from recollect.verify.faults import disk as disk_faults
 from recollect.verify.scenario import Scenario
 from recollect.verify.verdict import Verdict
@@ -125,7 +125,7 @@ def test_what_the_recorder_cannot_see_is_unknown(tmp_path: Path) -> None:
 
 def test_reasons_are_given_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = Scenario(target="redis", engine="redis", policy="aof-always", fault="power-loss")
-    monkeypatch.setattr(disk_faults, "cannot_see", lambda program: f"{program} is linked statically")
+    monkeypatch.setattr(recorded, "cannot_see", lambda program: f"{program} is linked statically")
     said = FAULTS["power-loss"].obstacle(scenario)
     assert said is not None
     assert "linked statically" in said
