@@ -1,6 +1,7 @@
 """Stores of every shape the kit knows, in memory: enough to see how it drives them."""
 
 import os
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,11 @@ def noisy(endpoint: Endpoint) -> Articles:
 
 def suicidal(endpoint: Endpoint) -> Articles:
     return Suicidal()
+
+
+def ends_at_once(endpoint: Endpoint) -> Articles:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return Articles()
 
 
 class Suicidal(Articles):

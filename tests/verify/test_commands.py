@@ -67,7 +67,7 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
     assert "seen again in" in done.stdout
     (cell,) = cells((tmp_path / "out.json").read_text())
     assert cell["reproduced"] is not None
-    assert cell["replay"] in " ".join(done.stdout.split())
+    assert cell["replay"] in [line.strip() for line in done.stdout.splitlines()], "in one piece, to be copied"
     replayed = recollect(*cell["replay"].split()[1:], "--times", "2", cwd=tmp_path)
     assert "lost-update: seen in" in replayed.stdout
 
@@ -80,6 +80,11 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         (["verify", "no.such:thing", "--engine", "redis"], "no module"),
         (["verify", "tests.verify.stores:raises", "--engine", "sqlite"], "no database configured"),
         (["verify", "tests.verify.stores:shapeless", "--engine", "sqlite"], "no known shape"),
+        (
+            ["verify", "tests.verify.stores:ends_at_once", "--engine", "sqlite"],
+            "stores:ends_at_once': the target's",
+        ),
+        (["verify", "redis", "--out", "/proc/none"], "cannot write to /proc/none"),
         (["verify", "redis", "--shard", "3/2"], "shard"),
         (["verify", "redis", "--budget", "soon"], "60s"),
         (["verify", "redis", "--require", "gold"], "written or fsynced"),

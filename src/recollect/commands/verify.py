@@ -197,7 +197,11 @@ def run(
     console.print(f"seed {request.seed}", highlight=False)
     cells, broken = _lay_out(request)
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{request.seed}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        typer.echo(f"cannot write to {folder}: {error.strerror}; choose another folder with --out", err=True)
+        raise typer.Exit(2) from None
     runnable = sum(cell.skipped is None for cell in cells)
     with _terminated_like_interrupted(), terminal.Progress(console, runnable) as progress:
         matrix = Matrix(

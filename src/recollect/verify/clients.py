@@ -57,8 +57,9 @@ class _Process(Protocol):
 class Client:
     """One worker process. `number` is its process number in the history."""
 
-    def __init__(self, number: int, process: _Process, connection: Connection) -> None:
+    def __init__(self, number: int, spec: str, process: _Process, connection: Connection) -> None:
         self.number = number
+        self.spec = spec
         self._process = process
         self.connection = connection
 
@@ -116,7 +117,8 @@ class Client:
     def _how(self) -> str:
         self._process.join(1)
         code = self._process.exitcode
-        return f"the target's process ended by itself (exit code {code})"
+        how = f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
+        return f"the target's process ended by itself ({how})"
 
 
 class Clients:
@@ -171,7 +173,7 @@ class Clients:
                 ) from error
             finally:
                 theirs.close()
-        return self._started(process, ours)
+        return self._started(spec, process, ours)
 
     def launch_under(self, python: str, spec: str, endpoint: Endpoint) -> Client:
         """The same under another interpreter: the one with the other release installed."""
@@ -193,22 +195,24 @@ class Clients:
             raise TargetBroken(
                 f"--previous-python {python}: {error.strerror}; give the path of a Python"
             ) from None
-        return self._started(process, ours)
+        return self._started(spec, process, ours)
 
-    def _started(self, process: _Process, connection: Connection) -> Client:
-        client = Client(self.number(), process, connection)
+    def _started(self, spec: str, process: _Process, connection: Connection) -> Client:
+        client = Client(self.number(), spec, process, connection)
         self._live.add(client)
         return client
 
     def wait_ready(self, client: Client) -> pipe.Ready:
         if not client.readable(START_TIMEOUT_S):
             self.kill(client)
-            raise TargetBroken(f"the target did not open within {START_TIMEOUT_S:g} s: its factory hangs")
+            raise TargetBroken(
+                f"target {client.spec!r}: it did not open within {START_TIMEOUT_S:g} s: its factory hangs"
+            )
         try:
             reply = client.receive()
         except ClientDied as death:
             self.kill(client)
-            raise TargetBroken(str(death)) from None
+            raise TargetBroken(f"target {client.spec!r}: {death} when it was opened") from None
         if isinstance(reply, pipe.Ready):
             return reply
         self.kill(client)

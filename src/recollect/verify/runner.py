@@ -63,6 +63,7 @@ OLDER_TIMEOUT_S = 3.0
 FINAL_HANGS_MAX = 2
 """Final reads that may hang before the rest is left unread: a cell has to end in time to say what hangs."""
 
+ENGINE_LOG = "engine.log"
 LOG_LINES_MAX = 200
 """Of each start of the engine."""
 
@@ -125,6 +126,7 @@ class Run:
     def execute(self) -> Verdict:
         """Runs the scenario and judges its history."""
         save(self.scenario, self.folder)
+        (self.folder / ENGINE_LOG).unlink(missing_ok=True)
         path = self.folder / "history.jsonl"
         reason: str | None = None
         try:
@@ -143,6 +145,8 @@ class Run:
         verdict = analyze(History(path))
         if reason is not None and verdict.status in ("held", "unknown"):
             return msgspec.structs.replace(verdict, status="unknown", reason=reason)
+        if verdict.status == "unknown" and self.notes.hangs:
+            return msgspec.structs.replace(verdict, reason=f"{verdict.reason}: {self.notes.hangs[0]}")
         return verdict
 
     def _start(self) -> None:
@@ -245,7 +249,7 @@ class Run:
 
     def _keep_engine_log(self) -> None:
         """What it said since its last start; a run has several starts."""
-        with (self.folder / "engine.log").open("a") as log:
+        with (self.folder / ENGINE_LOG).open("a") as log:
             log.write(self.engine.logs(LOG_LINES_MAX) + "\n")
 
     # ---- time passing

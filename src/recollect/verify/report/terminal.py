@@ -245,6 +245,7 @@ def _violations(console: Console, results: Results) -> None:
             style="cyan",
             highlight=False,
             markup=False,
+            soft_wrap=True,  # to be copied in one piece, however long it is
         )
 
 
