@@ -81,3 +81,26 @@ def test_damage_beside_readable_messages_hides_nothing() -> None:
     script = written()
     script.read(2, 0, Element(None, damaged=True))
     assert script.counts() == {"corrupted": 1, "lost-update": 1}
+
+
+def test_what_cannot_be_read_after_the_engine_stopped_is_not_kept() -> None:
+    """A wiped volume: the engine still answers from memory, then it is started again on nothing."""
+    script = written(policy="aof-always", fault="wipe-volume")
+    script.inject("wipe-volume")
+    script.read(2, 0, 1, 2)
+    script.writer.engine_stopped()
+    script.writer.engine_started()
+    script.heal("wipe-volume")
+    verdict = failing(script).verdict()
+    assert verdict.status == "documented-loss", verdict
+    assert (verdict.acked, verdict.kept, verdict.lost, verdict.unchecked) == (3, 0, 0, 3)
+    assert verdict.account == "3 of 3 not read back"
+    assert any("3 acknowledged messages were not read back" in gap for gap in verdict.not_covered)
+
+
+def test_a_failed_read_in_between_does_not_make_it_unchecked() -> None:
+    script = written(policy="aof-always", fault="kill-engine")
+    script.crash()
+    failing(script).read(2, 0, 1, 2)
+    verdict = script.verdict()
+    assert (verdict.kept, verdict.unchecked) == (3, 0)

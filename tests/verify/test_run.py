@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.history import History
+from recollect.verify.op import Write
 from recollect.verify.runner import Run
 from recollect.verify.scenario import Scenario, load
 from recollect.verify.verdict import Verdict
@@ -178,3 +179,32 @@ def test_an_acknowledgement_that_comes_late_does_not_belong_behind_the_fault(tmp
     _, verdict = run(tmp_path, "tests.verify.stores:slow_to_say", "none", "kill-engine", **more)
     assert verdict.status == "documented-loss", verdict
     assert "lost-update" not in {anomaly.name for anomaly in verdict.anomalies}
+
+
+def asked(folder: Path) -> dict[int, list[tuple[str, str, str]]]:
+    """What each client asked, in its order; a turn that is sent again was asked once."""
+    found: dict[int, list[tuple[str, str, str]]] = {}
+    sent: set[int] = set()
+    for event in History(folder / "history.jsonl"):
+        if event.kind == "invoke":
+            write = event.value if isinstance(event.value, Write) else None
+            if write is None or write.first not in sent:
+                size = len(write.checksums) if write else 0
+                found.setdefault(event.process, []).append((str(event.operation), event.session, str(size)))
+            sent |= {write.first} if write else set()
+    return found
+
+
+def test_a_seed_repeats_what_every_client_asks(tmp_path: Path) -> None:
+    schedules = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, "sqlite", "wal-full", "concurrent-writers", workload="turns")
+        schedules.append(asked(tmp_path / name))
+    one, two = schedules
+    assert one.keys() == two.keys()
+    for process in list(one)[:4]:  # those that work until the time is over; the last one reads
+        common = min(len(one[process]), len(two[process]))
+        assert common > 10
+        assert one[process][:common] == two[process][:common]
+    assert one[0] != one[1], "every client has a plan of its own"

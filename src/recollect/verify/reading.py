@@ -138,8 +138,13 @@ class ReadFolder:
         )
         view = session.whole.view if not session.whole.doubled else list(dict.fromkeys(session.whole.view))
         forgotten, missing = session.forget_done, session.missing
-        # What was seen before a fault, and could not be read after it, is not kept: nobody knows.
-        struck = max((found.injected for found in evidence.disturbances), default=NEVER)
+        # What was seen before a fault or a stop, and could not be read after it, is not kept: nobody knows.
+        struck = max(
+            *(found.injected for found in evidence.disturbances),
+            *(index for index, _ in evidence.stops),
+            NEVER,
+            NEVER,
+        )
         read_since = session.last_ok_read > struck
         kept = unchecked = 0
         for message in view:

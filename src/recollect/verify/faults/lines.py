@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recollect.verify import pipe
 from recollect.verify.faults.fault import Fault, servers_only
@@ -47,31 +47,52 @@ def guest_writes(run: Run, guest: Seat) -> pipe.Reply | None:
     return run.do(guest, turn)
 
 
-def recorded_lines(run: Run) -> list[str]:
-    """The lines of the store's own code that an append executes, in their order."""
+class Line(NamedTuple):
+    """A line that an append executes: of a process that has appended before, or only of its first append."""
+
+    name: str
+    warm: bool
+
+
+def recorded_lines(run: Run) -> list[Line]:
+    """The lines of the store's own code that an append executes. The first append of a process has lines of its own:
+    it opens connections, and knows nothing yet."""
     guest = run.guest()
-    guest_writes(run, guest)  # the first append of a process opens connections
+    first, later = _record(run, guest), _record(run, guest)
+    run.dismiss(guest)
+    return [Line(name, True) for name in later] + [Line(name, False) for name in first if name not in later]
+
+
+def _record(run: Run, guest: Seat) -> list[str]:
     run.watch(guest, pipe.Watch("record"))
     reply = guest_writes(run, guest)
-    run.dismiss(guest)
     return reply.lines if isinstance(reply, pipe.Lines) else []
 
 
-def _chosen(run: Run) -> list[str]:
-    lines = recorded_lines(run)
-    if run.scenario.variant not in ("", EVERY_LINE):
-        if run.scenario.variant not in lines:
-            run.give_up(
-                f"an append does not execute {run.scenario.variant}; it executes {', '.join(lines) or 'no line'}"
-            )
-        return [run.scenario.variant]
+def watching(run: Run, watch: pipe.Watch, *, warm: bool = True) -> Seat:
+    """A guest whose next append is watched."""
+    guest = run.guest()
+    if warm:
+        guest_writes(run, guest)
+    run.watch(guest, watch)
+    return guest
+
+
+def _chosen(run: Run) -> list[Line]:
+    lines, wanted = recorded_lines(run), run.scenario.variant
+    if wanted not in ("", EVERY_LINE):
+        found = [line for line in lines if line.name == wanted]
+        if not found:
+            executed = ", ".join(line.name for line in lines) or "no line"
+            run.give_up(f"an append does not execute {wanted}; it executes {executed}")
+        return found
     if not lines:
         run.give_up("an append executes no line of the files that define the store or its factory")
     run.rng.shuffle(lines)
     return lines
 
 
-def _sweep(run: Run, least: int, sweep_s: float, die_at: Callable[[str], bool]) -> None:
+def _sweep(run: Run, least: int, sweep_s: float, die_at: Callable[[Line], bool]) -> None:
     """Tries the lines in turn: at least so many, then as long as there is time; with `every-line`, all of them."""
     lines = _chosen(run)
     if run.scenario.variant == EVERY_LINE:
@@ -88,11 +109,10 @@ def _sweep(run: Run, least: int, sweep_s: float, die_at: Callable[[str], bool]) 
 
 
 def _kill_app_at_line(run: Run) -> None:
-    def die_at(line: str) -> bool:
-        guest = run.guest()
+    def die_at(line: Line) -> bool:
+        guest = watching(run, pipe.Watch("die", line.name), warm=line.warm)
         guest.doomed = True
-        run.watch(guest, pipe.Watch("die", line))
-        with run.striking("kill-app-at-line", line):
+        with run.striking("kill-app-at-line", line.name):
             guest_writes(run, guest)
         died = guest.client.number not in run.seats
         if not died:  # this append took another way through the code
@@ -110,11 +130,10 @@ def _kill_engine_at_line(run: Run) -> None:
         killed.append(at)
         seat.client.go_on()
 
-    def die_at(line: str) -> bool:
-        guest = run.guest()
+    def die_at(line: Line) -> bool:
+        guest = watching(run, pipe.Watch("stop", line.name), warm=line.warm)
         before = len(killed)
-        run.watch(guest, pipe.Watch("stop", line))
-        with run.striking("kill-engine-at-line", line):
+        with run.striking("kill-engine-at-line", line.name):
             guest_writes(run, guest)
             if len(killed) > before:
                 run.start_engine()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from recollect.verify import pipe
 from recollect.verify.engines import Counting
 from recollect.verify.engines.redis import RedisEngine
-from recollect.verify.faults.lines import guest_writes
+from recollect.verify.faults.lines import guest_writes, watching
 from recollect.verify.wire.resp import fields_of
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def kill_between_writes(run: Run) -> None:
         run.skip("only an engine that runs as a process of this machine can be asked what was written to it")
     run.settle()
     line = run.rng.choice(_lines_between(run, run.engine))
-    guest = run.guest()
-    run.watch(guest, pipe.Watch("stop", line))
+    guest = watching(run, pipe.Watch("stop", line))
     before = run.engine.written()
     killed = False
 
@@ -118,8 +117,7 @@ def kill_between_writes(run: Run) -> None:
 
 def _lines_between(run: Run, engine: Counting) -> list[str]:
     """The lines of an append at which the engine had a part of it."""
-    guest = run.guest()
-    guest_writes(run, guest)  # the first append of a process opens connections
+    guest = watching(run, pipe.Watch("step"))
     stops: list[tuple[str, int]] = []
 
     def look(seat: Seat, at: str) -> None:
@@ -128,7 +126,6 @@ def _lines_between(run: Run, engine: Counting) -> list[str]:
 
     run.on_line = look
     before = engine.written()
-    run.watch(guest, pipe.Watch("step"))
     guest_writes(run, guest)
     run.on_line = None
     run.dismiss(guest)
