@@ -203,7 +203,7 @@ def run(
         typer.echo(f"cannot write to {folder}: {error.strerror}; choose another folder with --out", err=True)
         raise typer.Exit(2) from None
     runnable = sum(cell.skipped is None for cell in cells)
-    with _terminated_like_interrupted(), terminal.Progress(console, runnable) as progress:
+    with _terminated_like_interrupted(), terminal.Progress(console, runnable, budget_s) as progress:
         matrix = Matrix(
             cells,
             folder,

@@ -141,7 +141,8 @@ class Matrix:
         folder = self._folder / self._name(place, job)
         folder.mkdir(parents=True, exist_ok=True)
         process.send(Order(job.next_scenario, str(folder), self._preload))
-        self._listener(Event("started", job.next_scenario, job.purpose))
+        step = "starting" if job.purpose == "first" else job.purpose
+        self._listener(Event("started", job.next_scenario, step))
 
     def _next(self) -> tuple[int, _Job] | None:
         if self._stopped is not None:

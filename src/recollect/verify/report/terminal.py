@@ -33,15 +33,18 @@ LEGEND = """✓ held: nothing acknowledged was lost      ◐ documented loss: in
 class Progress:
     """Live progress on a terminal; one line a cell elsewhere."""
 
-    def __init__(self, console: Console, cells: int) -> None:
+    def __init__(self, console: Console, cells: int, budget_s: float | None = None) -> None:
         self._console = console
         self._cells = cells
+        self._budget_s = budget_s
         self._started = time.monotonic()
         self._ended = 0
         self._current: dict[str, str] = {}
         self._lost = {"documented-loss": 0, "violated": 0}
         self._live = (
-            Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
+            Live(get_renderable=self._picture, console=console, refresh_per_second=8, transient=True)
+            if console.is_terminal
+            else None
         )
 
     def __enter__(self) -> Progress:
@@ -70,18 +73,22 @@ class Progress:
             self._current[name] = event.step
             if event.step in ("confirm", "shrink"):
                 self._current = {name: "running it again"}
-        if self._live is not None:
-            self._live.update(self._picture())
 
     def _picture(self) -> Group:
+        """Also asked for between events, by the display's own thread: time goes on while a cell hangs."""
         elapsed_s = time.monotonic() - self._started
-        remaining_s = (self._cells - self._ended) * elapsed_s / self._ended if self._ended else None
-        left = "" if remaining_s is None else f", about {remaining_s:.0f} s left"
+        left = "" if (left_s := self._left_s(elapsed_s)) is None else f", about {left_s:.0f} s left"
         bar = ProgressBar(total=max(1, self._cells), completed=min(self._ended, self._cells), width=40)
         lost = f"{self._lost['documented-loss']} lost as documented, {self._lost['violated']} lost against the promise"
         head = Text(f"{self._ended}/{self._cells} cells, {elapsed_s:.0f} s{left} · {lost}")
         current = [Text(f"  {name}: {step}", style="dim") for name, step in list(self._current.items())[-4:]]
         return Group(bar, head, *current)
+
+    def _left_s(self, elapsed_s: float) -> float | None:
+        if not self._ended:
+            return None if self._budget_s is None else max(0.0, self._budget_s - elapsed_s)
+        by_rate_s = (self._cells - self._ended) * elapsed_s / self._ended
+        return by_rate_s if self._budget_s is None else max(0.0, min(by_rate_s, self._budget_s - elapsed_s))
 
 
 def _short(scenario: Scenario) -> str:
