@@ -11,5 +11,5 @@ import os
 VARIABLE = "RECOLLECT_PRELOAD"
 
 for _name in filter(None, os.environ.pop(VARIABLE, "").split(os.pathsep)):
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         importlib.import_module(_name)

@@ -106,7 +106,7 @@ def _import(module_name: str, spec: str) -> Any:
         raise BadTarget(
             f"target {spec!r}: {module_name} imports {error.name!r}, which is not installed"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadTarget(
             f"target {spec!r}: importing {module_name} raised {type(error).__name__}: {error}"
         ) from error
@@ -235,7 +235,7 @@ class Target:
             return await _resolved(self._factory(*arguments))
         except BadTarget:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise FactoryRaised(
                 f"target {self.spec!r}: the factory raised {type(error).__name__}: {error}"
             ) from error
