@@ -6,6 +6,7 @@ recorder → log → durability model → crash images → states. Each arrow is
 `records`
 `model`      base image + log → the disk at any moment             `image`, `nodes`
 `states`     every distinct crash state of one run
+`exploring`  each of them tried on the real engine                 `recovery`, `workspace`, `prestart/`, `explanation`
 `selfcheck`  did the recorder see everything?
 `realdisk`   the same power loss on a real file system, to compare (root only)
 """
