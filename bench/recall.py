@@ -36,8 +36,8 @@ from recollect import Message
 from recollect.recall import HashingEmbedder, Progress, Recall, open_recall
 from recollect.verify import engines
 
-DURATION = """1,000 and 10,000 memories take two to five minutes on two cores. 100,000 take half an hour and more, most of
-it loading: direct use of Chroma rewrites its vector files after each thousand. `--sizes 1000,10000` leaves them out."""
+DURATION = """1,000 and 10,000 memories take two to five minutes on two cores. 100,000 take half an hour and more, most
+of it loading: direct use of Chroma rewrites its vector files after each thousand. Leave them out with --sizes."""
 USER_SHARE = 1_000
 """Memories of one user."""
 LOAD_AT_ONCE = 5_000

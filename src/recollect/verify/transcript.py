@@ -55,6 +55,8 @@ class _Unmarked:
 class Transcript:
     def __init__(self, history: HistoryWriter, *, retries: bool) -> None:
         self._history = history
+        self.succeeded = 0
+        """Operations that ended `ok`."""
         self._retries = retries
         self._checksums: list[int] = []
         self._seen: dict[tuple[int, str], _Sight] = {}
@@ -117,6 +119,7 @@ class Transcript:
         """Records what came back."""
         if isinstance(reply, pipe.Failed):
             return self._end_badly(process, reply)
+        self.succeeded += 1
         attempt = self._attempts.pop(process, None)
         if attempt is not None:
             self._settle_unmarked(attempt, "ok")
