@@ -36,7 +36,8 @@ class ChromaServerIndex:
         self, url: str, rows: str, timeout_s: float = 10.0, sync_threshold: int = SYNC_THRESHOLD
     ) -> None:
         try:
-            self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s)
+            secure = url.startswith("https:")  # else certificates are loaded that nobody asks for
+            self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, verify=secure)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise CannotOpen(f"{url}: a Chroma server is http://host:port ({error})") from error
         self._prefix = f"recall-{rows}-"

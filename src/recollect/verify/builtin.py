@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
 from recollect.message import Message
 from recollect.opening import Opening, open_store
-from recollect.recall.targets import RecallTarget, recall
 from recollect.store import Receipt, Store, Stored
 from recollect.verify.engines.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from recollect.recall.targets import RecallTarget
 
 OPERATION_TIMEOUT_S = 5.0
 
@@ -29,8 +31,10 @@ def postgres(endpoint: Endpoint) -> Opening:
     return _open(endpoint, url, read_url=endpoint.replicas[0] if endpoint.replicas else None)
 
 
-async def chroma(endpoint: Endpoint) -> RecallTarget:
+async def chroma(endpoint: Endpoint) -> "RecallTarget":
     """Long-term memory: rows in SQLite, and Chroma as their index."""
+    from recollect.recall.targets import recall  # needs NumPy, which the stores do not
+
     return await recall(endpoint)
 
 
@@ -59,7 +63,7 @@ async def postgres_next(endpoint: Endpoint) -> "Next":
 
 
 async def chroma_next(endpoint: Endpoint) -> "NextRecall":
-    return NextRecall((await recall(endpoint)).recall)
+    return NextRecall(await chroma(endpoint))
 
 
 class Next:
@@ -82,9 +86,16 @@ class Next:
         await self._store.close()
 
 
-class NextRecall(RecallTarget):
+class NextRecall:
+    """The same of long-term memory."""
+
+    def __init__(self, target: "RecallTarget") -> None:
+        self._target = target
+        self.history, self.search = target.history, target.search
+        self.forget, self.close = target.forget, target.close
+
     async def append(self, session: str, messages: Sequence[Message], *, turn: str | None = None) -> None:
-        await super().append(session, _newer(messages), turn=turn)
+        await self._target.append(session, _newer(messages), turn=turn)
 
 
 def _newer(messages: Sequence[Message]) -> list[Message]:

@@ -172,6 +172,9 @@ class Event(msgspec.Struct, omit_defaults=True, gc=False):
     drift_s: float = 0.0
 
 
+OK_OPS_MIN = 10
+
+
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """First line of a history: the scenario, as far as the judgement needs it.
 
@@ -193,5 +196,5 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     retain_s: float | None = None
     refresh: Refresh = "append"
     clock_bound_s: float = 1.0
-    ok_ops_min: int = 10
+    ok_ops_min: int = OK_OPS_MIN
     started_s: float = 0.0

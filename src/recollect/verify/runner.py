@@ -44,7 +44,7 @@ from recollect.verify.engines import (
 )
 from recollect.verify.faults import FAULTS, Fault
 from recollect.verify.history import History, HistoryWriter
-from recollect.verify.op import Disturbance, Header, Trait
+from recollect.verify.op import OK_OPS_MIN, Disturbance, Header, Trait
 from recollect.verify.proxy import Proxy
 from recollect.verify.scenario import Scenario, save
 from recollect.verify.seats import Notes, Seat
@@ -56,7 +56,7 @@ from recollect.verify.workloads import Client as Planner
 OPERATION_TIMEOUT_S = 15.0
 """An operation that takes longer hangs: its client is killed, and the outcome is unknown."""
 
-FIRST_WRITES, FIRST_WRITES_TIMEOUT_S = 10, 5.0
+FIRST_TIMEOUT_S = 5.0
 SETTLE_TIMEOUT_S = 20.0
 QUIET_S = 0.05
 OLDER_TIMEOUT_S = 3.0
@@ -220,9 +220,11 @@ class Run:
         self._ask_the_engine()
 
     def _await_writes(self) -> None:
-        """On a slow machine the fault would strike before there is anything to lose."""
-        end = time.monotonic() + FIRST_WRITES_TIMEOUT_S
-        while self.transcript.written < FIRST_WRITES and time.monotonic() < end:
+        """On a slow machine the fault would strike before there is anything to lose, or anything to judge by."""
+        end = time.monotonic() + FIRST_TIMEOUT_S
+        while time.monotonic() < end and (
+            not self.transcript.written or self.transcript.succeeded < OK_OPS_MIN
+        ):
             self.go_on(0.02)
 
     def _ask_the_engine(self) -> None:

@@ -13,8 +13,9 @@ KINDS: dict[str, str] = {"valkey": "redis"}
 """Products that are the same engine under another name."""
 
 
-SLOW_IMPORTS: dict[str, tuple[str, ...]] = {"chroma": ("chromadb",)}
-"""Clients that take seconds to import, and start no thread of their own doing so. Ours speaks to a server without."""
+RECALL = ("recollect.recall.targets", "recollect.recall.rows_sqlite", "recollect.recall.chroma_server")
+SLOW_IMPORTS = {"server": RECALL, "embedded": (*RECALL, "chromadb")}
+"""Of targets on Chroma, by its policy: they take up to seconds to import, and start no thread of their own doing so."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,12 +66,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def modules(self) -> tuple[str, ...]:
         """What is imported once, in the fork server, and not by every worker; if that fails, the worker says how."""
         targets = tuple(spec.partition(":")[0] for spec in (self.target, self.previous or "") if ":" in spec)
-        slow = (
-            ()
-            if (self.target, self.policy) == ("chroma", "server")
-            else SLOW_IMPORTS.get(self.engine_kind, ())
-        )
-        return (*targets, *slow)
+        if self.engine_kind != "chroma":
+            return targets
+        if targets:  # whoever it is of, on a server it may need Chroma's client as well
+            return (*targets, *SLOW_IMPORTS["embedded"])
+        return SLOW_IMPORTS.get(self.policy, ())
 
     def rng(self, purpose: str) -> random.Random:
         """A generator for one purpose, so that changing one does not move the others."""

@@ -47,6 +47,8 @@ class _Attempt:
 class Transcript:
     def __init__(self, history: HistoryWriter, *, retries: bool) -> None:
         self._history = history
+        self.succeeded = 0
+        """Operations that ended `ok`."""
         self._retries = retries
         self._checksums: list[int] = []
         self._seen: dict[tuple[int, str], _Sight] = {}
@@ -111,6 +113,7 @@ class Transcript:
         """Records what came back."""
         if isinstance(reply, pipe.Failed):
             return self._end_badly(process, reply)
+        self.succeeded += 1
         attempt = self._attempts.pop(process, None)
         if (saved := self._saves.pop(process, None)) is not None:
             self._acknowledged[intent.session].update(saved)

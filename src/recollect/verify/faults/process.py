@@ -75,7 +75,7 @@ def _pause(run: Run) -> None:
 
 def _none(run: Run) -> None:
     """Nothing breaks: several writers at once are the fault."""
-    with run.striking("concurrent-writers"):
+    with run.striking("concurrent-writers", run.scenario.variant):
         run.go_on(run.scenario.before_s)
         end = time.monotonic() + ENOUGH_TIMEOUT_S
         while run.transcript.written < run.workload.enough and time.monotonic() < end:
