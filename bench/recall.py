@@ -276,7 +276,11 @@ async def compare(name: str, size: int, direct: Side, ours: Side) -> Figures:
 
 async def chroma_sides(folder: Path) -> tuple[Side, Side]:
     recall = await open_recall(
-        f"sqlite:///{folder}/memory.db", index=f"chroma:///{folder}/index", llm=AsIs(), durability="fsynced"
+        f"sqlite:///{folder}/memory.db",
+        index=f"chroma:///{folder}/index",
+        llm=AsIs(),
+        durability="fsynced",
+        timeout_s=60,
     )
     return DirectChroma(folder / "direct"), Ours(recall)
 

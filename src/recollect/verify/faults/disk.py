@@ -15,7 +15,7 @@ from recollect.verify.disk.model import MODES, Mode, Model
 from recollect.verify.disk.recorder import Faults
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.faults.fault import Fault
-from recollect.verify.faults.flush import ALONE, FLUSH, aim_at_flush, flush_obstacle
+from recollect.verify.faults.flush import ALONE, FLUSH, aim_at_flush, await_flush, flush_obstacle
 from recollect.verify.faults.recorded import down, record, recorder_of, recording_obstacle, up
 from recollect.verify.scenario import Scenario
 
@@ -68,9 +68,12 @@ def _wait_for_a_bad_moment(run: Run) -> None:
 
 
 def _power_loss(run: Run) -> None:
-    """Right after the last acknowledgement, when no later sync can have helped it; `busy` is in mid-write."""
+    """Right after the last acknowledgement, when no later sync can have helped it; `busy` is in mid-write, `flush` is
+    after Chroma's first flush of its vectors."""
     if run.scenario.policy in SYNCED_EVERY_SECOND:
         run.go_on(SYNC_PERIOD_S)  # or there was no sync at all, and the tail that is lost is everything
+    if run.scenario.variant == FLUSH:
+        await_flush(run)
     if run.scenario.variant != "busy":
         run.settle(quiet_s=0.0)
         _wait_for_a_bad_moment(run)
@@ -118,7 +121,7 @@ def _disk_full(run: Run) -> None:
         up(run)
 
 
-def _full_obstacle(scenario: Scenario) -> str | None:
+def _flush_obstacle(scenario: Scenario) -> str | None:
     return flush_obstacle(scenario) if scenario.variant == FLUSH else recording_obstacle(scenario)
 
 
@@ -128,9 +131,10 @@ DISK_FAULTS = (
         _power_loss,
         verifies="what was acknowledged survives the loss of everything that was not synced to the disk",
         does_not_verify="disks that lie about a cache flush; how likely the loss is (the kernel writes back by itself)",
-        obstacle=recording_obstacle,
+        obstacle=_flush_obstacle,
         record=record,
-        variants=("", "strict", "busy"),
+        variants=("", "strict", "busy", FLUSH),
+        clients=ALONE,
     ),
     Fault(
         "slow-fsync",
@@ -153,7 +157,7 @@ DISK_FAULTS = (
         _disk_full,
         verifies="a full disk is an error to the caller, and what was acknowledged before and after is there",
         does_not_verify="quotas, inodes running out, a disk that stays full",
-        obstacle=_full_obstacle,
+        obstacle=_flush_obstacle,
         record=record,
         variants=("", FLUSH),
         clients=ALONE,

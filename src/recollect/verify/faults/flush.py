@@ -37,8 +37,7 @@ def flush_obstacle(scenario: Scenario) -> str | None:
 def aim_at_flush(run: Run, then: Literal["kill", "full"]) -> str:
     """Lets the clients go on until the engine is in the middle of rewriting its vectors; says where that was."""
     end = time.monotonic() + FLUSH_TIMEOUT_S
-    while not (files := _vector_files(run)):
-        _go_on_until(run, end)
+    files = await_flush(run)
     file, writes = run.rng.choice(files), run.rng.randint(1, _WRITES_MAX)
     recorder = recorder_of(run)
     if then == "kill" and run.engine.embedded:
@@ -48,6 +47,14 @@ def aim_at_flush(run: Run, then: Literal["kill", "full"]) -> str:
     while recorder.aiming:
         _go_on_until(run, end)
     return f"{FLUSH}: after {writes} writes into {file.name}"
+
+
+def await_flush(run: Run) -> list[Path]:
+    """Lets the clients go on until vectors have been flushed; the files that have."""
+    end = time.monotonic() + FLUSH_TIMEOUT_S
+    while not (files := _vector_files(run)):
+        _go_on_until(run, end)
+    return files
 
 
 def kill_in_flush(run: Run) -> None:
