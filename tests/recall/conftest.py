@@ -24,7 +24,8 @@ class Place:
     index: str | None
 
     def open(self, **options: Any) -> RecallOpening:
-        return open_recall(self.rows, index=self.index, **options)
+        """The index is asked however few memories there are."""
+        return open_recall(self.rows, index=self.index, **{"exact_rows_max": 0, **options})
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from recollect import Message
+from recollect.verify.clients import start_fork_server
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["chromadb", "numpy", "recollect.recall.targets", "recollect.stores.sqlite"])
+PRELOAD = ("chromadb", "recollect.recall.targets", "recollect.recall.rows_sqlite")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Process:
     process: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        start_fork_server(PRELOAD)  # as the kit's own runs need it, which may come later in this process
         self.pipe, theirs = CONTEXT.Pipe()
         self.process = CONTEXT.Process(target=_run, args=(theirs, self.factory, self.endpoint), daemon=True)
         self.process.start()

@@ -24,6 +24,7 @@ from recollect.verify.engines import Engine
 from tests.recall.conftest import Place, place_of
 
 FACTS = [f"The user's token{n} is {n * 3}." for n in range(40)]
+OUT_OF_REACH_MAX = 4
 INDEXED = ("sqlite+chroma-folder", "sqlite+chroma-server", "postgres+pgvector")
 
 
@@ -40,12 +41,17 @@ async def indexed(
 
 
 async def all_found(recall: Recall) -> str:
-    """Asserts that every fact is found by its own words; how it was searched."""
+    """Asserts that every fact is found by its own words, but for a few that an index may leave out of reach; how it was
+    searched."""
     methods = set()
+    missed = []
     for n, fact in enumerate(FACTS):
         found = await recall.search("u", f"token{n}", k=3)
-        assert fact in [hit.memory.text for hit in found.hits]
         methods.add(found.method)
+        if fact not in [hit.memory.text for hit in found.hits]:
+            assert found.method == "index"
+            missed.append(fact)
+    assert len(missed) <= OUT_OF_REACH_MAX, missed
     return "+".join(sorted(methods))
 
 
@@ -54,6 +60,14 @@ async def test_an_index_in_good_order_is_used_as_it_is(indexed: Place) -> None:
         await recall.index_ready()
         assert await all_found(recall) == "index"
         assert recall.rebuilds == 0
+
+
+async def test_a_user_s_few_memories_are_compared_one_by_one(indexed: Place) -> None:
+    async with indexed.open(exact_rows_max=40) as recall:
+        await recall.index_ready()
+        assert await all_found(recall) == "scan"
+        await recall.add("u", ["The user's sibling plays drums."])
+        assert (await recall.search("u", "token1", k=3)).method == "index"
 
 
 async def test_an_index_that_is_behind_catches_up(indexed: Place) -> None:
@@ -93,7 +107,7 @@ async def _identity(place: Place) -> str:
         return recall.rows.identity
 
 
-async def test_an_index_with_keptmissing_is_rebuilt(indexed: Place, tmp_path: Path) -> None:
+async def test_an_index_with_vectors_missing_is_rebuilt(indexed: Place, tmp_path: Path) -> None:
     await damage(indexed, tmp_path)
     seen: list[Progress] = []
     async with indexed.open(on_progress=seen.append) as recall:
@@ -280,7 +294,7 @@ class Liar:
 
 
 async def with_liar(tmp_path: Path, count: int = 40) -> tuple[Recall, Liar]:
-    recall = await open_recall(f"sqlite:///{tmp_path}/memory.db")
+    recall = await open_recall(f"sqlite:///{tmp_path}/memory.db", exact_rows_max=0)
     await recall.add("u", FACTS[:count])
     await recall.add("other", ["The user's token1 is a secret."])
     liar = Liar()
@@ -354,7 +368,7 @@ async def test_rows_out_of_reach_are_no_damage(tmp_path: Path) -> None:
 
 async def test_a_graph_that_leads_nowhere_is_rebuilt(tmp_path: Path) -> None:
     recall, liar = await with_liar(tmp_path)
-    liar.out_of_reach = set(range(1, 37))
+    liar.out_of_reach = set(range(1, 41))
     for _ in range(20):
         await probed(recall)
         if not liar.out_of_reach:

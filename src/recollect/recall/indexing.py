@@ -45,8 +45,10 @@ PROBE_EVERY = 64
 """Searches between two probes of an index in use."""
 DOUBTED_MAX = 100
 """Rows that a search should have found, looked up at once."""
-REACH_MIN = 0.5
-"""Of what searches found of the probes when the index was built, this part is still to be found."""
+REACH_JUDGED_MIN = 0.5
+"""An index whose searches found less than this of the probes when it was built is not judged by them."""
+REACH_MIN = 1 / 3
+"""Of what they found then, this part is still to be found; so far below, chance alone hardly takes it."""
 _CLOSE_ENOUGH = 1e-3
 
 
@@ -241,8 +243,9 @@ class Indexer:
         if wrong is not None:
             raise IndexBroken(f"rebuilt, and still wrong: {wrong}")
         self._reach_built = await self._reach(probes)
-        if not self._reach_built:
-            raise IndexBroken("rebuilt, and searches find none of its rows")
+        if self._reach_built < REACH_JUDGED_MIN:
+            log.warning("searches of the vector index find %.0f %% of its rows", 100 * self._reach_built)
+            self._reach_built = 0.0
 
     def _marker(self, through: int) -> Marker:
         return Marker(self._rows.identity, self._space.number, self._space.dimension, through)

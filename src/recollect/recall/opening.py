@@ -23,7 +23,7 @@ from recollect.recall.embedding import Embedder, EmbedderChanged, HashingEmbedde
 from recollect.recall.index import SYNC_THRESHOLD, VectorIndex
 from recollect.recall.indexing import Indexer, Progress
 from recollect.recall.llm import LLM, StandIn
-from recollect.recall.recall import Recall
+from recollect.recall.recall import EXACT_ROWS_MAX, Recall
 from recollect.recall.rows import Rows, Space, memory_of
 from recollect.store import Durability, MemoryStore, Options
 from recollect.witness import Witness
@@ -67,12 +67,14 @@ def open_recall(
     on_progress: Callable[[Progress], None] | None = None,
     timeout_s: float = 10.0,
     pool_size: int = 8,
+    exact_rows_max: int = EXACT_ROWS_MAX,
 ) -> RecallOpening:
     """Opens the long-term memory whose rows are at `url` (``sqlite:///memory.db`` or ``postgresql://host/db``).
 
     Without an `embedder` the hashing one is taken: lexical, nothing to download. If the memory was embedded by another
     one, it is refused, or with `reembed` embedded anew before it opens. `on_progress` hears of every batch of a
-    re-embedding, a rebuild or a catching-up of the index.
+    re-embedding, a rebuild or a catching-up of the index. The memories of a user who has up to `exact_rows_max` are
+    compared one by one instead of asking the index.
     """
     options = checked_options(
         durability=durability,
@@ -95,6 +97,7 @@ def open_recall(
         options=options,
         reembed=reembed,
         on_progress=on_progress,
+        exact_rows_max=exact_rows_max,
     )
 
 
@@ -107,6 +110,7 @@ async def _open(
     options: Options,
     reembed: bool,
     on_progress: Callable[[Progress], None] | None,
+    exact_rows_max: int,
 ) -> Recall:
     rows = await _open_rows(url, options)
     try:
@@ -122,7 +126,16 @@ async def _open(
         raise
     if rows.notice:
         log.warning("%s: %s", urlsplit(url).scheme, rows.notice)
-    return Recall(rows, embedder, space, llm, indexer=indexer, conversations=conversations, witness=witness)
+    return Recall(
+        rows,
+        embedder,
+        space,
+        llm,
+        indexer=indexer,
+        conversations=conversations,
+        witness=witness,
+        exact_rows_max=exact_rows_max,
+    )
 
 
 async def _last(rows: Rows) -> int:

@@ -36,6 +36,9 @@ from recollect.store import MemoryStore
 from recollect.witness import Witness
 
 K_MAX = 10_000
+EXACT_ROWS_MAX = 200
+"""Of a user with no more memories than this, all are compared one by one: faster than asking an index, and nothing is
+left out, as an approximate index may. A user with few memories notices each that does not come back."""
 SUMMARISED_AT_ONCE_MAX = 200
 """Messages given to one summary; a longer conversation takes several."""
 CONFLICTS_MAX = 100
@@ -61,6 +64,7 @@ class Recall:
         indexer: Indexer | None = None,
         conversations: MemoryStore | None = None,
         witness: Witness | None = None,
+        exact_rows_max: int = EXACT_ROWS_MAX,
     ) -> None:
         self.rows = rows
         self.embedder = embedder
@@ -69,6 +73,7 @@ class Recall:
         self._space = space
         self._indexer = indexer
         self._witness = witness
+        self._exact_rows_max = exact_rows_max
 
     # ---- remembering
 
@@ -174,7 +179,9 @@ class Recall:
         key = user_key(user)
         (embedded,) = await self.embedder.embed([query])
         vector = embedded.tobytes()
-        found = None if self._indexer is None else await self._indexer.nearest(key, vector, k)
+        found = None
+        if self._indexer is not None and not await self._few(key):
+            found = await self._indexer.nearest(key, vector, k)
         if found is not None:
             near = merged([found.near, nearest(vector, found.unseen, k)], k + len(found.near))
             hits = await self._hits(key, near, k)
@@ -184,6 +191,10 @@ class Recall:
         if found is not None:
             await self._doubt(found, near)
         return Search(await self._hits(key, near, k), self.index_state, "scan", False)
+
+    async def _few(self, user: bytes) -> bool:
+        limit = self._exact_rows_max
+        return limit > 0 and await self.rows.held(user, limit + 1) <= limit
 
     async def _doubt(self, found: Nearest, near: Sequence[Near]) -> None:
         """The index gave too few: of the rows that it must know and kept back, has it lost any?"""

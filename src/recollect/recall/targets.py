@@ -142,7 +142,9 @@ async def recall_pgvector(endpoint: Endpoint) -> RecallTarget:
 
 async def _opened(endpoint: Endpoint, rows: str, index: str) -> RecallTarget:
     witness = endpoint.settings.get("witness")
-    return RecallTarget(await open_recall(rows, index=index, witness=witness, timeout_s=OPERATION_TIMEOUT_S))
+    # The index is what is to be tested, so it is asked however few memories there are.
+    opening = open_recall(rows, index=index, witness=witness, timeout_s=OPERATION_TIMEOUT_S, exact_rows_max=0)
+    return RecallTarget(await opening)
 
 
 def plain_chroma(endpoint: Endpoint) -> PlainChroma:

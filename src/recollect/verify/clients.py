@@ -152,15 +152,7 @@ class Clients:
             daemon=True,
         )
         with _without_main():
-            # Whoever the fork server forks can have its clock moved and its calls recorded because of this.
-            with (
-                _movable_clock(),
-                dormant_shim(),
-                folder.marked(),
-                _socket_in_run_folder(),
-                _importing(self._preload),
-            ):
-                ensure_running()
+            start_fork_server(self._preload)
             try:
                 process.start()
             except (
@@ -242,6 +234,18 @@ class Clients:
             self.kill(self._live.pop())
         if self._numbers:
             processes.end_strays()
+
+
+def start_fork_server(preload: tuple[str, ...]) -> None:
+    """There is one in a process. Whoever it forks can have its clock moved and its calls recorded because of this."""
+    with (
+        _movable_clock(),
+        dormant_shim(),
+        folder.marked(),
+        _socket_in_run_folder(),
+        _importing(preload),
+    ):
+        ensure_running()
 
 
 class TargetBroken(Exception):
