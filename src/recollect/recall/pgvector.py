@@ -42,6 +42,15 @@ CREATE TABLE recall_index_vectors (
 );
 CREATE INDEX recall_index_by_owner ON recall_index_vectors (owner);"""
 
+EXACT_ROWS_MAX = 5_000
+"""A user's vectors, up to so many, are found by their owner and compared one by one. PostgreSQL would rather walk the
+graph and leave out everybody else's: that takes longer the smaller the user's share is, and the graph may miss some."""
+
+_EXACT = """
+SELECT sequence, 1 - (embedding <=> $2), count(*) OVER ()
+  FROM (SELECT sequence, embedding FROM recall_index_vectors WHERE owner = $1 LIMIT $4) AS own
+ ORDER BY embedding <=> $2 LIMIT $3"""
+
 _QUERY = """
 SELECT sequence, 1 - (embedding <=> $2) FROM recall_index_vectors
  WHERE owner = $1 ORDER BY embedding <=> $2 LIMIT $3"""
@@ -56,6 +65,8 @@ class PgVectorIndex:
     def __init__(self, url: str, timeout_s: float = 10.0, pool_size: int = 4) -> None:
         self._pool = Pool(url, pool_size, _prepare)
         self._timeout_s = timeout_s
+        self._many: set[bytes] = set()
+        """Users that have more vectors than are compared one by one."""
 
     async def open(self) -> Marker | None:
         async def work(connection: Connection) -> Marker | None:
@@ -126,6 +137,11 @@ class PgVectorIndex:
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         async def work(connection: Connection) -> list[Near]:
+            if user not in self._many:
+                found = await connection.fetch(_EXACT, user, vector, k, EXACT_ROWS_MAX + 1)
+                if not found or found[0][2] <= EXACT_ROWS_MAX:
+                    return [Near(row[0], row[1]) for row in found]
+                self._many.add(user)
             return [Near(*row) for row in await connection.fetch(_QUERY, user, vector, k)]
 
         return await self._with(work)
