@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 import typer
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from recollect.commands.writing import write_reports
 from recollect.verify.report import html
@@ -163,9 +163,9 @@ async def test_copying_the_replay_command(browser: Browser, matrix: tuple[Result
     async with shown(browser, file, permissions=["clipboard-read", "clipboard-write"]) as page:
         run = page.locator("details.run").first
         await run.locator("button.copy").click()
-        assert await run.locator("button.copy").inner_text() == "copied"
+        await expect(run.locator("button.copy")).to_have_text("copied")
         assert await page.evaluate("navigator.clipboard.readText()") == await run.locator("code").inner_text()
-        assert await page.locator("#said").text_content() == "command copied"
+        await expect(page.locator("#said")).to_have_text("command copied")
 
 
 async def test_printed_it_shows_closed_runs_too(browser: Browser, matrix: tuple[Results, Path]) -> None:
