@@ -89,6 +89,9 @@ class Indexer:
         self._ready = asyncio.Event()
         self._searches = 0
         self._reach_built = 1.0
+        self._awaited = 0
+        self._hurry = asyncio.Event()
+        """Somebody waits for the index: no more rows are gathered first."""
         self._doubt: str | None = "opened"
         self._closed = False
         self.state = IndexState.REBUILDING
@@ -152,12 +155,19 @@ class Indexer:
 
     async def ready(self) -> None:
         """Returns once the index is trusted and has taken over every row."""
-        while True:
-            await self._ready.wait()
-            if not await self._rows.changes(self._through, 1):
-                return
-            self._wake.set()
-            await asyncio.sleep(READY_POLL_S)
+        self._awaited += 1
+        self._hurry.set()
+        try:
+            while True:
+                await self._ready.wait()
+                if not await self._rows.changes(self._through, 1):
+                    return
+                self._wake.set()
+                await asyncio.sleep(READY_POLL_S)
+        finally:
+            self._awaited -= 1
+            if not self._awaited:
+                self._hurry.clear()
 
     async def close(self) -> None:
         self._closed = True
@@ -195,13 +205,8 @@ class Indexer:
             await self._wait(pause_s)
 
     async def _wait(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        if not self._closed and self._doubt is None:
-            await asyncio.sleep(GATHER_S)
+        if await _came(self._wake, timeout_s) and not self._closed and self._doubt is None:
+            await _came(self._hurry, GATHER_S)
 
     async def _restore(self, reason: str) -> None:
         self.state = IndexState.REBUILDING
@@ -331,3 +336,12 @@ class Indexer:
             near = await self._index.query(row.user, row.vector, 10)
             found += any(hit.sequence == row.sequence or hit.score > 1 - _CLOSE_ENOUGH for hit in near)
         return found / len(rows) if rows else 1.0
+
+
+async def _came(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
