@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from recollect.verify import providers
 from recollect.verify.engines import postgres_cluster as cluster
+from recollect.verify.engines import postgres_spares
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import Options
@@ -199,10 +200,27 @@ class PostgresEngine(LocalServer):
 
     def kill(self) -> None:
         """Also removes the shared memory that killed servers leave in the machine's memory for ever."""
-        segments = _shared_segments(self._process.pid) if self._process is not None else set()
+        controls = _shared_segments(self._process.pid) if self._process is not None else set()
         super().kill()
-        for segment in segments:
-            segment.unlink(missing_ok=True)
+        for control in controls:
+            for segment in _listed_in(control):
+                segment.unlink(missing_ok=True)
+            control.unlink(missing_ok=True)
+
+    def wipe(self) -> None:
+        if not self.alive():
+            self._leave_data()
+        super().wipe()
+
+    def close(self) -> None:
+        self.kill()
+        self._leave_data()
+        super().close()
+
+    def _leave_data(self) -> None:
+        """For the next cluster, unless it is the user's folder."""
+        if self._data.is_relative_to(self.folder):
+            postgres_spares.keep(self._data, self.version)
 
     def settings(self) -> Mapping[str, str]:
         return read_settings(self.address)
@@ -259,6 +277,17 @@ def _shared_segments(pid: int) -> set[Path]:
     return {
         Path(name) for name in named if name.startswith("/dev/shm/PostgreSQL.") and "(deleted)" not in name
     }
+
+
+def _listed_in(control: Path) -> list[Path]:
+    """The segments that its processes made later, which the first one does not map: the numbers in their names are in
+    the segment that it does map. What else is a number there names no file, and 32 random bits no other server's."""
+    try:
+        raw = control.read_bytes()
+    except OSError:
+        return []
+    numbers = set(memoryview(raw[: len(raw) & ~3]).cast("I")) - {0}
+    return [control.with_name(f"PostgreSQL.{number}") for number in numbers]
 
 
 class PostgresReplica:

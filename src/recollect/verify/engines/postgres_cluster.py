@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from recollect.verify.engines import postgres_spares
 from recollect.verify.host import folder, processes
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.processes import Identity, Launch
@@ -88,6 +89,8 @@ def workspace(parent: Path, name: str) -> Path:
 def create(data: Path, programs: Path, version: str) -> None:
     """A new cluster in `data`, which must not exist yet."""
     template = _template(programs, version)
+    if postgres_spares.take(data, version, template):
+        return
     # As root, `cp -a` keeps the owner. A reflink where the filesystem has them.
     done = subprocess.run(
         ["cp", "-a", "--reflink=auto", str(template), str(data)], capture_output=True, text=True, check=False
