@@ -84,10 +84,13 @@ class PrestartedRedis(RedisEngine):
         """Whether it serves. Waits for its answer or its end, whichever comes first."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.connect(str(self.socket))
-            asking.sendall(b"PING\r\n")
-            waiting = [asking.fileno(), copy.fileno()]
-            ready = select.select(waiting, [], [], max(0.0, give_up - time.monotonic()))[0]
-            return asking.fileno() in ready and asking.recv(64).startswith(_UP)
+            try:
+                asking.sendall(b"PING\r\n")
+                waiting = [asking.fileno(), copy.fileno()]
+                ready = select.select(waiting, [], [], max(0.0, give_up - time.monotonic()))[0]
+                return asking.fileno() in ready and asking.recv(64).startswith(_UP)
+            except ConnectionError:  # it took the connection and then refused its data
+                return False
 
     def alive(self) -> bool:
         return self._copy is not None and self._copy.exit_status() is None
