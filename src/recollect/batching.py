@@ -80,6 +80,9 @@ class Batcher(Generic[Job, Result]):
         """Waits until everything submitted so far has ended."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
     async def submit(self, job: Job) -> Result:
         """The job's result, within the time limit: `NotWritten` if it had not started, else `OutcomeUnknown`."""
@@ -87,7 +90,7 @@ class Batcher(Generic[Job, Result]):
         future: asyncio.Future[Result] = loop.create_future()
         entry = _Entry(job, future, loop.time() + self._timeout_s)
         self._waiting.append(entry)
-        if not self._unfinished:
+        if self._limit is None:
             self._limit = loop.call_at(entry.deadline, self._give_up)
         self._unfinished.append(entry)
         self._start(loop)
@@ -99,7 +102,8 @@ class Batcher(Generic[Job, Result]):
             raise
 
     def _give_up(self) -> None:
-        """One timer serves all, because the oldest are in front: it ends what is overdue, and waits for the next."""
+        """One timer serves all, because the oldest are in front: it ends what is overdue, and waits for the next. Most
+        jobs end in time, so it is left as it is when they do, and finds out when it goes off."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._unfinished:
@@ -110,6 +114,7 @@ class Batcher(Generic[Job, Result]):
                     return
                 entry.future.set_exception(self._overdue(entry))
             self._unfinished.popleft()
+        self._limit = None
 
     def _overdue(self, entry: "_Entry[Job, Result]") -> Exception:
         if entry in self._waiting:
@@ -122,8 +127,6 @@ class Batcher(Generic[Job, Result]):
     def _drop_finished(self) -> None:
         while self._unfinished and self._unfinished[0].future.done():
             self._unfinished.popleft()
-        if not self._unfinished and self._limit is not None:
-            self._limit.cancel()
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._in_flight < self._in_flight_max:

@@ -72,9 +72,8 @@ def test_our_stores_hold_in_the_strictest_model_and_in_mid_write(
 def test_a_bad_disk_costs_our_stores_nothing(
     store: str, policy: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Long enough to be the slowest thing there is. Only Redis's background sync needs the whole of it.
+    # Long enough to be the slowest thing there is.
     monkeypatch.setattr(disk_faults, "SYNC_DELAY_S", 0.3)
-    monkeypatch.setattr(disk_faults, "SLOW_S", 0.5)
     for attempt in range(3):
         (tmp_path / str(attempt)).mkdir()
         verdict = cell(store, policy, fault, tmp_path / str(attempt))

@@ -6,18 +6,22 @@ import msgspec
 import pytest
 
 from recollect.verify.history import History
+from recollect.verify.op import Write
 from tests.faults.cells import our_cell, run_cell
 
 
 def acknowledged_alone(folder: Path) -> int:
-    """How many writes the primary acknowledged from the fault's injection to its own death."""
-    count = 0
-    behind = False
+    """How many messages the primary acknowledged from the fault's injection to its own death."""
+    count, behind = 0, False
+    asked: dict[int | None, int] = {}
     for event in History(folder / "history.jsonl"):
         if event.kind == "engine-stopped":
             break
         behind = behind or event.kind == "fault-injected"
-        count += behind and event.kind == "ok" and event.operation == "append"
+        if event.kind == "invoke" and isinstance(event.value, Write):
+            asked[event.process] = len(event.value.checksums)
+        elif behind and event.kind == "ok" and event.operation == "append":
+            count += asked[event.process]
     return count
 
 

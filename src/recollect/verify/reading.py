@@ -218,8 +218,8 @@ class ReadFolder:
         turns, owners, states, ranks = self._turns, self._owners, self._states, self._ranks
         view, bit, missing, peak = chain.view, chain.bit, session.missing, chain.peak
         known, number = len(turns), session.number
-        before = view[-1] if view else NEVER
-        if before < 0:
+        before = chain.in_order
+        if before == NEVER or not states[before] & bit:
             before = next((message for message in reversed(view) if message >= 0), NEVER)
         fresh: View = []
         for message in tail:
@@ -250,6 +250,7 @@ class ReadFolder:
                 peak = message
             view.append(message)
         chain.peak = peak
+        chain.in_order = fresh[-1] if fresh else before
         for message in fresh:
             session.top_rank += 1.0
             ranks[message] = session.top_rank

@@ -27,15 +27,18 @@ class Chain:
 
     In `view` a message is its number and anything strange is negative. `peak` is the greatest number that was
     in the view; numbers grow with the invocation, so it is the message that was invoked last. It may have
-    left the view since. `pending` are acknowledged messages that are neither in the view nor counted missing.
+    left the view since. `in_order` is the last message that agreed with the order of earlier reads; those behind it
+    that did not are held against it, not against each other. `pending` are acknowledged messages that are neither in
+    the view nor counted missing.
     """
 
-    __slots__ = ("bit", "doubled", "last_read", "peak", "pending", "scanned", "view")
+    __slots__ = ("bit", "doubled", "in_order", "last_read", "peak", "pending", "scanned", "view")
 
     def __init__(self, bit: int) -> None:
         self.bit = bit
         self.view: View = []
         self.peak = NEVER
+        self.in_order = NEVER
         self.pending: list[int] = []
         self.doubled: set[int] = set()
         self.last_read = NEVER

@@ -25,7 +25,8 @@ class _Survivor(NamedTuple):
 def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Finding, bool]]:
     """Every unclaimed loss that a disturbance may explain, and whether it is a hole."""
     survivors: dict[tuple[int, int], _Survivor] = {}
-    suspected = {disagreement.message for disagreement in evidence.disagreements}
+    # Where reads disagree about the order of two messages, the rank of either may be the wrong one.
+    suspected = {message for each in evidence.disagreements for message in (each.message, each.other)}
     found = []
     for loss in losses(evidence):
         disturbance, message = loss.disturbance, loss.message

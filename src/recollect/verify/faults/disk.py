@@ -7,12 +7,14 @@ recorder missed anything the run ends as `unknown`: a blind recorder would find 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from recollect.guarantees import promise
 from recollect.verify.disk.image import rewrite, scan
 from recollect.verify.disk.model import MODES, Mode, Model
-from recollect.verify.disk.recorder import Faults
+from recollect.verify.disk.recorder import Faults, Recorder
+from recollect.verify.disk.records import Op
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.faults.fault import Fault
 from recollect.verify.faults.flush import ALONE, FLUSH, aim_at_flush, await_flush, flush_obstacle
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
     from recollect.verify.runner import Run
 
 SYNC_DELAY_S = 1.5
-SLOW_S = 1.8
-"""Redis begins a sync once a second and then holds its writes back: this long, and some are surely held back."""
+SYNC_WAIT_S = 1.8
+"""Redis begins a sync once a second, PostgreSQL and SQLite with every commit."""
+_LOOK_S = 0.05
 SPACE_LEFT_BYTES = 32 * 1024
 
 
@@ -88,12 +91,26 @@ def _power_loss(run: Run) -> None:
 
 
 def _slow_fsync(run: Run) -> None:
-    recorder_of(run).faults(Faults(sync_delay_s=SYNC_DELAY_S))
-    run.go_on(SLOW_S)
-    with run.striking("slow-fsync", f"each took {SYNC_DELAY_S:g} s longer for {SLOW_S:g} s, then a kill"):
+    """Killed in the middle of a slow sync: until it has ended, Redis and PostgreSQL hold back what they acknowledge."""
+    recorder = recorder_of(run)
+    begun_before, _ = _syncs(recorder)
+    recorder.faults(Faults(sync_delay_s=SYNC_DELAY_S))
+    for _ in range(round(SYNC_WAIT_S / _LOOK_S)):
+        run.go_on(_LOOK_S)
+        begun, ended = _syncs(recorder)
+        if begun > max(begun_before, ended):
+            break
+    run.go_on(SYNC_DELAY_S / 2)
+    with run.striking("slow-fsync", f"each takes {SYNC_DELAY_S:g} s longer; a kill in the middle of one"):
         down(run)
         recorder_of(run).faults(Faults())
         up(run)
+
+
+def _syncs(recorder: Recorder) -> tuple[int, int]:
+    """How many have begun, and how many have ended."""
+    counts = Counter(record.op for record in recorder.read())
+    return counts[Op.SYNC], counts[Op.SYNC_END]
 
 
 def _fsync_error(run: Run) -> None:
