@@ -38,7 +38,6 @@ from recollect.verify.engines import (
     Engine,
     EngineError,
     NotInstalled,
-    Pausable,
     Replica,
     StartFailed,
 )
@@ -118,8 +117,7 @@ class Run:
         self.seats: dict[int, Seat] = {}
         self._heal: list[Callable[[], None]] = []
         self.operations = 0
-        self.engine_version = ""
-        self.provider = ""
+        self.engine_version = self.provider = ""
 
     # ---- the whole run
 
@@ -378,14 +376,6 @@ class Run:
     def restart(self) -> Endpoint:
         return self.engine.restart(self.engine_env or None)
 
-    def pause_engine(self) -> None:
-        assert isinstance(self.engine, Pausable)
-        self.engine.pause()
-
-    def resume_engine(self) -> None:
-        assert isinstance(self.engine, Pausable)
-        self.engine.resume()
-
     def kill_client(self, client: Client) -> None:
         """SIGKILL, in the middle of whatever it does; what it was asked has no outcome."""
         seat = self.seats[client.number]
@@ -449,8 +439,7 @@ class Run:
     def do(self, seat: Seat, intent: Intent) -> pipe.Reply | None:
         """One operation by a guest, while the others go on; None if it did not survive it."""
         request = self.transcript.begin(seat.client.number, intent)
-        seat.intent, seat.since = intent, time.monotonic()
-        seat.last_reply = None
+        seat.intent, seat.since, seat.last_reply = intent, time.monotonic(), None
         seat.client.send(request)
         while seat.intent is not None and seat.client.number in self.seats:
             if not self._hear(0.1):

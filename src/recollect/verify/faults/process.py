@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from recollect.verify.engines import Pausable
 from recollect.verify.faults.fault import Fault, ours_only, servers_only
 from recollect.verify.faults.flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
 from recollect.verify.faults.moments import BETWEEN_WRITES, MOMENTS, kill_between_writes
@@ -67,10 +68,11 @@ def _kill_app(run: Run) -> None:
 
 
 def _pause(run: Run) -> None:
+    assert isinstance(run.engine, Pausable), "the obstacle keeps embedded engines out"
     with run.striking("pause"):
-        run.pause_engine()
+        run.engine.pause()
         run.go_on(run.scenario.before_s)
-        run.resume_engine()
+        run.engine.resume()
 
 
 def _none(run: Run) -> None:
