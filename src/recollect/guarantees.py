@@ -17,6 +17,9 @@ from typing import Literal
 
 Durability = Literal["buffered", "written", "fsynced"]
 
+DURABILITIES: tuple[Durability, ...] = ("buffered", "written", "fsynced")
+"""Weakest first."""
+
 ENGINES: dict[str, tuple[str, ...]] = {
     "redis": ("none", "rdb", "aof-no", "aof-everysec", "aof-always", "mixed", "custom"),
     "postgres": ("default", "async-commit", "fsync-off", "custom"),
@@ -67,6 +70,19 @@ UNPROVOKED_FAULTS: tuple[str, ...] = (
     "kill-app",
     "disk-full",
 )
+
+# What a message must be to survive the fault: handed to the kernel, or on the disk. Other faults take memory whatever
+# its durability: an evicted session, a replica that had not received it, a wiped volume.
+SURVIVES_IF: dict[str, Durability] = {
+    "power-loss": "fsynced",
+    "fsync-error": "fsynced",
+    "restart": "written",
+    "kill-engine": "written",
+    "kill-engine-at-line": "written",
+    "slow-fsync": "written",
+    "policy-change": "written",
+    "disk-full": "written",
+}
 
 # Worst first: what cannot be trusted, then what is gone, then what is only late.
 _SEVERITY: tuple[str, ...] = (

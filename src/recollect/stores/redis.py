@@ -37,6 +37,7 @@ from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis_address import Address, parse_address
 from recollect.stores.redis_commit import Commit, Write
 from recollect.stores.redis_errors import not_connected, read_refused, write_refused
+from recollect.stores.redis_fsync import FsyncWatch
 from recollect.stores.redis_pool import Pool, PoolExhausted
 from recollect.stores.redis_reading import newest, placed
 from recollect.stores.redis_script import APPEND, FORGET, READ, STATE, Script
@@ -44,11 +45,9 @@ from recollect.stores.redis_settings import (
     QUESTIONS,
     QUESTIONS_COUNT,
     Plan,
-    Settings,
     answers_waitaof_early,
     plan,
     read_settings,
-    unreachable,
 )
 from recollect.stores.redis_wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
 from recollect.witness import Witness
@@ -56,6 +55,7 @@ from recollect.witness import Witness
 SESSIONS_REMEMBERED_MAX = 10_000
 SCAN_COUNT = 1000
 PROBE_TIMEOUT_S = 6.0
+PROBE_LIFE_MS = 10_000
 
 _logger = logging.getLogger("recollect")
 
@@ -90,8 +90,10 @@ class RedisStore:
         self._commit: Commit
         self._plan: Plan | None = None
         self._identity: str | None = None
-        self._honest_build: str | None = None
-        """The engine whose WAITAOF was seen to wait."""
+        self._probe = pack("SET", f"{address.prefix}:probe", "1", "PX", PROBE_LIFE_MS)
+        self._watch = FsyncWatch(self._ask, self._probe)
+        self._early: dict[str, bool] = {}
+        """Whether the engine answers WAITAOF early, by its build."""
         self._witness: Witness | None = None
         self._replaced: str | None = None
         self._closed = False
@@ -177,6 +179,7 @@ class RedisStore:
             return
         self._closed = True
         await self._commit.drain()
+        await self._watch.close()
         await self._pool.close()
         if self._witness is not None:
             await self._witness.close()
@@ -243,7 +246,11 @@ class RedisStore:
         wire = await self._connect()
         assert self._plan is not None
         self._commit = Commit(
-            self._pool, self._plan, timeout_s=self._options.timeout_s, pool_size=self._options.pool_size
+            self._pool,
+            self._plan,
+            self._watch,
+            timeout_s=self._options.timeout_s,
+            pool_size=self._options.pool_size,
         )
         self._pool.adopt(wire)
         name = self._address.identity_key
@@ -282,8 +289,11 @@ class RedisStore:
                 settings = replace(settings, aof_begins=False)
             planned = plan(settings, self._options, self._address.shown)
             if planned.waits_for_disk:
-                async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
-                    await self._check_waitaof(wire, settings)
+                if settings.build not in self._early:
+                    async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
+                        self._early[settings.build] = await answers_waitaof_early(wire, self._probe)
+                planned = replace(planned, watches=self._early[settings.build])
+            wire.run = settings.run
             if self._identity is not None and identity != self._identity.encode():
                 raise self._replaced_by(identity)
         except (WireLost, TimeoutError) as error:
@@ -294,18 +304,6 @@ class RedisStore:
             raise
         self._adopt(planned)
         return wire
-
-    async def _check_waitaof(self, wire: Wire, settings: Settings) -> None:
-        if settings.build == self._honest_build:
-            return
-        if await answers_waitaof_early(wire, f"{self._address.prefix}:probe"):
-            assert self._options.durability is not None
-            why = (
-                f"appendfsync is everysec, and {settings.build} answers WAITAOF before it has fsynced (seen just now); "
-                "CONFIG SET appendfsync always"
-            )
-            raise unreachable(self._address.shown, self._options.durability, why)
-        self._honest_build = settings.build
 
     def _adopt(self, planned: Plan) -> None:
         if planned == self._plan:

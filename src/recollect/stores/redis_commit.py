@@ -2,7 +2,7 @@
 
 A lone write goes out at once, without a task of its own. A batch is one run of script calls, followed by WAIT and
 WAITAOF when the durability asked for needs them: both wait for everything this connection has written, so one of each
-serves the whole batch.
+serves the whole batch. Where WAITAOF is not to be believed, the fsync is watched for after it (`redis_fsync`).
 
 Time is bounded by one timer for all: writes are first come, first served, so the oldest are always at the front.
 """
@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 
 from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, StoreReplaced
+from recollect.stores.redis_fsync import FsyncWatch
 from recollect.stores.redis_pool import Pool, PoolExhausted
 from recollect.stores.redis_script import Script
 from recollect.stores.redis_settings import Plan
@@ -40,13 +41,17 @@ class Write:
 class Commit:
     """Sends writes in batches: one after the other, or, where each waits for disks or replicas, several at once."""
 
-    def __init__(self, pool: Pool, plan: Plan, *, timeout_s: float, pool_size: int) -> None:
+    def __init__(
+        self, pool: Pool, plan: Plan, watch: FsyncWatch, *, timeout_s: float, pool_size: int
+    ) -> None:
         self.plan = plan
         self._pool = pool
+        self._watch = watch
         self._timeout_s = timeout_s
         self._pool_size = pool_size
         self._waiting: deque[Write] = deque()
         self._sent: dict[Wire, list[Write]] = {}
+        self._watched: dict[asyncio.Task[None], list[Write]] = {}
         self._starting: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._gathering = False
@@ -67,12 +72,12 @@ class Commit:
         """Waits until everything submitted so far has ended; every write ends within its time limit."""
         while pending := [
             write.future
-            for batch in (self._waiting, *self._sent.values())
+            for batch in (self._waiting, *self._sent.values(), *self._watched.values())
             for write in batch
             if not write.future.done()
         ]:
             await asyncio.wait(pending)
-        for task in self._starting:
+        for task in (*self._starting, *self._watched):
             task.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -138,6 +143,8 @@ class Commit:
         else:
             shortfall = plan.shortfall(replies[len(batch) :])
             unknown_to_engine: list[Write] = []
+            held: list[tuple[Write, Reply]] = []
+            holds = plan.watches and shortfall is None
             for write, reply in zip(batch, replies, strict=False):
                 if write.future.done():
                     continue
@@ -146,14 +153,28 @@ class Commit:
                     unknown_to_engine.append(write)
                     continue
                 write.plan, write.shortfall = plan, shortfall
-                write.future.set_result(reply)
+                if holds:
+                    held.append((write, reply))
+                else:
+                    write.future.set_result(reply)
             self._waiting.extendleft(reversed(unknown_to_engine))
+            if held:
+                task = self._loop.create_task(self._answer_when_fsynced(wire.run, held))
+                self._watched[task] = [write for write, _ in held]
+                task.add_done_callback(self._watched.pop)
         if len(batch) > 1:
             # The callers just answered come first: their next writes join this batch instead of missing it.
             self._gathering = True
             self._loop.call_soon(self._gathered)
         else:
             self._start()
+
+    async def _answer_when_fsynced(self, run: str, held: list[tuple[Write, Reply]]) -> None:
+        shortfall = await self._watch.passed(run)
+        for write, reply in held:
+            if not write.future.done():
+                write.shortfall = shortfall
+                write.future.set_result(reply)
 
     def _gathered(self) -> None:
         self._gathering = False
@@ -171,20 +192,19 @@ class Commit:
                         f"(pool_size={self._pool_size}); the engine is slow or gone; safe to retry"
                     )
                 )
-        for wire, batch in list(self._sent.items()):
-            for write in batch:
-                if write.deadline <= now and not write.future.done():
-                    write.future.set_exception(
-                        OutcomeUnknown(
-                            f"no acknowledgement within {self._timeout_s:g} s; retry with the same turn id"
-                        )
+        sent = [write for batch in (*self._sent.values(), *self._watched.values()) for write in batch]
+        for write in sent:
+            if write.deadline <= now and not write.future.done():
+                write.future.set_exception(
+                    OutcomeUnknown(
+                        f"no acknowledgement within {self._timeout_s:g} s; retry with the same turn id"
                     )
+                )
+        for wire, batch in list(self._sent.items()):
             if batch[-1].deadline <= now:
                 wire.abort()
         deadlines = [batch[-1].deadline for batch in self._sent.values()]
-        deadlines += [
-            write.deadline for batch in self._sent.values() for write in batch if not write.future.done()
-        ]
+        deadlines += [write.deadline for write in sent if not write.future.done()]
         if self._waiting:
             deadlines.append(self._waiting[0].deadline)
         live = [deadline for deadline in deadlines if deadline > now]

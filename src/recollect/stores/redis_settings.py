@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from recollect.errors import CannotOpen, DurabilityUnavailable, EngineUnavailable
 from recollect.guarantees import what_can_be_lost
 from recollect.store import Durability, Options
+from recollect.stores.redis_fsync import FSYNC_INTERVAL_S
 from recollect.stores.redis_wire import Reply, ReplyError, Wire, pack
 
 _CONFIG = (
@@ -21,8 +22,6 @@ _CONFIG = (
 QUESTIONS = pack("INFO") + b"".join(pack("CONFIG", "GET", name) for name in _CONFIG)
 QUESTIONS_COUNT = 1 + len(_CONFIG)
 
-FSYNC_INTERVAL_S = 1.0
-"""Of appendfsync everysec."""
 WAITAOF_TIMEOUT_LEAST_S = 3.0
 
 AOF_ON_SAFELY = (
@@ -39,6 +38,7 @@ class Settings:
     name: str
     """`redis` or `valkey`."""
     version: tuple[int, ...]
+    run: str
     policy: str
     aof_begins: bool
     """The AOF was just switched on: until its first rewrite ends, a crash loses what the snapshot does not hold."""
@@ -61,7 +61,12 @@ class Settings:
     def waits_for_disk(self) -> bool:
         """Whether WAITAOF can be asked: Redis since 7.2, Valkey always; and there must be an fsync to wait for."""
         known = self.name == "valkey" or self.version >= (7, 2)
-        return known and self.policy in ("aof-everysec", "mixed") and not self.aof_begins
+        return (
+            known
+            and self.policy in ("aof-everysec", "mixed")
+            and not self.aof_begins
+            and not self.fsync_pauses
+        )
 
     @property
     def build(self) -> str:
@@ -80,6 +85,8 @@ class Plan:
     count: int
     """Replies of the request."""
     notice: str | None
+    watches: bool = False
+    """WAITAOF answers early here: the fsync is watched for after it."""
 
     def shortfall(self, replies: list[Reply]) -> str | None:
         """What the replies to the request say was not reached, or None."""
@@ -112,6 +119,7 @@ def read_settings(replies: list[Reply], address: str) -> Settings:
     return Settings(
         name="valkey" if valkey else "redis",
         version=tuple(int(part) for part in (version or "0").split(".") if part.isdigit()),
+        run=info.get("run_id", ""),
         policy=_policy(config),
         aof_begins=info.get("aof_base_size") == "0"
         and (
@@ -209,7 +217,7 @@ def _why_not(settings: Settings) -> str:
         )
     if settings.policy == "aof-no":
         return "appendfsync is no; CONFIG SET appendfsync always"
-    if settings.policy == "aof-always":
+    if settings.fsync_pauses:
         return (
             "no-appendfsync-on-rewrite is yes, so nothing is fsynced while a snapshot or a rewrite runs; "
             "CONFIG SET no-appendfsync-on-rewrite no"
@@ -217,15 +225,15 @@ def _why_not(settings: Settings) -> str:
     return f"appendfsync is everysec, and {settings.build} has no WAITAOF; CONFIG SET appendfsync always"
 
 
-async def answers_waitaof_early(wire: Wire, key: str) -> bool:
-    """Whether WAITAOF claims an fsync that cannot have been.
+async def answers_waitaof_early(wire: Wire, write: bytes) -> bool:
+    """Whether WAITAOF claims an fsync that cannot have been: then the fsync has to be watched for (`redis_fsync`).
 
     Under everysec, fsyncs are a second apart, so a write made right after one waits about a second for its own. Some
     builds answer at once, with nothing on disk (Redis 7.4.0 to 7.4.2, redis/redis pull request 13793; Valkey 9.1.2).
     Asked of the engine itself rather than of a table of versions. Takes two to three seconds on an honest one.
     """
     loop = asyncio.get_running_loop()
-    request = pack("SET", key, "1", "PX", 10_000) + pack("WAITAOF", 1, 0, 5000)
+    request = write + pack("WAITAOF", 1, 0, 5000)
     for attempt in range(3):
         started = loop.time()
         _, counts = await wire.replies(request, 2)

@@ -137,6 +137,8 @@ class Wire(asyncio.Protocol):
         self._wanted = 0
         self._done: Callable[[list[Reply] | WireLost], None] | None = None
         self.closed = False
+        self.run = ""
+        """Of the engine at the other end, by its own name: another one after a restart."""
         self.ended = asyncio.Event()
 
     @property

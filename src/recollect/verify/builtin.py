@@ -26,6 +26,11 @@ def redis(endpoint: Endpoint) -> Opening:
     return _open(endpoint, _with(endpoint.url, "prefix", endpoint.namespace))
 
 
+def redis_fsynced(endpoint: Endpoint) -> Opening:
+    """The same, and each acknowledgement waits for the disk, whatever the policy."""
+    return _open(endpoint, _with(endpoint.url, "prefix", endpoint.namespace), durability="fsynced")
+
+
 def postgres(endpoint: Endpoint) -> Opening:
     url = _with(endpoint.url, "search_path", endpoint.namespace)
     return _open(endpoint, url, read_url=endpoint.replicas[0] if endpoint.replicas else None)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from recollect.verify.context import fractures
 from recollect.verify.evidence import (
+    CLAIMS,
     CLOCK_FAULTS,
     DROPPED,
     IN_WHOLE,
@@ -26,7 +27,7 @@ from recollect.verify.evidence import (
     Retention,
 )
 from recollect.verify.history import AnyHistory, HistoryError
-from recollect.verify.op import Ask, Context, Event, Found, Rows, Seen, Write
+from recollect.verify.op import Acknowledged, Ask, Context, Event, Found, Rows, Seen, Write
 from recollect.verify.op import Disturbance as DisturbanceValue
 from recollect.verify.reading import ReadFolder
 from recollect.verify.retention import EngineClock, Life
@@ -201,6 +202,7 @@ class _Collector:
         count = max(COLUMN_STEP, messages - len(evidence.state))
         evidence.turn_done.extend([NEVER] * COLUMN_STEP)
         evidence.turn_done_s.frombytes(bytes(8 * COLUMN_STEP))
+        evidence.turn_claim.extend(bytes(COLUMN_STEP))
         evidence.state.extend(bytes(count))
         evidence.seen_at.extend([NEVER] * count)
         evidence.entered.extend([NEVER] * count)
@@ -258,6 +260,8 @@ class _Collector:
             return  # a repeated attempt at an acknowledged turn
         evidence.turn_done[turn] = index
         evidence.turn_done_s[turn] = event.time_s
+        if type(event.value) is Acknowledged and event.value.durability in CLAIMS:
+            evidence.turn_claim[turn] = CLAIMS.index(event.value.durability)
         write = client.event.value
         assert type(write) is Write  # checked when it was invoked
         first, count, state = write.first, len(write.checksums), evidence.state

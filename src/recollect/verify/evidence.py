@@ -16,6 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recollect.guarantees import DURABILITIES
 from recollect.verify.op import Header
 from recollect.verify.views import OddTable
 
@@ -26,6 +27,9 @@ IN_WHOLE = 1
 IN_WINDOW = 2
 SEEN = 4
 DROPPED = 8
+
+CLAIMS: tuple[str | None, ...] = (None, *DURABILITIES)
+"""What an acknowledgement can say of itself, weakest first."""
 
 CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
 # Several writers are how people use memory, and a clock that stands still makes nothing expire: neither is a
@@ -204,6 +208,8 @@ class Evidence:
     turn_invoked: array[int] = field(default_factory=lambda: array("q"))
     turn_done: array[int] = field(default_factory=lambda: array("q"))
     turn_done_s: array[float] = field(default_factory=lambda: array("d"))
+    turn_claim: bytearray = field(default_factory=bytearray)
+    """What the acknowledgement said that the turn survives: its place in `CLAIMS`."""
     # One row per message.
     message_turn: array[int] = field(default_factory=lambda: array("i"))
     state: bytearray = field(default_factory=bytearray)

@@ -76,6 +76,8 @@ class About:
     turns: tuple[Turn, ...]
     start: int
     """Records of the engine's start and the store's opening, before the first question."""
+    claims: tuple[str | None, ...] = ()
+    """What the acknowledgement of each turn said that it survives, if it said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
         client, _ = clients.start(target, endpoint)
         turns = turns_of(messages, batches)
         start = sum(1 for _ in recorder.read())
-        _append_all(client, recorder, turns)
+        claims = _append_all(client, recorder, turns)
         clients.kill(client)
         engine.kill()
         records = tuple(recorder.read())
@@ -127,7 +129,7 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
         if blindness is not None:
             raise NothingRecorded(str(blindness))
         recording.save(recorder, folder / "recording")
-        about = About(target, engine_spec, engine.version, policy, turns, start)
+        about = About(target, engine_spec, engine.version, policy, turns, start, claims)
         (folder / "about.json").write_bytes(msgspec.json.encode(about))
         return TargetRun(about, recorder.base, records)
 
@@ -151,7 +153,8 @@ def _prepare(engine: Engine, clients: Clients, target: str) -> bool:
     return "batches" in ready.abilities
 
 
-def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> None:
+def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> tuple[str | None, ...]:
+    claims: list[str | None] = []
     for index, turn in enumerate(turns):
         said = [
             pipe.Said(number, mark(number, text))
@@ -165,6 +168,8 @@ def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> No
             said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)
             raise NothingRecorded(f"an append failed while nothing was wrong: {said_what}")
         recorder.mark(f"{ACK}{what}")
+        claims.append(reply.durability)
+    return tuple(claims)
 
 
 def _messages(numbers: Sequence[int]) -> str:
@@ -211,7 +216,7 @@ class TargetCheck:
     def _judged(self, turns: Sequence[Turn], acked: int, read: Reading | str) -> Finding:
         path = self._folder / "history.jsonl"
         with _writing(path, self._about) as (history, transcript):
-            _tell_appends(transcript, turns, acked)
+            _tell_appends(transcript, turns, self._about.claims[:acked])
             history.fault_injected(_FAULT, Disturbance())
             history.engine_stopped()
             if isinstance(read, str):
@@ -309,12 +314,13 @@ def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcri
         yield history, Transcript(history, retries=False)
 
 
-def _tell_appends(transcript: Transcript, turns: Sequence[Turn], acked: int) -> None:
+def _tell_appends(transcript: Transcript, turns: Sequence[Turn], claims: Sequence[str | None]) -> None:
+    """The first of them were acknowledged, with these claims."""
     for index, turn in enumerate(turns):
         intent = Write(turn.session, tuple(Body(text) for text in turn.texts))
         transcript.begin(0, intent)
-        if index < acked:
-            transcript.end(0, intent, pipe.Acked())
+        if index < len(claims):
+            transcript.end(0, intent, pipe.Acked(durability=claims[index]))
         else:
             transcript.unknown(0, "the power went before an answer came")
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from recollect import __version__
+from recollect.guarantees import SURVIVES_IF
 from recollect.verify.scenario import Scenario
 from recollect.verify.verdict import Verdict
 
@@ -14,19 +15,6 @@ SUMMARY = "results.json"
 
 Require = str
 """``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed."""
-
-# What a message must be to survive the fault: handed to the kernel, or on the disk. Other faults take memory whatever
-# its durability: an evicted session, a replica that had not received it, a wiped volume.
-SURVIVES_IF = {
-    "power-loss": "fsynced",
-    "fsync-error": "fsynced",
-    "restart": "written",
-    "kill-engine": "written",
-    "kill-engine-at-line": "written",
-    "slow-fsync": "written",
-    "policy-change": "written",
-    "disk-full": "written",
-}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

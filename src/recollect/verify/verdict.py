@@ -10,10 +10,10 @@ from typing import Literal
 
 import msgspec
 
-from recollect.guarantees import Promise, promise
+from recollect.guarantees import SURVIVES_IF, Promise, promise
 from recollect.verify.checkers import ANOMALIES, Crash, Named, find
 from recollect.verify.coverage import coverage
-from recollect.verify.evidence import Evidence, Loss
+from recollect.verify.evidence import CLAIMS, Evidence, Loss
 from recollect.verify.finding import Finding, lead_of, name_of
 from recollect.verify.losses import loss_window_s, losses
 
@@ -141,6 +141,21 @@ def _broken(
     turns = {evidence.message_turn[loss.message] for loss in found}
     if given.allows and given.turns_max is not None and len(turns) > given.turns_max:
         return f"{len(turns)} turns are lost, the promise allows {given.turns_max}: {given.sentence}"
+    return _false_claim(evidence, found)
+
+
+def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
+    """The engine may promise less than the store does: what was acknowledged as on the disk has to be there."""
+    needed = SURVIVES_IF.get(evidence.header.fault)
+    for loss in found:
+        claim = CLAIMS[evidence.turn_claim[evidence.message_turn[loss.message]]]
+        if needed is None or claim is None or loss.disturbance is None or loss.expired:
+            continue
+        if loss.disturbance.name == evidence.header.fault and CLAIMS.index(claim) >= CLAIMS.index(needed):
+            return (
+                f"{name_of(loss.message)} was acknowledged as {claim}, which survives {evidence.header.fault}, "
+                "and it is lost"
+            )
     return None
 
 
