@@ -44,6 +44,24 @@ def test_our_stores_lose_nothing_in_any_state(
         assert found["states"] > 5
 
 
+WAITING = ("--engine", "valkey", "--policy", "aof-everysec", "--messages", "6")
+"""An engine whose WAITAOF answers before it has fsynced."""
+
+
+def test_a_store_that_waits_for_everysec_loses_nothing_in_any_state(tmp_path: Path) -> None:
+    arguments = ("recollect.verify.builtin:redis_fsynced", *WAITING, "--level", "3")
+    for found in explore(*arguments, out=tmp_path / "out", expect=0)["explorations"]:
+        assert found["violated"] == found["documented"] == 0
+        assert found["tried"] == found["states"] == found["held"] + found["refused"]
+        assert found["held"] > 5
+
+
+def test_a_store_that_claims_more_than_its_engine_gives_is_caught(tmp_path: Path) -> None:
+    arguments = ("tests.faults.early_answers:believes_waitaof", *WAITING, "--level", "1")
+    for found in explore(*arguments, out=tmp_path / "out", expect=1)["explorations"]:
+        assert found["violated"] > 0
+
+
 def test_a_documented_loss_is_shown_and_is_no_violation(tmp_path: Path) -> None:
     arguments = ("sqlite", "--policy", "wal-normal", "--level", "1", "--messages", "6", "--mode", "ext4")
     [found] = explore(*arguments, out=tmp_path / "out", expect=0)["explorations"]

@@ -8,7 +8,7 @@ import msgspec
 
 from recollect.verify.analyze import analyze
 from recollect.verify.history import HistoryWriter, RecordedHistory
-from recollect.verify.op import Ask, Disturbance, Element, Event, Header, Operation, Rows, Write
+from recollect.verify.op import Acknowledged, Ask, Disturbance, Element, Event, Header, Operation, Rows, Write
 from recollect.verify.verdict import Anomaly, Verdict
 
 
@@ -55,9 +55,9 @@ class Script:
         self.writer.invoke_write(process, session, operation, write)
         return first
 
-    def ok(self, process: int) -> int:
+    def ok(self, process: int, claim: str | None = None) -> int:
         self.step()
-        return self.writer.ok(process)
+        return self.writer.ok(process, None if claim is None else Acknowledged(durability=claim))
 
     def fail(self, process: int, error: str = "NotWritten") -> int:
         self.step()
@@ -67,10 +67,12 @@ class Script:
         self.step()
         return self.writer.unknown(process, "timed out")
 
-    def append(self, process: int, session: str = "s", count: int = 1, **options: object) -> int:
+    def append(
+        self, process: int, session: str = "s", count: int = 1, *, claim: str | None = None, **options: object
+    ) -> int:
         """An acknowledged write, from invocation to acknowledgement."""
         first = self.begin(process, session, count, **options)  # type: ignore[arg-type]
-        self.ok(process)
+        self.ok(process, claim)
         return first
 
     def forget(self, process: int, session: str = "s", outcome: str = "ok") -> None:

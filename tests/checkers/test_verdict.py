@@ -64,6 +64,38 @@ def test_loss_where_nothing_may_be_lost_is_a_violation() -> None:
     assert verdict.reason.startswith("lost-tail is not covered by the engine's promise")
 
 
+@pytest.mark.parametrize(
+    ("fault", "claim", "status"),
+    [
+        ("power-loss", "fsynced", "violated"),
+        ("power-loss", "written", "documented-loss"),
+        ("slow-fsync", "written", "violated"),
+        ("slow-fsync", "buffered", "documented-loss"),
+        ("slow-fsync", "a word of the store's own", "documented-loss"),
+    ],
+)
+def test_what_was_acknowledged_as_on_the_disk_must_be_there(fault: str, claim: str, status: str) -> None:
+    """Whatever the engine's policy allows: the store has promised more."""
+    script = Script(policy="aof-everysec", fault=fault)
+    script.append(1, claim="buffered")
+    script.append(1, claim=claim)
+    script.crash(fault)
+    script.read(2, 0)
+    verdict = script.verdict()
+    assert verdict.status == status
+    if status == "violated":
+        assert f"m1 was acknowledged as {claim}, which survives {fault}" in (verdict.reason or "")
+
+
+def test_a_claim_does_not_answer_for_another_fault() -> None:
+    script = Script(policy="aof-always", fault="evict")
+    script.append(1, claim="fsynced")
+    script.append(1, claim="fsynced")
+    script.crash("evict")
+    script.read(2, 0)
+    assert script.verdict().status == "documented-loss"
+
+
 def test_another_anomaly_beside_an_allowed_one_is_a_violation() -> None:
     script = crashed("aof-everysec", "power-loss")
     script.read(3, 1, 2, Element(None, text="boo"))

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from recollect.doctors import disk
 from recollect.doctors.diagnosis import Diagnosis, Finding, after_promotion, ordered
 from recollect.doctors.redis_answers import QUESTIONS, QUESTIONS_COUNT, Answers, read
-from recollect.doctors.redis_persistence import WAITS_TOO_EARLY, persistence
+from recollect.doctors.redis_persistence import persistence
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise
 from recollect.stores.redis_address import parse_address
@@ -28,6 +28,7 @@ ON_A_DISK = (
     "mount a volume or a disk for the folder that CONFIG GET dir names",
     "copy the data there with a replica or BGSAVE before switching; never just restart on an empty folder",
 )
+WAITS_TOO_EARLY = {"redis": ("7.4.0", "7.4.1", "7.4.2"), "valkey": ("9.1.2",)}
 
 
 async def examine(url: str, timeout_s: float) -> Diagnosis:
@@ -122,7 +123,10 @@ def _early_waitaof(answers: Answers) -> Finding | None:
         name="waitaof-too-early",
         level="note",
         sentence=f"WAITAOF of {answers.engine} {answers.version} answers before the fsync: do not rely on it",
-        procedure=("use appendfsync always, or another release",),
+        procedure=(
+            "use appendfsync always, or another release; open_store(url, durability='fsynced') notices it and "
+            "watches for the fsync itself",
+        ),
         source="redis/redis pull request 13793; measured",
     )
 

@@ -54,10 +54,8 @@ class _Wait:
         self._begin: Look | None = None
         self._last: Look | None = None
         self._is_due = False
-
-    @property
-    def has_begun(self) -> bool:
-        return self._begin is not None
+        self.is_nudged = False
+        """A write has gone before the last look, into the file that the engine has now."""
 
     def pause_s(self) -> float:
         """How long there is nothing to see for it."""
@@ -71,8 +69,10 @@ class _Wait:
             self.end("the engine cannot write its AOF")
         elif look.run != self._run:
             self.end("the engine was started anew before it had fsynced")
-        elif self._begin is None or last is None or not _goes_on(last, look):
-            self._begin, self._is_due = look if look.is_idle else None, False
+        elif last is not None and not _goes_on(last, look):
+            self._begin, self._is_due, self.is_nudged = None, False, False
+        elif self._begin is None:
+            self._begin, self.is_nudged = look if look.is_idle else None, True
         elif self._is_due and look.is_idle:
             self.end(None)
         elif look.time_s - self._begin.time_s >= _DUE_S:
@@ -128,7 +128,7 @@ class FsyncWatch:
 
     async def _look_once(self) -> None:
         waits = list(self._waits)  # those who come while we ask have not been asked for
-        nudge = b"" if all(wait.has_begun for wait in waits) else self._nudge
+        nudge = b"" if all(wait.is_nudged for wait in waits) else self._nudge
         *nudged, reply = await self._ask(nudge + _QUESTION, 2 if nudge else 1)
         if nudged not in ([], [b"OK"]):
             raise Unreadable(f"a write was answered by {nudged[0]!r}")
