@@ -152,17 +152,18 @@ _PG_ASYNC = (
 _SQLITE_SYNC = "SQLite documentation, PRAGMA synchronous"
 _EVERYSEC_REMEDY = "`appendfsync always` fsyncs before each acknowledgement"
 
+_GARBAGE = "; a file that ends in garbage makes Redis refuse to start"
 _EVERYSEC = (
     _Rule(
-        ("power-loss", "slow-fsync", "fsync-error"),
-        _TAIL,
+        ("power-loss", "fsync-error"),
+        (*_TAIL, "refuses-to-start"),
         2.0,
-        "at most about one second of acknowledged writes (two when fsync is slow), tail only",
-        _AOF_FLUSH,
+        f"at most about one second of acknowledged writes (two when fsync is slow), tail only{_GARBAGE}",
+        f"{_AOF_FLUSH}; if my AOF gets corrupted",
         _EVERYSEC_REMEDY,
     ),
     _Rule(
-        ("kill-engine", "kill-engine-at-line"),
+        _DEATH,
         _TAIL,
         2.0,
         "usually nothing; up to two seconds of acknowledged writes while fsync is slow, tail only",
@@ -220,8 +221,7 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
             ("power-loss", "fsync-error"),
             (*_TAIL, "refuses-to-start"),
             None,
-            "everything that the kernel has not written back, commonly 30 seconds, tail only; a file that "
-            "ends in garbage makes Redis refuse to start",
+            f"everything that the kernel has not written back, commonly 30 seconds, tail only{_GARBAGE}",
             f"{_REDIS_PERSISTENCE}: How durable is the append only file; if my AOF gets corrupted",
             "`appendfsync everysec` bounds it to about a second, `appendfsync always` to nothing",
         ),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from recollect.verify.disk import LEVELS, MODES, Base, Content, Image, Mode, Model, Op, Record, State, states
 from recollect.verify.disk.image import PAGE
+from recollect.verify.disk.states import zero_tails
 from tests.disk.recorded_program import recorded
 from tests.disk.test_model import BASE, TOP, create, flat, plain, runs, sync, write
 
@@ -41,6 +42,15 @@ def test_level_2_loses_single_pages() -> None:
     assert b"old".ljust(PAGE, b"\0") + data[PAGE:] in found
     assert data[:PAGE] + bytes(PAGE) + data[2 * PAGE :] in found
     assert b"aaa" + bytes(3 * PAGE - 3) in found, "the appended part reads as zeros"
+
+
+def test_zero_tails_keep_names_and_lengths_only() -> None:
+    model = Model(BASE).replay([write(2, b"NEW tail"), create("new", 10), write(10, b"data")])
+    left = plain(zero_tails(model))
+    assert left["old"] == b"old" + bytes(5)
+    assert left["new"] == bytes(4)
+    synced = Model(BASE).replay([write(2, b"NEW tail"), *sync(2)])
+    assert plain(zero_tails(synced))["old"] == b"NEW tail"
 
 
 def test_level_2_cuts_the_journal_in_order_on_ext4() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from recollect.verify.faults import FAULTS, recorded
 from recollect.verify.faults import disk as disk_faults
@@ -63,6 +64,35 @@ def test_our_stores_hold_in_the_strictest_model_and_in_mid_write(
     """`recollect explore` tries every moment in mid-write; here it is one, by way of the fault."""
     policy = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}[store]
     assert cell(store, policy, "power-loss", tmp_path, variant=variant).status == "held"
+
+
+@pytest.mark.parametrize("variant", ["bgsave", "bgrewriteaof"])
+def test_redis_always_that_pauses_its_fsync_loses_what_came_beside_a_child(
+    variant: str, tmp_path: Path
+) -> None:
+    scenario = Scenario(target="redis", engine="redis", policy="custom", fault="power-loss", seed=1)
+    pausing = str(Path("bench/no-appendfsync-on-rewrite.conf").resolve())
+    (tmp_path / "always").mkdir()
+    assert cell("redis", "aof-always", "power-loss", tmp_path / "always", variant=variant).status == "held"
+    (tmp_path / "custom").mkdir()
+    verdict = run_cell(replace(scenario, variant=variant, engine_config=pausing), tmp_path / "custom")
+    assert verdict.status == "violated"
+    assert verdict.anomalies[0].name == "lost-tail"
+
+
+@pytest.mark.parametrize(
+    ("store", "policy", "status"),
+    [
+        ("redis", "aof-no", "documented-loss"),
+        ("redis", "aof-always", "held"),
+        ("sqlite", "wal-full", "held"),
+        ("postgres", "default", "held"),
+    ],
+)
+def test_a_file_that_ends_in_zeros(store: str, policy: str, status: str, tmp_path: Path) -> None:
+    verdict = cell(store, policy, "power-loss", tmp_path, variant="zeros")
+    assert verdict.status == status
+    assert [found.name for found in verdict.anomalies] == ([] if status == "held" else ["refuses-to-start"])
 
 
 @pytest.mark.parametrize("fault", ["slow-fsync", "fsync-error", "disk-full"])

@@ -155,6 +155,15 @@ def _with(model: Model, file: File, content: Content) -> Image:
     return model.cached().replacing(dict.fromkeys(model.cache_view.paths_of(file), content))
 
 
+def zero_tails(model: Model) -> Image:
+    """Names and lengths reached the disk, the data behind them did not: all that was appended reads as zeros."""
+    changed: dict[str, Entry | None] = {}
+    for _, file in _waiting(model, _nothing):
+        lost = file.disk.resize(min(file.disk.size, file.cached.size)).resize(file.cached.size)
+        changed.update(dict.fromkeys(model.cache_view.paths_of(file), lost))
+    return model.cached().replacing(changed)
+
+
 # ---- level 2 ----
 
 

@@ -16,8 +16,10 @@ from recollect.verify.disk.model import MODES, Mode, Model
 from recollect.verify.disk.recorder import Faults, Recorder
 from recollect.verify.disk.records import Op
 from recollect.verify.disk.selfcheck import check_sight
+from recollect.verify.disk.states import zero_tails
 from recollect.verify.faults.fault import Fault
 from recollect.verify.faults.flush import ALONE, FLUSH, aim_at_flush, await_flush, flush_obstacle
+from recollect.verify.faults.moments import BESIDE_A_CHILD, moment_obstacle
 from recollect.verify.faults.recorded import down, record, recorder_of, recording_obstacle, up
 from recollect.verify.scenario import Scenario
 
@@ -28,6 +30,7 @@ SYNC_DELAY_S = 1.5
 SYNC_WAIT_S = 1.8
 """Redis begins a sync once a second, PostgreSQL and SQLite with every commit."""
 _LOOK_S = 0.05
+ZEROS = "zeros"
 SPACE_LEFT_BYTES = 32 * 1024
 
 
@@ -46,7 +49,8 @@ def _cut_power(run: Run) -> None:
     if blindness is not None:
         run.give_up(str(blindness))
     status = recorder.root.stat()
-    rewrite(recorder.root, found.image, model.durable(), owner=(status.st_uid, status.st_gid))
+    left = zero_tails(model) if run.scenario.variant == ZEROS else model.durable()
+    rewrite(recorder.root, found.image, left, owner=(status.st_uid, status.st_gid))
 
 
 SYNCED_EVERY_SECOND = ("aof-everysec", "mixed")
@@ -72,15 +76,19 @@ def _wait_for_a_bad_moment(run: Run) -> None:
 
 def _power_loss(run: Run) -> None:
     """Right after the last acknowledgement, when no later sync can have helped it; `busy` is in mid-write, `flush` is
-    after Chroma's first flush of its vectors."""
+    after Chroma's first flush of its vectors, `bgsave` and `bgrewriteaof` beside a child of Redis that saves."""
+    variant = run.scenario.variant
+    detail = variant or MODES[0]
     if run.scenario.policy in SYNCED_EVERY_SECOND:
         run.go_on(SYNC_PERIOD_S)  # or there was no sync at all, and the tail that is lost is everything
-    if run.scenario.variant == FLUSH:
+    if variant == FLUSH:
         await_flush(run)
-    if run.scenario.variant != "busy":
+    if variant in BESIDE_A_CHILD:
+        detail = BESIDE_A_CHILD[variant](run)
+    if variant != "busy":
         run.settle(quiet_s=0.0)
         _wait_for_a_bad_moment(run)
-    with run.striking("power-loss", run.scenario.variant or MODES[0]):
+    with run.striking("power-loss", detail):
         down(run)
         _cut_power(run)
         up(run)
@@ -138,7 +146,9 @@ def _disk_full(run: Run) -> None:
         up(run)
 
 
-def _flush_obstacle(scenario: Scenario) -> str | None:
+def _obstacle(scenario: Scenario) -> str | None:
+    if scenario.variant in BESIDE_A_CHILD and (reason := moment_obstacle(scenario)) is not None:
+        return reason
     return flush_obstacle(scenario) if scenario.variant == FLUSH else recording_obstacle(scenario)
 
 
@@ -148,9 +158,9 @@ DISK_FAULTS = (
         _power_loss,
         verifies="what was acknowledged survives the loss of everything that was not synced to the disk",
         does_not_verify="disks that lie about a cache flush; how likely the loss is (the kernel writes back by itself)",
-        obstacle=_flush_obstacle,
+        obstacle=_obstacle,
         record=record,
-        variants=("", "strict", "busy", FLUSH),
+        variants=("", "strict", "busy", ZEROS, *BESIDE_A_CHILD, FLUSH),
         clients=ALONE,
     ),
     Fault(
@@ -174,7 +184,7 @@ DISK_FAULTS = (
         _disk_full,
         verifies="a full disk is an error to the caller, and what was acknowledged before and after is there",
         does_not_verify="quotas, inodes running out, a disk that stays full",
-        obstacle=_flush_obstacle,
+        obstacle=_obstacle,
         record=record,
         variants=("", FLUSH),
         clients=ALONE,

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from recollect.verify import pipe
 from recollect.verify.engines import Counting
 from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.faults.fault import only
 from recollect.verify.faults.lines import guest_writes, watching
+from recollect.verify.scenario import Scenario
 from recollect.verify.wire.resp import fields_of
 
 if TYPE_CHECKING:
@@ -73,11 +75,15 @@ def _redis(run: Run) -> RedisEngine:
     return run.engine
 
 
-MOMENTS: dict[str, Callable[[Run], str]] = {
+BESIDE_A_CHILD: dict[str, Callable[[Run], str]] = {
     "bgsave": during_bgsave,
     "bgrewriteaof": during_bgrewriteaof,
-    "after-snapshot": after_snapshot,
 }
+MOMENTS = {**BESIDE_A_CHILD, "after-snapshot": after_snapshot}
+
+
+def moment_obstacle(scenario: Scenario) -> str | None:
+    return only("redis", why=f"the moment {scenario.variant!r} is one of Redis")(scenario)
 
 
 # ---- between the two writes of a turn

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from recollect.verify.engines import Pausable
 from recollect.verify.faults.fault import Fault, ours_only, servers_only
 from recollect.verify.faults.flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
-from recollect.verify.faults.moments import BETWEEN_WRITES, MOMENTS, kill_between_writes
+from recollect.verify.faults.moments import BETWEEN_WRITES, MOMENTS, kill_between_writes, moment_obstacle
 from recollect.verify.faults.recorded import record
 from recollect.verify.scenario import Scenario
 
@@ -44,8 +44,8 @@ def _kill_engine(run: Run) -> None:
 
 
 def _kill_obstacle(scenario: Scenario) -> str | None:
-    if scenario.variant in MOMENTS and scenario.engine_kind != "redis":
-        return f"the moment {scenario.variant!r} is one of Redis"
+    if scenario.variant in MOMENTS and (reason := moment_obstacle(scenario)) is not None:
+        return reason
     if scenario.variant == FLUSH:
         return flush_obstacle(scenario)
     return servers_only(scenario) if scenario.variant == BETWEEN_WRITES else ours_only(scenario)
