@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from recollect.doctor import Diagnosis, Finding, examine
@@ -148,14 +149,13 @@ def chroma(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 async def test_chroma(chroma: Any) -> None:
-    import chromadb
-
     if chroma.policy == "server":
-        client: Any = chromadb.HttpClient(host=chroma.endpoint.host, port=chroma.endpoint.port)
-        made = client.create_collection(
-            "memories", embedding_function=None, configuration={"hnsw": {"sync_threshold": 50}}
-        )
-        made.add(ids=["1"], embeddings=[[1.0, 2.0]], documents=["kept"])
+        place = f"{chroma.endpoint.url}/api/v2/tenants/default_tenant/databases/default_database/collections"
+        with httpx.Client() as client:  # chromadb's own leaves connections open
+            wanted = {"name": "memories", "configuration": {"hnsw": {"sync_threshold": 50}}}
+            made = client.post(place, json=wanted).raise_for_status().json()
+            row = {"ids": ["1"], "embeddings": [[1.0, 2.0]], "documents": ["kept"]}
+            client.post(f"{place}/{made['id']}/add", json=row).raise_for_status()
     else:
         chroma.ask("add", "memories", ids=["1"], embeddings=[[1.0, 2.0]], documents=["kept"])
     folder = chroma.endpoint.path

@@ -120,7 +120,7 @@ class PlainChroma:
         return list(answer["documents"][0])
 
     def close(self) -> None:
-        self._collection = self._client = None
+        self._client.close()
 
 
 async def recall(endpoint: Endpoint) -> RecallTarget:
