@@ -38,8 +38,8 @@ from recollect.verify import engines
 
 DURATION = """1,000 and 10,000 memories take two to five minutes on two cores. 100,000 take half an hour and more, most
 of it loading: direct use of Chroma rewrites its vector files after each thousand. Leave them out with --sizes."""
-USER_SHARE = 1_000
-"""Memories of one user."""
+PER_USER = 1_000
+"""Memories of one user, unless told otherwise."""
 LOAD_AT_ONCE = 5_000
 WRITES, SEARCHES = 1_000, 150
 """Chroma rewrites its vector files once in a thousand writes: so each side has it once, wherever it stands."""
@@ -56,7 +56,7 @@ def fact(number: int) -> str:
 
 
 def user_of(number: int) -> str:
-    return f"user {number // USER_SHARE}"
+    return f"user {number // options.per_user}"
 
 
 class Side(Protocol):
@@ -419,16 +419,25 @@ def report(each: Figures) -> None:
     )
 
 
-def main() -> None:
+def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog=DURATION)
     parser.add_argument("--sizes", default="1000,10000,100000")
     parser.add_argument("--indexes", default="chroma,pgvector")
+    parser.add_argument("--per-user", type=int, default=PER_USER, help=f"memories of each user ({PER_USER})")
     parser.add_argument("--no-rebuild", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument(
         "--rebuild", nargs=3, metavar=("NAME", "ROWS", "INDEX"), help="only rebuild this index"
     )
-    options = parser.parse_args()
+    return parser.parse_args(words)
+
+
+options = parse([])
+
+
+def main() -> None:
+    global options  # what a user's share is, is asked everywhere
+    options = parse()
     logging.getLogger("recollect").setLevel(logging.ERROR)
     if options.rebuild:
         print(json.dumps(asdict(asyncio.run(rebuild_here(*options.rebuild)))))

@@ -198,15 +198,6 @@ class PostgresEngine(LocalServer):
             replicas=self.replica_urls,
         )
 
-    def kill(self) -> None:
-        """Also removes the shared memory that killed servers leave in the machine's memory for ever."""
-        controls = _shared_segments(self._process.pid) if self._process is not None else set()
-        super().kill()
-        for control in controls:
-            for segment in _listed_in(control):
-                segment.unlink(missing_ok=True)
-            control.unlink(missing_ok=True)
-
     def wipe(self) -> None:
         if not self.alive():
             self._leave_data()
@@ -265,29 +256,6 @@ class PostgresEngine(LocalServer):
         replica = PostgresReplica(self)
         self._attach(replica)
         return replica
-
-
-def _shared_segments(pid: int) -> set[Path]:
-    """The named shared memory that a server has mapped."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:
-        return set()
-    named = (line.split(maxsplit=5)[-1] for line in lines)
-    return {
-        Path(name) for name in named if name.startswith("/dev/shm/PostgreSQL.") and "(deleted)" not in name
-    }
-
-
-def _listed_in(control: Path) -> list[Path]:
-    """The segments that its processes made later, which the first one does not map: the numbers in their names are in
-    the segment that it does map. What else is a number there names no file, and 32 random bits no other server's."""
-    try:
-        raw = control.read_bytes()
-    except OSError:
-        return []
-    numbers = set(memoryview(raw[: len(raw) & ~3]).cast("I")) - {0}
-    return [control.with_name(f"PostgreSQL.{number}") for number in numbers]
 
 
 class PostgresReplica:

@@ -12,6 +12,8 @@ and reaches only direct children), so engines are not children of the runner but
   removes the folders that it was given, and ends.
 - It has one thread, so the parent-death signal that it sets on each child means what it says: if the warden
   itself is killed, the servers follow. It is set after the uid change, which would clear it.
+- Shared memory outlives a process that is killed. PostgreSQL would remove its own when it stops; so what the killed
+  have is removed here, or the machine runs out of it after some thousand kills.
 - A fork of this little process costs a millisecond; a fork of a runner with drivers and threads does not, nor
   is it safe.
 
@@ -93,6 +95,48 @@ def descendants_of(pid: int) -> list[int]:
         found += below
         queue += below
     return found
+
+
+_SHARED = "/dev/shm/PostgreSQL."
+_IPC_RMID = 0
+
+
+def _shared_memory_of(pids: list[int]) -> tuple[set[int], set[str]]:
+    """The System V segments that these processes have, by number, and the named ones, by path."""
+    numbers: set[int] = set()
+    paths: set[str] = set()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                lines = [line.split(maxsplit=5) for line in file]
+        except OSError:
+            continue
+        for *_, inode, name in (fields for fields in lines if len(fields) == 6):
+            if name.startswith("/SYSV"):
+                numbers.add(int(inode))
+            elif name.startswith(_SHARED) and "(deleted)" not in name:
+                paths.add(name.strip())
+    return numbers, paths
+
+
+def _free(numbers: set[int], paths: set[str]) -> None:
+    for number in numbers:
+        _libc.shmctl(number, _IPC_RMID, None)
+    for path in paths:
+        for segment in [*_listed_in(path), path]:
+            with contextlib.suppress(OSError):
+                os.unlink(segment)  # noqa: PTH108
+
+
+def _listed_in(path: str) -> list[str]:
+    """The segments that a server's processes made later, which the first one does not map: the numbers in their names
+    are in the one that it does map. What else is a number there names no file, and 32 random bits no other server's."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            raw = file.read()
+    except OSError:
+        return []
+    return [f"{_SHARED}{number}" for number in set(memoryview(raw[: len(raw) & ~3]).cast("I")) - {0}]
 
 
 def _running(pid: int) -> bool:
@@ -243,6 +287,7 @@ class Warden:
         self._reap()
         orphans_before = self._orphans() if root not in self.status else set()
         members = set(descendants_of(root)) if root not in self.status else set()
+        shared = _shared_memory_of([root])
         if root not in self.status:
             _signal_quietly(root, signal.SIGKILL)
         for member in members:
@@ -256,6 +301,7 @@ class Warden:
             members |= late
             left = [pid for pid in members if _running(pid)]
             if root in self.status and not (left or late or reaped or self._reap()):
+                _free(*shared)
                 return []
             if time.monotonic() > give_up:
                 return left or [root]
@@ -282,11 +328,13 @@ class Warden:
 
     def end(self) -> None:
         give_up = time.monotonic() + _REAP_DEADLINE_S
+        shared = _shared_memory_of(descendants_of(os.getpid()))
         while (below := descendants_of(os.getpid())) and time.monotonic() < give_up:
             for pid in below:
                 _signal_quietly(pid, signal.SIGKILL)
             self._reap()
             time.sleep(0.001)
+        _free(*shared)
         self.end_strays({})
         if self.farewell:
             argv, env = self.farewell["argv"], self.farewell["env"]
