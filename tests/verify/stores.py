@@ -134,7 +134,8 @@ class InFile:
 
     def get_history(self, session: str) -> list[str]:
         file = self._folder / f"{session}.txt"
-        return file.read_text().splitlines() if file.exists() else []
+        whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
+        return whole.splitlines()  # a line that crosses a page can be read when only half of it is there
 
 
 def in_file(endpoint: Endpoint) -> InFile:
