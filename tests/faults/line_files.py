@@ -49,7 +49,8 @@ class LineFiles:
 
     def get_messages(self, session: str) -> list[Any]:
         path = self.path(session)
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 class Hasty(LineFiles):
