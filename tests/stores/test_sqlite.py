@@ -117,6 +117,15 @@ async def test_a_full_file_system_is_not_written(path: Path) -> None:
         assert (await store.append("s", [Message("user", "b")])).last == 2
 
 
+async def test_a_transaction_that_cannot_begin_is_not_written(path: Path) -> None:
+    async with open_store(f"sqlite:///{path}?policy=delete-extra") as store:
+        await store.append("s", [Message("user", "a")])
+        with path.open("r+b") as file:
+            file.write(b"no longer a database" * 5)
+        with pytest.raises(NotWritten, match="not a database"):
+            await store.append("s", [Message("user", "b")])
+
+
 async def test_what_is_no_database_is_unreadable(path: Path) -> None:
     path.write_bytes(b"this is a text file, not a database at all" * 100)
     with pytest.raises(Unreadable, match="not a database"):

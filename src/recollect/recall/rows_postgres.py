@@ -8,8 +8,8 @@ transaction of its own, because its compare-and-set may fail alone.
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -99,6 +99,8 @@ UPDATE recall_memories m SET forgotten = base + gone.place, record = '', vector 
 RETURNING m.sequence"""
 
 _ROW = "SELECT sequence, owner, record, vector FROM recall_memories "
+
+Value = TypeVar("Value")
 
 
 class PostgresRows:
@@ -272,27 +274,12 @@ class PostgresRows:
         return moved_away(write.space, found)
 
     async def _transaction(self, write: Write) -> list[int]:
-        try:
-            connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
-        except EngineUnavailable as error:
-            raise write_error(error) from error
-        try:
+        async def run(connection: Connection) -> list[int]:
             async with asyncio.timeout(self._timeout_s):
                 async with connection.transaction():
-                    numbers = await _write_with_cursor(connection, write)
-        except RecollectError:
-            self._pool.release(connection)
-            raise
-        except asyncpg.PostgresError as error:
-            self._pool.release(connection)
-            raise write_error(error) from error
-        except BaseException as error:
-            self._pool.discard(connection)
-            if isinstance(error, Exception):
-                raise write_error(error) from error
-            raise
-        self._pool.release(connection)
-        return numbers
+                    return await _write_with_cursor(connection, write)
+
+        return await self._on_a_connection(run)
 
     async def _rows(self, statement: str, *arguments: Any) -> list[Row]:
         return [Row(*row) for row in await self._fetch(statement, *arguments)]
@@ -316,13 +303,22 @@ class PostgresRows:
         raise AssertionError("unreachable")
 
     async def _send(self, statement: str, *arguments: Any) -> list[Any]:
-        """Rows of a write, sent once."""
+        """Rows of a write."""
+        return await self._on_a_connection(
+            lambda connection: connection.fetch(statement, *arguments, timeout=self._timeout_s)
+        )
+
+    async def _on_a_connection(self, run: Callable[[Connection], Awaitable[Value]]) -> Value:
+        """What a write gives; it is sent once, and its error says whether it was written."""
         try:
             connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         except EngineUnavailable as error:
             raise write_error(error) from error
         try:
-            rows = await connection.fetch(statement, *arguments, timeout=self._timeout_s)
+            value = await run(connection)
+        except RecollectError:
+            self._pool.release(connection)
+            raise
         except asyncpg.PostgresError as error:
             self._pool.release(connection)
             raise write_error(error) from error
@@ -332,7 +328,7 @@ class PostgresRows:
                 raise write_error(error) from error
             raise
         self._pool.release(connection)
-        return rows
+        return value
 
     async def _prepare(self, connection: Connection) -> None:
         """A new connection may lead to another engine than the last one."""

@@ -1,8 +1,8 @@
 """Rows in one SQLite file, which may be the file of the conversation store.
 
-Writes that arrive together share one transaction and one fsync. A short commit runs on the event loop, any other on the
-rows' own thread, as in `recollect.stores.sqlite`. Numbers are taken inside ``BEGIN IMMEDIATE``, so their order is the
-order of the commits. What is forgotten is overwritten in the file, not only unlinked (``secure_delete``).
+Its transactions run as those of the store do (`SqliteTransactions`). Numbers are taken inside ``BEGIN IMMEDIATE``, so
+their order is the order of the commits. What is forgotten is overwritten in the file, not only unlinked
+(``secure_delete``).
 """
 
 import asyncio
@@ -10,36 +10,16 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from recollect.batching import Batcher
-from recollect.errors import (
-    CannotOpen,
-    EngineUnavailable,
-    NotWritten,
-    OutcomeUnknown,
-    RecollectError,
-    StoreReplaced,
-    Unreadable,
-)
-from recollect.guarantees import what_can_be_lost
+from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
 from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
-from recollect.store import Durability, Options
-from recollect.stores.sqlite_file import (
-    POLICIES,
-    FileGuard,
-    choose_policy,
-    is_locked,
-    parse_url,
-    prepare_file,
-    until,
-)
+from recollect.store import Options
+from recollect.stores.sqlite_file import POLICIES, choose_policy, opening, parse_url, prepare_file, until
+from recollect.stores.sqlite_transactions import INLINE_ROWS_MAX, SqliteTransactions
 
 SCHEMA_VERSION = 1
-INLINE_MAX_S = 0.002
-INLINE_ROWS_MAX = 200
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS recall_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -71,40 +51,25 @@ INSERT INTO recall_memories (sequence, user, turn, part, space, record, vector) 
 
 _FORGET = "UPDATE recall_memories SET forgotten = ?, record = x'', vector = x'' WHERE sequence = ?"
 
-Value = TypeVar("Value")
 Job = Write | Callable[[sqlite3.Connection], Any]
 
 
-class SqliteRows:
+class SqliteRows(SqliteTransactions[Job]):
     """See `recollect.recall.rows.Rows`. Made by `SqliteRows.open("sqlite:///memory.db", options)`."""
 
+    _CALLED = "memory"
+    _THREADS = "recollect-rows"
+
     def __init__(self, path: Path, policy_name: str, options: Options) -> None:
-        self._path = path
-        self._policy = POLICIES[policy_name]
-        self._timeout_s = options.timeout_s
-        self._writer = self._connect()
-        self._reader = self._connect()
-        self._far_reader = self._connect()
-        self._guard = FileGuard(path)
-        self._commit_s = 0.0
-        self._closed = False
-        self._write_thread = ThreadPoolExecutor(1, "recollect-rows-write")
-        self._read_thread = ThreadPoolExecutor(1, "recollect-rows-read")
-        self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
+        super().__init__(path, policy_name, options)
         self.identity: str = self._writer.execute(
             "SELECT value FROM recollect_meta WHERE name = 'identity'"
         ).fetchone()[0]
-        losses = what_can_be_lost("sqlite", policy_name)
-        self.notice = losses[0].sentence if losses else None
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "SqliteRows":
         path, asked = parse_url(url)
         return await asyncio.to_thread(_open, cls, path, choose_policy(asked, options), options)
-
-    @property
-    def durability(self) -> Durability:
-        return self._policy.durability
 
     # ---- writing
 
@@ -235,16 +200,6 @@ class SqliteRows:
         )
         return int(rows[0][0]) if rows else 0
 
-    async def close(self) -> None:
-        if self._closed:
-            return
-        await self._batcher.drain()
-        self._closed = True
-        await asyncio.to_thread(self._end_threads)
-        for connection in (self._reader, self._far_reader, self._writer):
-            connection.close()
-        self._guard.close()
-
     # ---- inside the write transaction
 
     def _write(self, connection: sqlite3.Connection, write: Write) -> list[int]:
@@ -297,60 +252,11 @@ class SqliteRows:
                 return results[0]
         return await self._batcher.submit(job)
 
-    def _inline(self) -> bool:
-        """Whether commits are short enough for the event loop."""
-        return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
-
-    async def _run(self, jobs: list[Job]) -> list[Any]:
-        if self._inline():
-            results = self._commit(jobs, 0.0)
-            if results is not None:
-                return results
-        wait_s = self._timeout_s * 0.9
-        loop = asyncio.get_running_loop()
-        results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)
-        if results is None:
-            raise NotWritten(f"{self._path} was locked by another process for {wait_s:g} s; safe to retry")
-        return results
-
-    def _commit(self, jobs: list[Job], wait_s: float) -> list[Any] | None:
-        """Runs the jobs in one transaction; None if another process kept the lock."""
-        connection = self._writer
-        deadline = time.monotonic() + wait_s
-        started = time.monotonic()
-        try:
-            if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
-                return None
-            started = time.monotonic()
-            results = [self._outcome(job, connection) for job in jobs]
-        except sqlite3.Error as error:
-            self._roll_back()
-            raise NotWritten(f"{self._path}: {error}; nothing was written") from error
-        try:
-            committed = until(deadline, lambda: connection.execute("COMMIT"))
-        except sqlite3.Error as error:
-            self._roll_back()
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
-                raise NotWritten(f"{self._path}: the disk is full; nothing was written") from error
-            raise OutcomeUnknown(
-                f"{self._path}: commit failed ({error}); retry with the same turn id"
-            ) from error
-        if not committed:
-            self._roll_back()
-            return None
-        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
-        self._check_file()
-        return results
-
     def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
         try:
             return self._write(connection, job) if isinstance(job, Write) else job(connection)
         except RecollectError as error:
             return error
-
-    def _roll_back(self) -> None:
-        if self._writer.in_transaction:  # a full disk has rolled back already
-            self._writer.execute("ROLLBACK")
 
     async def _rows(self, statement: str, values: Sequence[Any], *, inline: bool = False) -> list[Row]:
         found = await self._read(
@@ -358,45 +264,11 @@ class SqliteRows:
         )
         return [Row(*row) for row in found]
 
-    async def _read(
-        self, query: Callable[[sqlite3.Connection], list[Any]], *, inline: bool = False
-    ) -> list[Any]:
-        if self._closed:
-            raise EngineUnavailable("the memory is closed")
-        self._check_file()
-        try:
-            if inline and self._policy.journal == "wal":
-                try:
-                    return query(self._reader)
-                except sqlite3.OperationalError as error:
-                    if not is_locked(error):
-                        raise
-            return await asyncio.get_running_loop().run_in_executor(self._read_thread, self._query, query)
-        except sqlite3.Error as error:
-            raise Unreadable(f"{self._path}: {error}") from error
-
-    def _query(self, query: Callable[[sqlite3.Connection], list[Any]]) -> list[Any]:
-        answer: list[list[Any]] = []
-        if not until(time.monotonic() + self._timeout_s, lambda: answer.append(query(self._far_reader))):
-            raise EngineUnavailable(f"{self._path} was locked for {self._timeout_s:g} s")
-        return answer[0]
-
-    def _check_file(self) -> None:
-        if not self._guard.intact():
-            raise StoreReplaced(
-                f"{self._path} was deleted or replaced while the memory was open; what was written since then is not "
-                "there. Open it again once the volume is back."
-            )
-
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
         connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
         connection.execute("PRAGMA secure_delete = ON")
         return connection
-
-    def _end_threads(self) -> None:
-        self._write_thread.shutdown()
-        self._read_thread.shutdown()
 
 
 def _last(connection: sqlite3.Connection) -> int:
@@ -413,10 +285,8 @@ def _space_number(connection: sqlite3.Connection) -> int:
 
 
 def _open(kind: type[SqliteRows], path: Path, policy_name: str, options: Options) -> SqliteRows:
-    if not path.parent.is_dir():
-        raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
     deadline = time.monotonic() + options.timeout_s
-    try:
+    with opening(path):
         prepare_file(path, policy_name, deadline)
         connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
@@ -425,10 +295,6 @@ def _open(kind: type[SqliteRows], path: Path, policy_name: str, options: Options
         finally:
             connection.close()
         return kind(path, policy_name, options)
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error
-        raise Unreadable(f"{path}: {error}") from error
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, deadline: float) -> None:

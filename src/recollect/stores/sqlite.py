@@ -1,16 +1,11 @@
 """Memory in one SQLite file: the embedded default.
 
-How it writes. Appends that arrive together share one transaction, and so one fsync (`Batcher`). A commit takes a few
-hundred microseconds on a good disk, less than handing it to a thread and back would cost, so it runs on the event loop
-for as long as commits stay short (`INLINE_MAX_S`) and nobody else holds the lock. Otherwise it runs on the store's own
-thread, where waiting hurts nobody.
+How it writes. Appends that arrive together share one transaction, and so one fsync: `SqliteTransactions` says where and
+when. A task that appends alone gets by with one statement (`_append_alone`).
 
 How it orders. A message's sequence is one more than the highest of its session, taken inside the write transaction
 (``BEGIN IMMEDIATE``), so any number of processes may append. `floor` is the last sequence given before a `forget` or an
 expiry: sequences go on from there, and a first message above ``floor + 1`` shows that something is missing.
-
-SQLite goes on writing to a file that was deleted under it, without any error. So every commit and read checks that the
-path still names the file that was opened; if not, nothing is acknowledged and `StoreReplaced` is raised.
 """
 
 import asyncio
@@ -18,52 +13,32 @@ import logging
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from recollect.appending import Append, check_window, checked_append, session_key, session_of
-from recollect.batching import Batcher
-from recollect.errors import (
-    CannotOpen,
-    Conflict,
-    EngineUnavailable,
-    NotWritten,
-    OutcomeUnknown,
-    RecollectError,
-    Refused,
-    StoreReplaced,
-    Unreadable,
-    shorten,
-)
-from recollect.guarantees import what_can_be_lost
+from recollect.errors import Conflict, EngineUnavailable, NotWritten, RecollectError, Refused, shorten
 from recollect.message import Damaged, Message, decode_all
-from recollect.store import Durability, Options, Receipt, SessionState, Stored
+from recollect.store import Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite_file import (
     CHECKPOINT_PAGES,
-    POLICIES,
-    FileGuard,
     choose_policy,
     is_locked,
+    opening,
     parse_url,
     prepare_file,
     until,
 )
+from recollect.stores.sqlite_transactions import INLINE_ROWS_MAX, SqliteTransactions, commit_failed
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
 
-INLINE_MAX_S = 0.002
-"""Commits that take longer on average leave the event loop."""
-
 KNOWN_MAX = 10_000
 """Sessions whose counters are kept at hand."""
-
-INLINE_ROWS_MAX = 200
-"""Reads of more rows leave the event loop."""
 
 SEQUENCE_MAX = 2**32 - 1
 
@@ -88,9 +63,7 @@ WHERE id > ? AND (expires_at IS NULL OR expires_at > ?)
 AND EXISTS (SELECT 1 FROM recollect_messages WHERE place BETWEEN s.id << 32 AND (s.id << 32) + {SEQUENCE_MAX})
 ORDER BY id LIMIT 500"""
 
-Value = TypeVar("Value")
 Job = Append | Callable[[sqlite3.Connection], Any]
-"""Runs inside the write transaction. It makes every check before its first write, so that its error undoes nothing."""
 
 
 class _Session(msgspec.Struct):
@@ -108,34 +81,21 @@ class _Session(msgspec.Struct):
         return self.expires_at is not None and self.expires_at <= now
 
 
-class SqliteStore:
+class SqliteStore(SqliteTransactions[Job]):
     """See `recollect.store.Store` for the contract. Made by `open_store("sqlite:///path")`."""
 
+    _CALLED = "store"
+    _THREADS = "recollect-sqlite"
+
     def __init__(self, path: Path, policy_name: str, options: Options, identity: str) -> None:
-        self._path = path
-        self._policy_name = policy_name
-        self._policy = POLICIES[policy_name]
+        super().__init__(path, policy_name, options)
         self._options = options
         self._ttl_s = None if options.ttl is None else options.ttl.total_seconds()
         self._witness: Witness | None = None
-        self._commit_s = 0.0  # a moving average
-        self._closed = False
-        self._writer = self._connect()
-        self._reader = self._connect()
-        self._far_reader = self._connect()
-        self._guard = FileGuard(path)
-        self._write_thread = ThreadPoolExecutor(1, "recollect-sqlite-write")
-        self._read_thread = ThreadPoolExecutor(1, "recollect-sqlite-read")
-        self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
         # Sessions as this store's last appends left them; valid while `data_version` says nobody else wrote.
         self._known: dict[bytes, _Session] = {}
         self._known_version = -1
         self.identity = identity
-        self.notice = _notice(policy_name)
-
-    @property
-    def durability(self) -> Durability:
-        return self._policy.durability
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "SqliteStore":
@@ -182,18 +142,6 @@ class SqliteStore:
     async def forget(self, session: str) -> None:
         key = session_key(session)
         await self._submit(lambda connection: self._end(connection, key, "forgotten"))
-
-    async def close(self) -> None:
-        if self._closed:
-            return
-        await self._batcher.drain()
-        self._closed = True
-        if self._witness is not None:
-            await self._witness.close()
-        await asyncio.to_thread(self._end_threads)
-        for connection in (self._reader, self._far_reader, self._writer):
-            connection.close()
-        self._guard.close()
 
     async def state(self, session: str) -> SessionState:
         key = session_key(session)
@@ -275,7 +223,7 @@ class SqliteStore:
             if is_locked(error):
                 return None
             self._roll_back()
-            raise _commit_failed(self._path, error) from error
+            raise commit_failed(self._path, error) from error
         if cursor.rowcount != 1:
             return None
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
@@ -370,55 +318,14 @@ class SqliteStore:
             raise outcome
         return outcome
 
-    def _inline(self) -> bool:
-        """Whether commits are short enough for the event loop."""
-        return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
-
-    async def _run(self, jobs: list[Job]) -> list[Any]:
-        if self._inline():
-            results = self._commit(jobs, wait_s=0.0)
-            if results is not None:
-                return results
-        # A little less than the caller's own limit, so that the caller hears of the lock, not of the time.
-        wait_s = self._options.timeout_s * 0.9
-        loop = asyncio.get_running_loop()
-        results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)
-        if results is None:
-            raise NotWritten(f"{self._path} was locked by another process for {wait_s:g} s; safe to retry")
-        return results
-
-    def _commit(self, jobs: list[Job], wait_s: float) -> list[Any] | None:
-        """Runs the jobs in one transaction; None if another process kept the lock."""
-        connection = self._writer
-        deadline = time.monotonic() + wait_s
-        if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
-            return None
-        started = time.monotonic()
-        try:
-            self._forget_known_if_stale(connection)
-            results = [self._outcome(job, connection) for job in jobs]
-        except sqlite3.Error as error:
-            self._roll_back()
-            raise NotWritten(f"{self._path}: {error}; nothing was written") from error
-        try:
-            committed = until(deadline, lambda: connection.execute("COMMIT"))
-        except sqlite3.Error as error:
-            self._roll_back()
-            raise _commit_failed(self._path, error) from error
-        if not committed:
-            self._roll_back()
-            return None
-        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
-        self._check_file()
-        return results
-
     def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
         try:
             return self._append(connection, job) if isinstance(job, Append) else job(connection)
         except RecollectError as error:
             return error
 
-    def _forget_known_if_stale(self, connection: sqlite3.Connection) -> None:
+    def _begun(self, connection: sqlite3.Connection) -> None:
+        """Forgets what it knew of the sessions if somebody else wrote since."""
         (version,) = connection.execute("PRAGMA data_version").fetchone()
         if version != self._known_version:
             self._known.clear()
@@ -426,43 +333,17 @@ class SqliteStore:
 
     def _roll_back(self) -> None:
         self._known.clear()
-        if self._writer.in_transaction:  # a full disk has rolled back already
-            self._writer.execute("ROLLBACK")
+        super()._roll_back()
 
-    async def _read(self, query: Callable[[sqlite3.Connection], Value], *, inline: bool) -> Value:
-        if self._closed:
-            raise EngineUnavailable("the store is closed")
-        self._check_file()
-        try:
-            if inline and self._policy.journal == "wal":
-                try:
-                    return query(self._reader)
-                except sqlite3.OperationalError as error:
-                    if not is_locked(error):
-                        raise
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._read_thread, self._query, query)
-        except sqlite3.Error as error:
-            raise Unreadable(f"{self._path}: {error}") from error
-
-    def _query(self, query: Callable[[sqlite3.Connection], Value]) -> Value:
-        answer: list[Value] = []
-        deadline = time.monotonic() + self._options.timeout_s
-        if not until(deadline, lambda: answer.append(query(self._far_reader))):
-            raise EngineUnavailable(f"{self._path} was locked for {self._options.timeout_s:g} s")
-        return answer[0]
+    async def _release(self) -> None:
+        if self._witness is not None:
+            await self._witness.close()
+        await super()._release()
 
     async def _last_sequence(self, session: str) -> int:
         key = session_key(session)
         found = await self._read(lambda connection: _session(connection, key), inline=True)
         return 0 if found is None else found.last
-
-    def _check_file(self) -> None:
-        if not self._guard.intact():
-            raise StoreReplaced(
-                f"{self._path} was deleted or replaced while the store was open; what was written since then is not "
-                "there. Open it again once the volume is back."
-            )
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -471,10 +352,6 @@ class SqliteStore:
         connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         return connection
-
-    def _end_threads(self) -> None:
-        self._write_thread.shutdown()
-        self._read_thread.shutdown()
 
 
 # ---- statements
@@ -531,38 +408,19 @@ def _expired_keys(connection: sqlite3.Connection) -> list[bytes]:
     return [key for (key,) in rows]
 
 
-# ---- errors and locks
-
-
-def _commit_failed(path: Path, error: sqlite3.Error) -> RecollectError:
-    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
-        return NotWritten(f"{path}: the disk is full; nothing was written")
-    # A failed fsync says nothing about what reached the disk, and a later recovery may find it there.
-    return OutcomeUnknown(f"{path}: commit failed ({error}); retry with the same turn id")
-
-
-def _notice(policy_name: str) -> str | None:
-    losses = what_can_be_lost("sqlite", policy_name)
-    return losses[0].sentence if losses else None
+# ---- opening
 
 
 def _open_file(kind: type[SqliteStore], path: Path, policy_name: str, options: Options) -> SqliteStore:
-    if not path.parent.is_dir():
-        raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
-    try:
-        deadline = time.monotonic() + options.timeout_s
-        opened: list[SqliteStore] = []
+    deadline = time.monotonic() + options.timeout_s
+    opened: list[SqliteStore] = []
 
-        def attempt() -> (
-            None
-        ):  # any step may meet a lock: another process recovers, or changes the journal mode
-            identity = prepare_file(path, policy_name, deadline)
-            opened.append(kind(path, policy_name, options, identity))
+    def attempt() -> None:
+        identity = prepare_file(path, policy_name, deadline)
+        opened.append(kind(path, policy_name, options, identity))
 
+    with opening(path):
+        # Any step may meet a lock: another process recovers, or changes the journal mode.
         if not until(deadline, attempt):
             raise EngineUnavailable(f"{path} was locked by another process for {options.timeout_s:g} s")
-        return opened[0]
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error
-        raise Unreadable(f"{path}: {error}") from error
+    return opened[0]

@@ -4,7 +4,8 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -101,6 +102,19 @@ def choose_policy(asked: str | None, options: Options) -> str:
             f"{asked} gives {given.value!r}, not {options.durability.value!r}: leave ?policy= out, or use wal-full"
         )
     return asked
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """What SQLite says while a file is opened, as this library's errors."""
+    if not path.parent.is_dir():
+        raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error
+    except sqlite3.DatabaseError as error:
+        raise Unreadable(f"{path}: {error}") from error
 
 
 def prepare_file(path: Path, policy_name: str, deadline: float) -> str:

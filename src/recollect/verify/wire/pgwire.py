@@ -12,11 +12,11 @@ import base64
 import hashlib
 import hmac
 import os
-import socket
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+
+from recollect.verify.wire.stream import Stream
 
 Row = tuple[str | None, ...]
 _PROTOCOL_3_0 = 196608
@@ -43,26 +43,19 @@ class Address:
     database: str = "postgres"
 
 
-class Connection:
-    """One connection in autocommit; a context manager. OSError when the server cannot be reached or went away."""
+class Connection(Stream):
+    """One connection in autocommit."""
 
     def __init__(self, address: Address, timeout_s: float = 10.0) -> None:
-        self._buffer = b""
         self._address = address
-        self._socket = _connected(address, timeout_s)
+        folder = address.socket_folder
+        path = None if folder is None else folder / f".s.PGSQL.{address.port}"
+        super().__init__(path, address.host, address.port, timeout_s)
         try:
             self._start_up()
         except BaseException:
             self._socket.close()
             raise
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         try:
@@ -70,7 +63,7 @@ class Connection:
         except OSError:
             pass
         finally:
-            self._socket.close()
+            super().close()
 
     def ask(self, sql: str) -> list[Row]:
         """The rows of the last statement that has any; raises PgError."""
@@ -161,10 +154,7 @@ class Connection:
 
     def _exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            received = self._socket.recv(1 << 16)
-            if not received:
-                raise ConnectionResetError("the server closed the connection")
-            self._buffer += received
+            self._receive()
         taken, self._buffer = self._buffer[:size], self._buffer[size:]
         return taken
 
@@ -177,19 +167,6 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """A string constant, safe inside a statement."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _connected(address: Address, timeout_s: float) -> socket.socket:
-    if address.socket_folder is None:
-        return socket.create_connection((address.host, address.port), timeout=timeout_s)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(timeout_s)
-    try:
-        connection.connect(str(address.socket_folder / f".s.PGSQL.{address.port}"))
-    except OSError:
-        connection.close()
-        raise
-    return connection
 
 
 def _row(body: bytes) -> Row:

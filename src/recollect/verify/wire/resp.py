@@ -6,11 +6,11 @@ and it retries; a probe at 1 ms intervals wants neither.
 
 from __future__ import annotations
 
-import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+
+from recollect.verify.wire.stream import Stream
 
 Reply = str | int | None | list["Reply"]
 
@@ -32,21 +32,11 @@ class Address:
     tls: bool = False
 
 
-class Connection:
-    """One connection; a context manager. Raises OSError when the server cannot be reached or went away."""
+class Connection(Stream):
+    """One connection, logged in and with its database chosen."""
 
     def __init__(self, address: Address, timeout_s: float = 5.0) -> None:
-        self._buffer = b""
-        if address.socket is not None:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.settimeout(timeout_s)
-            try:
-                self._socket.connect(str(address.socket))
-            except OSError:
-                self._socket.close()
-                raise
-        else:
-            self._socket = socket.create_connection((address.host, address.port), timeout=timeout_s)
+        super().__init__(address.socket, address.host, address.port, timeout_s)
         if address.tls:
             self._socket = ssl.create_default_context().wrap_socket(
                 self._socket, server_hostname=address.host
@@ -59,17 +49,6 @@ class Connection:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._socket.close()
 
     def ask(self, *words: str) -> Reply:
         parts = [f"*{len(words)}\r\n".encode()]
@@ -107,12 +86,6 @@ class Connection:
             self._receive()
         line, _, self._buffer = self._buffer.partition(b"\r\n")
         return line
-
-    def _receive(self) -> None:
-        received = self._socket.recv(1 << 16)
-        if not received:
-            raise ConnectionResetError("the server closed the connection")
-        self._buffer += received
 
 
 def _text(raw: bytes) -> str:

@@ -1,0 +1,189 @@
+"""How transactions run on one SQLite file: under the conversation store, and under recall's rows.
+
+Writes that arrive together share one transaction, and so one fsync (`Batcher`). A commit takes a few hundred
+microseconds on a good disk, less than handing it to a thread and back would cost, so it runs on the event loop for as
+long as commits stay short (`INLINE_MAX_S`) and nobody else holds the lock. Otherwise it runs on a thread of its own,
+where waiting hurts nobody. Reads do the same, by how many rows they may bring.
+
+SQLite goes on writing to a file that was deleted under it, without any error. So every commit and read checks that the
+path still names the file that was opened; if not, nothing is acknowledged and `StoreReplaced` is raised.
+"""
+
+import asyncio
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from recollect.batching import Batcher
+from recollect.errors import (
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    StoreReplaced,
+    Unreadable,
+)
+from recollect.guarantees import what_can_be_lost
+from recollect.store import Durability, Options
+from recollect.stores.sqlite_file import POLICIES, FileGuard, is_locked, until
+
+INLINE_MAX_S = 0.002
+"""Commits that take longer on average leave the event loop."""
+
+INLINE_ROWS_MAX = 200
+"""Reads of more rows leave the event loop."""
+
+Job = TypeVar("Job")
+"""Runs inside the write transaction. It makes every check before its first write, so that its error undoes nothing."""
+
+Value = TypeVar("Value")
+
+
+class SqliteTransactions(ABC, Generic[Job]):
+    """One open file. Subclasses say what a job does; their own writes may also use `_writer` while `_inline()`."""
+
+    _CALLED: ClassVar[str]
+    """What its user opened, for messages."""
+    _THREADS: ClassVar[str]
+    """What the names of its threads begin with."""
+
+    def __init__(self, path: Path, policy_name: str, options: Options) -> None:
+        self._path = path
+        self._policy = POLICIES[policy_name]
+        self._timeout_s = options.timeout_s
+        self._commit_s = 0.0  # a moving average
+        self._closed = False
+        self._writer = self._connect()
+        self._reader = self._connect()
+        self._far_reader = self._connect()
+        self._guard = FileGuard(path)
+        self._write_thread = ThreadPoolExecutor(1, f"{self._THREADS}-write")
+        self._read_thread = ThreadPoolExecutor(1, f"{self._THREADS}-read")
+        self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
+        losses = what_can_be_lost("sqlite", policy_name)
+        self.notice = losses[0].sentence if losses else None
+
+    @property
+    def durability(self) -> Durability:
+        return self._policy.durability
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await self._batcher.drain()
+        self._closed = True
+        await self._release()
+
+    async def _release(self) -> None:
+        await asyncio.to_thread(self._end_threads)
+        for connection in (self._reader, self._far_reader, self._writer):
+            connection.close()
+        self._guard.close()
+
+    def _end_threads(self) -> None:
+        self._write_thread.shutdown()
+        self._read_thread.shutdown()
+
+    # ---- what is special about the file
+
+    @abstractmethod
+    def _connect(self) -> sqlite3.Connection:
+        """A connection in autocommit that does not wait for locks, and that any one thread at a time may use."""
+
+    @abstractmethod
+    def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
+        """The job's result, or the `RecollectError` that it ended with."""
+
+    def _begun(self, connection: sqlite3.Connection) -> None:
+        """Called in each write transaction before its jobs."""
+
+    # ---- writing
+
+    def _inline(self) -> bool:
+        """Whether commits are short enough for the event loop."""
+        return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
+
+    async def _run(self, jobs: list[Job]) -> list[Any]:
+        if self._inline():
+            results = self._commit(jobs, wait_s=0.0)
+            if results is not None:
+                return results
+        # A little less than the caller's own limit, so that the caller hears of the lock, not of the time.
+        wait_s = self._timeout_s * 0.9
+        loop = asyncio.get_running_loop()
+        results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)
+        if results is None:
+            raise NotWritten(f"{self._path} was locked by another process for {wait_s:g} s; safe to retry")
+        return results
+
+    def _commit(self, jobs: list[Job], wait_s: float) -> list[Any] | None:
+        """Runs the jobs in one transaction; None if another process kept the lock."""
+        connection = self._writer
+        deadline = time.monotonic() + wait_s
+        try:
+            if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
+                return None
+            started = time.monotonic()
+            self._begun(connection)
+            results = [self._outcome(job, connection) for job in jobs]
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise NotWritten(f"{self._path}: {error}; nothing was written") from error
+        try:
+            committed = until(deadline, lambda: connection.execute("COMMIT"))
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise commit_failed(self._path, error) from error
+        if not committed:
+            self._roll_back()
+            return None
+        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
+        self._check_file()
+        return results
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:  # a full disk has rolled back already
+            self._writer.execute("ROLLBACK")
+
+    # ---- reading
+
+    async def _read(self, query: Callable[[sqlite3.Connection], Value], *, inline: bool = False) -> Value:
+        if self._closed:
+            raise EngineUnavailable(f"the {self._CALLED} is closed")
+        self._check_file()
+        try:
+            if inline and self._policy.journal == "wal":
+                try:
+                    return query(self._reader)
+                except sqlite3.OperationalError as error:
+                    if not is_locked(error):
+                        raise
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._read_thread, self._query, query)
+        except sqlite3.Error as error:
+            raise Unreadable(f"{self._path}: {error}") from error
+
+    def _query(self, query: Callable[[sqlite3.Connection], Value]) -> Value:
+        answer: list[Value] = []
+        deadline = time.monotonic() + self._timeout_s
+        if not until(deadline, lambda: answer.append(query(self._far_reader))):
+            raise EngineUnavailable(f"{self._path} was locked for {self._timeout_s:g} s")
+        return answer[0]
+
+    def _check_file(self) -> None:
+        if not self._guard.intact():
+            raise StoreReplaced(
+                f"{self._path} was deleted or replaced while the {self._CALLED} was open; what was written since then "
+                "is not there. Open it again once the volume is back."
+            )
+
+
+def commit_failed(path: Path, error: sqlite3.Error) -> RecollectError:
+    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+        return NotWritten(f"{path}: the disk is full; nothing was written")
+    # A failed fsync says nothing about what reached the disk, and a later recovery may find it there.
+    return OutcomeUnknown(f"{path}: commit failed ({error}); retry with the same turn id")

@@ -1,0 +1,51 @@
+"""One socket to a server, over a unix socket or TCP: what the clients of this folder stand on."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class Stream:
+    """An open socket and what was received and not yet read; a context manager.
+
+    Raises OSError when the server cannot be reached or went away.
+    """
+
+    def __init__(self, path: Path | None, host: str, port: int, timeout_s: float) -> None:
+        self._buffer = b""
+        self._socket = (
+            socket.create_connection((host, port), timeout=timeout_s)
+            if path is None
+            else _connected(path, timeout_s)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive(self) -> None:
+        received = self._socket.recv(1 << 16)
+        if not received:
+            raise ConnectionResetError("the server closed the connection")
+        self._buffer += received
+
+
+def _connected(path: Path, timeout_s: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout_s)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
