@@ -17,6 +17,7 @@ from recollect.verify.disk.recorder import Faults, Recorder
 from recollect.verify.disk.records import Op
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.disk.states import zero_tails
+from recollect.verify.engines import Pausable
 from recollect.verify.faults.fault import Fault
 from recollect.verify.faults.flush import ALONE, FLUSH, aim_at_flush, await_flush, flush_obstacle
 from recollect.verify.faults.moments import BESIDE_A_CHILD, moment_obstacle
@@ -64,12 +65,19 @@ _REBUILT = "-shm"
 
 
 def _wait_for_a_bad_moment(run: Run) -> None:
-    """An engine that syncs now and then (SQLite at a checkpoint) may just have done so: nothing would be at stake."""
+    """An engine that syncs now and then (SQLite at a checkpoint) may just have done so: nothing would be at stake.
+
+    A server must not do so while we look, either: it stands still until the power goes.
+    """
     promised = promise(run.scenario.engine_name, run.scenario.policy, "power-loss")
     for _ in range(0 if promised.keeps_everything else BAD_MOMENTS_MAX):
+        if isinstance(run.engine, Pausable):
+            run.engine.pause()
         model = _model(run)
         if any(not name.endswith(_REBUILT) for name in model.durable().difference(model.cached())):
             return
+        if isinstance(run.engine, Pausable):
+            run.engine.resume()
         run.go_on(BETWEEN_MOMENTS_S)
         run.settle(quiet_s=0.0)
 
