@@ -207,10 +207,9 @@ class PostgresEngine(LocalServer):
                 segment.unlink(missing_ok=True)
             control.unlink(missing_ok=True)
 
-    def wipe(self) -> None:
-        if not self.alive():
-            self._leave_data()
-        super().wipe()
+    def _wipe_data(self) -> None:
+        self._leave_data()
+        super()._wipe_data()
 
     def close(self) -> None:
         self.kill()
