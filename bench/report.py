@@ -17,7 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.report.browser import chromium, executable
+from tests.chromium import executable
+from tests.report.browser import chromium
 from tests.report.saved_runs import save_matrix
 
 from recollect.verify.report import html, junit

@@ -23,6 +23,16 @@ class Batches:
         return [ValueError(job) if job == "bad" else f"{job}!" for job in jobs]
 
 
+async def held(timeout_s: float = 5, **options: Any) -> tuple[Batches, Batcher[Any, Any], asyncio.Task[Any]]:
+    """A batcher with one job under way, `first`, which ends when the gate is opened."""
+    batches = Batches()
+    batches.gate.clear()
+    batcher = Batcher[Any, Any](batches.run, timeout_s=timeout_s, **options)
+    first = asyncio.create_task(batcher.submit("first"))
+    await asyncio.sleep(0.001)
+    return batches, batcher, first
+
+
 async def test_jobs_that_arrive_together_run_together() -> None:
     batches = Batches()
     batcher = Batcher[Any, Any](batches.run, timeout_s=5)
@@ -31,11 +41,7 @@ async def test_jobs_that_arrive_together_run_together() -> None:
 
 
 async def test_jobs_that_arrive_during_a_batch_form_the_next_in_order() -> None:
-    batches = Batches()
-    batcher = Batcher[Any, Any](batches.run, timeout_s=5, batch_max=3)
-    batches.gate.clear()
-    first = asyncio.create_task(batcher.submit("first"))
-    await asyncio.sleep(0.001)
+    batches, batcher, first = await held(batch_max=3)
     later = [asyncio.create_task(batcher.submit(name)) for name in "abcd"]
     await asyncio.sleep(0.001)
     batches.gate.set()
@@ -71,25 +77,17 @@ async def test_an_error_of_the_batch_reaches_all_its_jobs() -> None:
 
 
 async def test_time_runs_out_before_and_after_the_start() -> None:
-    batches = Batches()
-    batches.gate.clear()
-    batcher = Batcher[Any, Any](batches.run, timeout_s=0.05)
-    started = asyncio.create_task(batcher.submit("started"))
-    await asyncio.sleep(0.001)
+    batches, batcher, first = await held(timeout_s=0.05)
     waiting = asyncio.create_task(batcher.submit("waiting"))
-    outcomes = await asyncio.gather(started, waiting, return_exceptions=True)
+    outcomes = await asyncio.gather(first, waiting, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, NotWritten]
     batches.gate.set()
     await batcher.drain()
-    assert batches.seen == [["started"]], "what was given up before it started never starts"
+    assert batches.seen == [["first"]], "what was given up before it started never starts"
 
 
 async def test_a_cancelled_job_that_had_not_started_never_starts() -> None:
-    batches = Batches()
-    batches.gate.clear()
-    batcher = Batcher[Any, Any](batches.run, timeout_s=5)
-    first = asyncio.create_task(batcher.submit("first"))
-    await asyncio.sleep(0.001)
+    batches, batcher, first = await held()
     cancelled = asyncio.create_task(batcher.submit("cancelled"))
     await asyncio.sleep(0.001)
     cancelled.cancel()

@@ -51,6 +51,7 @@ MODULES = (
     "collect",
     "retention",
     "losses",
+    "lateness",
     "survivors",
     "context",
     "proof",

@@ -1,7 +1,5 @@
 """The real thing for the browser tests: the service as a process behind the fixture's proxy, and a real Chromium."""
 
-import os
-import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from playwright.async_api import Browser, BrowserContext, Page, Playwright, asyn
 
 from recollect.service import Service
 from recollect.service_fixture import service_under_test as service_under_test
+from tests.chromium import ARGUMENTS, executable
 
 CHAT = [
     sys.executable,
@@ -27,27 +26,14 @@ CHAT = [
     "{port}",
     "--allow-ephemeral",
 ]
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
+CHROMIUM = [*ARGUMENTS, "--disable-dev-shm-usage"]
 
 
 def chromium() -> str:
-    """RECOLLECT_CHROMIUM, or the first that is installed; the test is skipped, and says so, where there is none."""
-    chosen = os.environ.get("RECOLLECT_CHROMIUM")
-    names = [chosen] if chosen else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-    for name in names:
-        found = shutil.which(name)
-        if found:
-            return found
-    pytest.skip("no Chromium: apt-get install chromium, or set RECOLLECT_CHROMIUM to one")
+    """The browser; the test is skipped, and says so, where there is none."""
+    return executable() or pytest.skip(
+        "no Chromium: apt-get install chromium, or set RECOLLECT_CHROMIUM to one"
+    )
 
 
 OpenBrowser = Callable[..., Awaitable[BrowserContext]]
@@ -62,12 +48,12 @@ async def playwright() -> AsyncIterator[Playwright]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def open_browser(playwright: Playwright, tmp_path: Path) -> AsyncIterator[OpenBrowser]:
     """Opens a browser on a profile that outlives it: closing the context is closing the browser."""
-    executable = chromium()
+    path = chromium()
     opened: list[BrowserContext] = []
 
     async def open_one(**options: Any) -> BrowserContext:
         context = await playwright.chromium.launch_persistent_context(
-            str(tmp_path / "profile"), executable_path=executable, args=ARGUMENTS, **options
+            str(tmp_path / "profile"), executable_path=path, args=CHROMIUM, **options
         )
         opened.append(context)
         return context
@@ -80,7 +66,7 @@ async def open_browser(playwright: Playwright, tmp_path: Path) -> AsyncIterator[
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser(playwright: Playwright) -> AsyncIterator[Browser]:
     """One browser for the tests that do not care about its life; each opens contexts of its own."""
-    started = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+    started = await playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM)
     yield started
     await started.close()
 

@@ -68,12 +68,38 @@ class Script:
         return self.writer.unknown(process, "timed out")
 
     def append(
-        self, process: int, session: str = "s", count: int = 1, *, claim: str | None = None, **options: object
+        self,
+        process: int,
+        session: str = "s",
+        count: int = 1,
+        *,
+        outcome: str = "ok",
+        claim: str | None = None,
+        **options: object,
     ) -> int:
-        """An acknowledged write, from invocation to acknowledgement."""
+        """A write from its invocation to its outcome; `claim` is what an acknowledgement says of itself."""
         first = self.begin(process, session, count, **options)  # type: ignore[arg-type]
-        self.ok(process, claim)
+        if outcome == "ok":
+            self.ok(process, claim)
+        else:
+            getattr(self, outcome)(process)
         return first
+
+    def interrupt(self, process: int, count: int) -> None:
+        """A turn whose application was killed before the outcome was known."""
+        self.begin(process, count=count)
+        self.inject("kill-app")
+        self.unknown(process)
+        self.heal("kill-app")
+
+    def begin_each(self, *processes: int) -> None:
+        """Writes that overlap; `ok_each` acknowledges them."""
+        for process in processes:
+            self.begin(process)
+
+    def ok_each(self, *processes: int) -> None:
+        for process in processes:
+            self.ok(process)
 
     def forget(self, process: int, session: str = "s", outcome: str = "ok") -> None:
         self.invoke(process, "forget", session)
@@ -96,6 +122,10 @@ class Script:
     def read(self, process: int, *shown: int | Element, session: str = "s", ask: Ask | None = None) -> int:
         self.begin_read(process, session, ask)
         return self.end_read(process, *shown)
+
+    def fail_read(self, process: int, session: str = "s", error: str = "NotWritten") -> int:
+        self.begin_read(process, session)
+        return self.fail(process, error)
 
     def context(self, process: int, *statements: tuple[Ask, list[int]], session: str = "s") -> int:
         self.invoke(process, "context", session)
@@ -149,10 +179,23 @@ class Script:
     def counts(self) -> dict[str, int]:
         return {anomaly.name: anomaly.count for anomaly in self.verdict().anomalies}
 
+    def firsts(self) -> dict[str, str]:
+        """The message of each anomaly's first witness."""
+        return {anomaly.name: anomaly.first.message for anomaly in self.verdict().anomalies}
+
     def only(self) -> Anomaly:
         verdict = self.verdict()
         assert len(verdict.anomalies) == 1, [anomaly.sentence for anomaly in verdict.anomalies]
         return verdict.anomalies[0]
+
+
+def written(count: int = 3, **header: object) -> Script:
+    """A session with some messages by process 1, seen by process 2."""
+    script = Script(**header)
+    for _ in range(count):
+        script.append(1)
+    script.read(2, *range(count))
+    return script
 
 
 def _elements(shown: tuple[int | Element, ...] | list[int]) -> list[Element]:

@@ -6,15 +6,7 @@ from recollect.verify.analyze import analyze
 from recollect.verify.op import Ask, Element, Rows
 from recollect.verify.verdict import Verdict
 
-from .history_script import Script
-
-
-def written(count: int = 3, **header: object) -> Script:
-    script = Script(**header)
-    for _ in range(count):
-        script.append(1)
-    script.read(2, *range(count))
-    return script
+from .history_script import Script, written
 
 
 def account(verdict: Verdict) -> tuple[int, int, int, int]:
@@ -54,8 +46,7 @@ def test_lost_before_a_forget_and_written_anew_after_it() -> None:
     script.forget(1)
     script.append(1)
     script.append(1)
-    script.begin_read(2)
-    script.fail(2)
+    script.fail_read(2)
     assert script.counts() == {"unreadable": 2, "lost-update": 1}
 
 
@@ -150,8 +141,7 @@ def test_reads_fail_while_the_engine_is_down_whatever_was_healed() -> None:
     script.inject("kill-engine")
     script.writer.engine_stopped()
     script.heal("kill-engine")
-    script.begin_read(2)
-    script.fail(2)
+    script.fail_read(2)
     assert script.names() == []
 
 
@@ -217,8 +207,7 @@ def test_a_count_proves_nothing_if_a_forget_ended_since_the_read() -> None:
 def test_a_reader_remembers_a_message_that_only_moved_since() -> None:
     script = Script()
     script.append(1)
-    for process in (3, 4):
-        script.begin(process)
+    script.begin_each(3, 4)
     before = script.read(2, 0, 1, 2)
     script.read(5, 0, 2)
     after = script.read(2, 0)
@@ -331,10 +320,7 @@ def test_a_session_without_acknowledged_messages_does_not_rule_a_reset_out() -> 
 def test_half_a_turn_in_doubt_that_leaked_is_a_leak() -> None:
     script = written()
     script.append(3, "other")
-    script.begin(1, count=2)
-    script.inject("kill-app")
-    script.unknown(1)
-    script.heal("kill-app")
+    script.interrupt(1, count=2)
     script.read(2, 0, 1, 2, 4)
     script.read(2, 3, 5, session="other")
     assert script.counts() == {"cross-session-leak": 1}
@@ -352,10 +338,7 @@ def test_half_an_acknowledged_turn_that_leaked_is_a_leak() -> None:
 
 def test_half_a_turn_in_doubt_after_a_forget_proves_nothing() -> None:
     script = written()
-    script.begin(1, count=2)
-    script.inject("kill-app")
-    script.unknown(1)
-    script.heal("kill-app")
+    script.interrupt(1, count=2)
     script.forget(1)
     script.read(2, 3)
     assert script.names() == []

@@ -11,21 +11,15 @@ def overlapping(count: int) -> Script:
     """Messages 1, 2, … of one session, written at the same time, beside another session that stays whole."""
     script = Script()
     script.append(9, "other")
-    for process in range(1, count + 1):
-        script.begin(process)
+    script.begin_each(*range(1, count + 1))
     return script
-
-
-def acknowledge(script: Script, count: int) -> None:
-    for process in range(1, count + 1):
-        script.ok(process)
 
 
 @pytest.mark.parametrize("order", [(2, 1, 3), (3, 1, 2)])
 def test_a_hole_is_before_the_message_that_reads_showed_furthest_behind(order: tuple[int, ...]) -> None:
     script = overlapping(3)
     script.read(9, *order)
-    acknowledge(script, 3)
+    script.ok_each(1, 2, 3)
     script.crash()
     script.read(9, *(message for message in order if message != 1))
     anomaly = script.only()
@@ -36,7 +30,7 @@ def test_a_hole_is_before_the_message_that_reads_showed_furthest_behind(order: t
 def test_a_message_first_read_after_the_crash_says_nothing_about_order() -> None:
     script = overlapping(2)
     script.read(9, 1)
-    acknowledge(script, 2)
+    script.ok_each(1, 2)
     script.crash()
     script.read(9, 2)
     assert script.counts() == {"lost-tail": 1}
@@ -45,7 +39,7 @@ def test_a_message_first_read_after_the_crash_says_nothing_about_order() -> None
 def test_a_lost_message_never_read_says_nothing_about_order() -> None:
     script = overlapping(2)
     script.read(9, 2)
-    acknowledge(script, 2)
+    script.ok_each(1, 2)
     script.crash()
     script.read(9, 2)
     assert script.counts() == {"lost-tail": 1}
@@ -55,7 +49,7 @@ def test_a_message_whose_order_is_in_dispute_makes_no_hole() -> None:
     script = overlapping(3)
     script.read(9, 3, 1, 2)
     script.read(9, 3, 2, 1)
-    acknowledge(script, 3)
+    script.ok_each(1, 2, 3)
     script.crash()
     script.read(9, 1)
     assert script.counts() == {"lost-tail": 2, "reorder": 1}
@@ -63,7 +57,7 @@ def test_a_message_whose_order_is_in_dispute_makes_no_hole() -> None:
 
 def test_the_disturbance_after_the_message_was_last_seen_is_to_blame() -> None:
     script = overlapping(1)
-    acknowledge(script, 1)
+    script.ok(1)
     script.crash("restart")
     script.read(9, 1)
     script.crash("power-loss")
@@ -73,7 +67,7 @@ def test_the_disturbance_after_the_message_was_last_seen_is_to_blame() -> None:
 
 def test_an_earlier_disturbance_explains_what_went_missing_later() -> None:
     script = overlapping(1)
-    acknowledge(script, 1)
+    script.ok(1)
     script.crash("restart")
     script.read(9, 1)
     script.read(9)
@@ -83,7 +77,7 @@ def test_an_earlier_disturbance_explains_what_went_missing_later() -> None:
 
 def test_what_time_took_has_no_loss_window() -> None:
     script = overlapping(1)
-    acknowledge(script, 1)
+    script.ok(1)
     script.inject("clock-forward", 100.0)
     script.read(9)
     verdict = script.verdict()
@@ -94,8 +88,7 @@ def test_what_time_took_has_no_loss_window() -> None:
 def test_a_kept_message_in_doubt_does_not_disprove_expiry() -> None:
     script = Script(refresh="message")
     script.append(1, "other")
-    script.begin(1, retention_s=5.0)
-    script.unknown(1)
+    script.append(1, retention_s=5.0, outcome="unknown")
     script.append(1, retention_s=5.0)
     script.read(2, 1, 2)
     script.read(2, 1)
@@ -115,14 +108,14 @@ def test_a_clock_set_right_before_the_write_is_not_to_blame() -> None:
     script = overlapping(1)
     script.inject("clock-forward", 100.0)
     script.heal("clock-forward")
-    acknowledge(script, 1)
+    script.ok(1)
     script.read(9)
     assert script.names() == ["lost-update"]
 
 
 def test_a_crash_after_the_clock_took_it_is_not_to_blame() -> None:
     script = overlapping(1)
-    acknowledge(script, 1)
+    script.ok(1)
     script.inject("clock-forward", 100.0)
     script.read(9)
     script.crash()
@@ -149,10 +142,9 @@ def test_half_a_turn_lost_between_writers_that_a_target_does_not_claim_to_bear()
 
 def test_message_number_zero_behind_a_gap_was_there_all_along() -> None:
     script = Script()
-    for process in (1, 2, 3):
-        script.begin(process)
+    script.begin_each(1, 2, 3)
     script.read(9, 2, 1, 0)
-    acknowledge(script, 3)
+    script.ok_each(1, 2, 3)
     script.crash()
     script.read(9, 2, 0)
     anomaly = script.only()

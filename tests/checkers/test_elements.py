@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from recollect.verify.op import Ask, Element
 
-from .history_script import Script
-
-
-def written(count: int = 3, **header: object) -> Script:
-    script = Script(**header)
-    for _ in range(count):
-        script.append(1)
-    script.read(2, *range(count))
-    return script
+from .history_script import Script, written
 
 
 def test_an_unknown_write_may_appear_late_or_never() -> None:
     script = written()
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.read(2, 0, 1, 2)
     script.read(2, 0, 1, 2, 3)
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.read(2, 0, 1, 2, 3)
     assert script.names() == []
     assert script.verdict().unknown_outcomes == 2
@@ -30,8 +20,7 @@ def test_an_unknown_write_may_appear_late_or_never() -> None:
 
 def test_an_unknown_write_never_appears_twice() -> None:
     script = written()
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.append(1, first=3)
     script.read(2, 0, 1, 2, 3, 3)
     anomaly = script.only()
@@ -50,14 +39,12 @@ def test_a_duplicate_counts_once_however_often_it_is_read() -> None:
 
 def test_at_least_once_targets_may_duplicate_what_was_retried() -> None:
     retried = written(traits=("at_least_once",))
-    retried.begin(1)
-    retried.unknown(1)
+    retried.append(1, outcome="unknown")
     retried.append(1, first=3)
     retried.read(2, 0, 1, 2, 3, 3)
     assert retried.names() == []
     in_doubt = written(traits=("at_least_once",))
-    in_doubt.begin(1)
-    in_doubt.unknown(1)
+    in_doubt.append(1, outcome="unknown")
     in_doubt.read(2, 0, 1, 2, 3, 3)
     assert in_doubt.names() == []
     plain = written(traits=("at_least_once",))
@@ -67,23 +54,18 @@ def test_at_least_once_targets_may_duplicate_what_was_retried() -> None:
 
 def test_a_failed_write_must_not_appear() -> None:
     script = written()
-    script.begin(1)
-    script.fail(1)
+    script.append(1, outcome="fail")
     script.read(2, 0, 1, 2, 3)
     assert script.names() == ["dirty-read"]
 
 
 def test_a_write_in_doubt_or_retried_with_success_is_not_dirty() -> None:
     script = written()
-    script.begin(1)
-    script.fail(1)
+    script.append(1, outcome="fail")
     script.append(1, first=3)
-    script.begin(1)
-    script.fail(1)
-    script.begin(1, first=4)
-    script.unknown(1)
-    script.begin(1)
-    script.fail(1)
+    script.append(1, outcome="fail")
+    script.append(1, first=4, outcome="unknown")
+    script.append(1, outcome="fail")
     script.begin(1, first=5)
     script.read(2, 0, 1, 2, 3, 4, 5)
     assert script.names() == []
@@ -228,14 +210,12 @@ def test_what_an_overlapping_read_showed_and_a_later_one_keeps_is_resurrected() 
 
 def test_a_write_in_doubt_may_appear_after_a_forget_unless_it_was_there_before() -> None:
     late = written()
-    late.begin(1)
-    late.unknown(1)
+    late.append(1, outcome="unknown")
     late.forget(1)
     late.read(2, 3)
     assert late.names() == []
     seen = written()
-    seen.begin(1)
-    seen.unknown(1)
+    seen.append(1, outcome="unknown")
     seen.read(2, 0, 1, 2, 3)
     seen.forget(1)
     seen.read(2, 3)
@@ -244,8 +224,7 @@ def test_a_write_in_doubt_may_appear_after_a_forget_unless_it_was_there_before()
 
 def test_a_retry_after_a_forget_writes_anew() -> None:
     script = written()
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.read(2, 0, 1, 2, 3)
     script.forget(1)
     script.append(1, first=3)
@@ -262,8 +241,7 @@ def test_windows_show_the_resurrected_too() -> None:
 
 def test_a_read_that_raises_is_loud() -> None:
     script = written()
-    script.begin_read(2)
-    index = script.fail(2, "ValueError: unknown role")
+    index = script.fail_read(2, error="ValueError: unknown role")
     anomaly = script.only()
     assert (anomaly.name, anomaly.silent, anomaly.count) == ("unreadable", False, 3)
     assert anomaly.first.events == (index,)
@@ -272,22 +250,19 @@ def test_a_read_that_raises_is_loud() -> None:
 
 def test_a_read_that_raises_once_counts_once() -> None:
     script = written()
-    script.begin_read(2)
-    script.fail(2)
+    script.fail_read(2)
     script.read(2, 0, 1, 2)
     assert script.counts() == {"unreadable": 1}
 
 
 def test_reads_that_fail_during_a_fault_or_of_nothing_prove_nothing() -> None:
     empty = written()
-    empty.begin_read(2, "empty")
-    empty.fail(2)
+    empty.fail_read(2, "empty")
     assert empty.names() == []
     down = written()
     down.inject("kill-engine")
     down.writer.engine_stopped()
-    down.begin_read(2)
-    down.fail(2)
+    down.fail_read(2)
     down.writer.engine_started()
     down.begin_read(2)
     down.heal("kill-engine")
@@ -299,8 +274,7 @@ def test_reads_that_fail_during_a_fault_or_of_nothing_prove_nothing() -> None:
     assert timed_out.names() == []
     forgotten = written()
     forgotten.forget(1)
-    forgotten.begin_read(2)
-    forgotten.fail(2)
+    forgotten.fail_read(2)
     assert forgotten.names() == []
     unacknowledged = Script()
     unacknowledged.begin_read(2)
@@ -312,22 +286,19 @@ def test_reads_that_fail_during_a_fault_or_of_nothing_prove_nothing() -> None:
 def test_reads_that_fail_beside_a_forget_or_after_a_refusal_prove_nothing() -> None:
     beside = written()
     beside.invoke(1, "forget")
-    beside.begin_read(2)
-    beside.fail(2)
+    beside.fail_read(2)
     beside.fail(1)
     assert beside.names() == []
     refused = written()
     refused.writer.engine_refused("bad file format")
-    refused.begin_read(2)
-    refused.fail(2)
+    refused.fail_read(2)
     assert refused.names() == ["refuses-to-start"]
 
 
 def test_unreadable_messages_are_counted_without_those_already_lost() -> None:
     script = written()
     script.read(2, 0, 1)
-    script.begin_read(2)
-    script.fail(2)
+    script.fail_read(2)
     assert script.counts() == {"unreadable": 2, "lost-update": 1}
 
 
@@ -396,8 +367,7 @@ def test_a_damaged_item_stands_for_what_its_own_read_misses() -> None:
     script = written()
     script.read(2, 0, 1)
     script.read(2, 0, Element(None, damaged=True))
-    firsts = {anomaly.name: anomaly.first.message for anomaly in script.verdict().anomalies}
-    assert firsts == {"corrupted": "m1", "lost-update": "m2"}
+    assert script.firsts() == {"corrupted": "m1", "lost-update": "m2"}
 
 
 def test_a_damaged_item_does_not_stand_for_a_message_that_leaked() -> None:
@@ -405,8 +375,7 @@ def test_a_damaged_item_does_not_stand_for_a_message_that_leaked() -> None:
     script.append(1, "other")
     script.read(2, 3, 0, session="other")
     script.read(2, Element(None, damaged=True), 2)
-    firsts = {anomaly.name: anomaly.first.message for anomaly in script.verdict().anomalies}
-    assert firsts == {"cross-session-leak": "m0", "corrupted": "m1"}
+    assert script.firsts() == {"cross-session-leak": "m0", "corrupted": "m1"}
 
 
 def test_message_number_zero_leaks_alone_when_altered() -> None:
@@ -420,8 +389,7 @@ def test_message_number_zero_leaks_alone_when_altered() -> None:
 
 def test_a_failed_write_that_leaked_is_a_leak() -> None:
     script = written()
-    script.begin(1)
-    script.fail(1)
+    script.append(1, outcome="fail")
     script.read(2, 0, 1, 2, 3)
     script.append(1, "other")
     script.read(2, 4, 3, session="other")

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from recollect.verify.op import Element
 
-from .history_script import Script
-
-
-def written(**header: object) -> Script:
-    script = Script(**header)
-    for _ in range(3):
-        script.append(1)
-    script.read(2, 0, 1, 2)
-    return script
+from .history_script import Script, written
 
 
 def failing(script: Script) -> Script:
-    script.begin_read(2)
-    script.fail(2)
+    script.fail_read(2)
     return script
 
 

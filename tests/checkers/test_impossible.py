@@ -9,7 +9,7 @@ from recollect.verify.analyze import analyze
 from recollect.verify.history import HistoryError, RecordedHistory
 from recollect.verify.op import Seen
 
-from .history_script import Script
+from .history_script import Script, written
 
 
 def with_value(script: Script, value: Seen | None, at: int = -1) -> RecordedHistory:
@@ -20,10 +20,7 @@ def with_value(script: Script, value: Seen | None, at: int = -1) -> RecordedHist
 
 
 def read_twice() -> Script:
-    script = Script()
-    for _ in range(3):
-        script.append(1)
-    script.read(2, 0, 1, 2)
+    script = written()
     script.read(2, 0, 1, 2)
     return script
 

@@ -147,10 +147,8 @@ def test_tail_and_hole_are_told_apart_message_by_message() -> None:
 def test_of_two_overlapping_appends_the_reads_say_which_is_later() -> None:
     script = Script()
     script.append(1, "other")
-    script.begin(1)
-    script.begin(2)
-    script.ok(1)
-    script.ok(2)
+    script.begin_each(1, 2)
+    script.ok_each(1, 2)
     script.read(3, 2, 1)
     script.crash()
     script.read(3, 1)
@@ -160,10 +158,8 @@ def test_of_two_overlapping_appends_the_reads_say_which_is_later() -> None:
 def test_of_two_overlapping_appends_never_read_the_lost_one_is_a_tail() -> None:
     script = Script()
     script.append(1, "other")
-    script.begin(1)
-    script.begin(2)
-    script.ok(1)
-    script.ok(2)
+    script.begin_each(1, 2)
+    script.ok_each(1, 2)
     script.crash()
     script.read(3, 2)
     assert script.names() == ["lost-tail"]
@@ -198,10 +194,7 @@ def test_a_whole_lost_turn_is_not_torn() -> None:
 
 def test_half_a_turn_of_unknown_outcome_is_torn_after_recovery() -> None:
     script = written()
-    script.begin(1, count=2)
-    script.inject("kill-app")
-    script.unknown(1)
-    script.heal("kill-app")
+    script.interrupt(1, count=2)
     script.read(2, 0, 1, 2, 4)
     anomaly = script.only()
     assert (anomaly.name, anomaly.count, anomaly.first.message) == ("torn-turn", 1, "m5")
@@ -211,8 +204,7 @@ def test_half_a_turn_of_unknown_outcome_is_torn_after_recovery() -> None:
 
 def test_half_a_turn_before_recovery_or_without_fault_proves_nothing() -> None:
     script = written()
-    script.begin(1, count=2)
-    script.unknown(1)
+    script.append(1, count=2, outcome="unknown")
     script.read(2, 0, 1, 2, 4)
     assert script.names() == []
     script.begin(1, count=2)
@@ -224,10 +216,7 @@ def test_half_a_turn_before_recovery_or_without_fault_proves_nothing() -> None:
 
 def test_an_unknown_turn_whole_or_absent_is_fine() -> None:
     script = written()
-    script.begin(1, count=2)
-    script.inject("kill-app")
-    script.unknown(1)
-    script.heal("kill-app")
+    script.interrupt(1, count=2)
     script.read(2, 0, 1, 2, 4, 5)
     assert script.names() == []
 
@@ -235,8 +224,7 @@ def test_an_unknown_turn_whole_or_absent_is_fine() -> None:
 def test_a_fault_over_before_an_unknown_turn_began_is_not_to_blame() -> None:
     script = written()
     script.crash()
-    script.begin(1, count=2)
-    script.unknown(1)
+    script.append(1, count=2, outcome="unknown")
     script.read(2, 0, 1, 2, 4)
     assert script.names() == []
 
@@ -444,8 +432,7 @@ def test_a_count_proves_nothing_before_the_read_or_after_another_write() -> None
 
 def test_rows_that_an_unknown_write_may_have_added_hide_nothing() -> None:
     script = written()
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.crash()
     script.read(2, 0, 1)
     script.count(3, 3)

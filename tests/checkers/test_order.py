@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from recollect.verify.op import Ask, Element
 
-from .history_script import Script
-
-
-def written(count: int = 3, **header: object) -> Script:
-    script = Script(**header)
-    for _ in range(count):
-        script.append(1)
-    script.read(2, *range(count))
-    return script
+from .history_script import Script, written
 
 
 def test_real_time_order_of_appends_that_did_not_overlap() -> None:
@@ -33,20 +25,16 @@ def test_real_time_order_between_an_old_element_and_a_new_one() -> None:
 
 def test_overlapping_appends_may_come_in_any_order() -> None:
     script = Script()
-    script.begin(1)
-    script.begin(2)
-    script.ok(1)
-    script.ok(2)
+    script.begin_each(1, 2)
+    script.ok_each(1, 2)
     script.read(3, 1, 0)
     assert script.names() == []
 
 
 def test_but_in_one_order_for_everybody() -> None:
     script = Script()
-    script.begin(1)
-    script.begin(2)
-    script.ok(1)
-    script.ok(2)
+    script.begin_each(1, 2)
+    script.ok_each(1, 2)
     first = script.read(3, 1, 0)
     second = script.read(4, 0, 1)
     anomaly = script.only()
@@ -57,25 +45,21 @@ def test_but_in_one_order_for_everybody() -> None:
 
 def test_reads_that_never_showed_two_messages_together_do_not_disagree() -> None:
     script = Script()
-    for process in (1, 2, 3):
-        script.begin(process)
+    script.begin_each(1, 2, 3)
     script.read(4, 0, 1)
     script.read(4, 2)
     script.read(4, 2, 0, 1)
-    for process in (1, 2, 3):
-        script.ok(process)
+    script.ok_each(1, 2, 3)
     script.read(4, 2, 0, 1)
     assert "reorder" not in script.names()
 
 
 def test_a_newcomer_between_two_known_messages_is_no_reorder() -> None:
     script = Script()
-    for process in (1, 2, 3):
-        script.begin(process)
+    script.begin_each(1, 2, 3)
     for shown in ((0, 2), (0, 1, 2), (0, 1, 2)):
         script.read(4, *shown)
-    for process in (1, 2, 3):
-        script.ok(process)
+    script.ok_each(1, 2, 3)
     script.read(5, 0, 1, 2)
     assert script.names() == []
 
@@ -83,19 +67,16 @@ def test_a_newcomer_between_two_known_messages_is_no_reorder() -> None:
 def test_disagreement_about_a_newcomer() -> None:
     for last in ((1, 0, 3, 2), (0, 3, 1, 2), (0, 1, 2, 3)):
         script = Script()
-        for process in (1, 2, 3, 4):
-            script.begin(process)
+        script.begin_each(1, 2, 3, 4)
         for shown in ((0, 2), (0, 1, 3, 2), (0,), last):
             script.read(5, *shown)
-        for process in (1, 2, 3, 4):
-            script.ok(process)
+        script.ok_each(1, 2, 3, 4)
         assert "reorder" in script.names(), last
 
 
 def test_disagreement_with_a_read_long_ago() -> None:
     script = Script()
-    for process in (1, 2, 3):
-        script.begin(process)
+    script.begin_each(1, 2, 3)
     script.read(4, 0, 1, 2)
     script.read(5, 2)
     script.read(6, 2, 1)
@@ -115,16 +96,14 @@ def test_the_order_inside_a_turn_with_another_turn_between() -> None:
     script = Script()
     script.begin(1, count=2)
     script.begin(2)
-    script.ok(1)
-    script.ok(2)
+    script.ok_each(1, 2)
     script.read(3, 1, 2, 0)
     assert script.names() == ["reorder"]
 
 
 def test_a_write_in_doubt_may_take_effect_after_later_ones() -> None:
     script = Script()
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.append(1)
     script.read(2, 1, 0)
     assert script.names() == []
@@ -223,8 +202,7 @@ def test_a_reader_that_read_before_the_message_came_saw_nothing() -> None:
 
 def test_what_a_fault_took_back_is_named_with_the_fault() -> None:
     script = written()
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.read(2, 0, 1, 2, 3)
     script.crash("power-loss")
     script.read(2, 0, 1, 2)
@@ -311,16 +289,14 @@ def test_windows_of_one_context_are_held_against_each_other() -> None:
 
 def test_statements_with_cursors_that_were_not_returned_prove_nothing() -> None:
     script = written(3)
-    for process in (3, 4):
-        script.begin(process)
+    script.begin_each(3, 4)
     script.context(2, (Ask(after=1), [2]), (Ask(after=3), [4]))
     assert script.names() == []
 
 
 def test_a_context_read_can_be_the_base_of_the_proof() -> None:
     script = Script()
-    for process in (1, 2):
-        script.begin(process)
+    script.begin_each(1, 2)
     script.context(3, (Ask(), [0]), (Ask(last=1), [0]))
     first = script.read(3, 0, 1)
     script.read(3, 0, 1)
@@ -331,8 +307,7 @@ def test_a_context_read_can_be_the_base_of_the_proof() -> None:
 
 def test_a_context_read_can_be_the_proof() -> None:
     script = Script()
-    for process in (1, 2):
-        script.begin(process)
+    script.begin_each(1, 2)
     script.context(3, (Ask(), [0, 1]), (Ask(last=1), [1]))
     script.read(3, 1, 0)
     assert script.names() == ["reorder"]
@@ -340,8 +315,7 @@ def test_a_context_read_can_be_the_proof() -> None:
 
 def test_suspicions_are_limited() -> None:
     script = Script()
-    for process in range(1, 251):
-        script.begin(process)
+    script.begin_each(*range(1, 251))
     script.read(0, *range(250))
     script.read(0, *reversed(range(250)))
     assert script.counts() == {"reorder": 200}

@@ -77,8 +77,7 @@ def test_strangers_have_no_retention() -> None:
 
 def test_a_write_in_doubt_is_never_overdue() -> None:
     script = kept_for(5.0, "message")
-    script.begin(1, retention_s=5.0)
-    script.unknown(1)
+    script.append(1, retention_s=5.0, outcome="unknown")
     script.wait(5.5)
     script.read(2, 3)
     assert script.names() == []
@@ -235,8 +234,7 @@ def test_drifting_replicas_are_given_their_drift() -> None:
 def test_a_write_in_doubt_may_have_renewed() -> None:
     script = kept_for(5.0)
     script.wait(4.0)
-    script.begin(3, retention_s=5.0)
-    script.unknown(3)
+    script.append(3, retention_s=5.0, outcome="unknown")
     script.wait(3.0)
     script.read(2, 0, 1)
     assert script.names() == []

@@ -49,8 +49,7 @@ def test_the_other_was_done_before_the_write_began() -> None:
 def test_the_other_overlapped(outcome: str) -> None:
     script = Script()
     script.append(9, "other")
-    script.begin(3)
-    script.begin(1)
+    script.begin_each(3, 1)
     getattr(script, outcome)(3)
     script.ok(1)
     script.read(2, 1)

@@ -137,8 +137,7 @@ def test_an_unbounded_promise_has_no_window() -> None:
 def test_only_the_fault_may_take_back_what_a_reader_saw() -> None:
     script = Script(policy="aof-everysec", fault="power-loss")
     script.append(1)
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.read(2, 0, 1)
     script.crash("power-loss")
     script.read(2, 0)
@@ -210,8 +209,7 @@ def test_enough_operations_are_enough() -> None:
 
 def test_without_acknowledged_or_read_messages_nothing_is_concluded() -> None:
     silent = Script()
-    silent.begin(1)
-    silent.unknown(1)
+    silent.append(1, outcome="unknown")
     silent.read(2)
     assert silent.verdict().reason == "no write was acknowledged"
     unread = Script()
@@ -416,8 +414,7 @@ def taken_back(**header: object) -> Script:
     """A message in doubt that its reader sees, and then does not."""
     script = Script(**header)
     script.append(1)
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.read(2, 0, 1)
     return script
 

@@ -6,17 +6,9 @@ import pytest
 
 from recollect.verify.op import Ask, Element
 
-from .history_script import Script
+from .history_script import Script, written
 
 BOO, HOO = Element(None, text="boo"), Element(None, text="hoo")
-
-
-def written(count: int = 3, **header: object) -> Script:
-    script = Script(**header)
-    for _ in range(count):
-        script.append(1)
-    script.read(2, *range(count))
-    return script
 
 
 def test_a_message_that_leaves_a_window_from_behind_its_first_element_is_missing() -> None:
@@ -56,8 +48,7 @@ def test_what_was_late_and_slid_out_of_the_window_is_not_lost() -> None:
 
 def test_a_window_that_begins_with_a_message_in_doubt_proves_nothing() -> None:
     script = written(1)
-    script.begin(1)
-    script.unknown(1)
+    script.append(1, outcome="unknown")
     script.append(1)
     script.append(1)
     script.read(2, 1, 3, ask=Ask(last=2))
@@ -116,8 +107,7 @@ def test_overdue_messages_are_found_in_windows_too() -> None:
 
 def test_order_is_remembered_across_a_stranger_at_the_end_of_a_view() -> None:
     script = Script()
-    script.begin(1)
-    script.begin(2)
+    script.begin_each(1, 2)
     script.read(3, 0, 1)
     script.read(4, 1, BOO)
     script.read(5, 1, BOO, 0)
@@ -136,13 +126,11 @@ def test_the_latest_message_may_leave_and_the_rest_still_be_out_of_order() -> No
 def test_newcomers_before_the_first_message_are_in_order() -> None:
     script = Script()
     script.append(4, "other")
-    for process in (1, 2, 3):
-        script.begin(process)
+    script.begin_each(1, 2, 3)
     script.read(4, 2)
     script.read(4, 1, 2)
     script.read(4, 3, 1, 2)
-    for process in (1, 2, 3):
-        script.ok(process)
+    script.ok_each(1, 2, 3)
     script.crash()
     script.read(4, 2)
     assert script.counts() == {"hole": 2}
@@ -166,10 +154,8 @@ def test_a_message_out_of_order_once_can_be_lost_for_good() -> None:
 
 def test_a_window_that_begins_where_reads_disagree_proves_nothing() -> None:
     script = written(1)
-    for process in (3, 4):
-        script.begin(process)
-    for process in (3, 4):
-        script.ok(process)
+    script.begin_each(3, 4)
+    script.ok_each(3, 4)
     script.append(1)
     script.read(2, 0, 1, 2, 3)
     script.read(2, 0, 2, 1, 3)

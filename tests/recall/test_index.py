@@ -28,15 +28,20 @@ OUT_OF_REACH_MAX = 4
 INDEXED = ("sqlite+chroma-folder", "sqlite+chroma-server", "postgres+pgvector")
 
 
+async def fill(place: Place) -> None:
+    """Puts all of FACTS into the rows and the index, and closes both in good order."""
+    async with place.open() as recall:
+        await recall.add("u", FACTS)
+        await recall.index_ready()
+
+
 @pytest.fixture(params=INDEXED)
 async def indexed(
     request: pytest.FixtureRequest, engine_of: Callable[[str], Engine], tmp_path: Path
 ) -> Place:
-    """A place whose index has all of FACTS, closed in good order."""
+    """A place whose index has all of FACTS."""
     place = await place_of(request.param, engine_of, tmp_path)
-    async with place.open() as recall:
-        await recall.add("u", FACTS)
-        await recall.index_ready()
+    await fill(place)
     return place
 
 
@@ -53,6 +58,12 @@ async def all_found(recall: Recall) -> str:
             missed.append(fact)
     assert len(missed) <= OUT_OF_REACH_MAX, missed
     return "+".join(sorted(methods))
+
+
+async def assert_rebuilt(recall: Recall) -> None:
+    await recall.index_ready()
+    assert recall.rebuilds == 1
+    assert await all_found(recall) == "index"
 
 
 async def test_an_index_in_good_order_is_used_as_it_is(indexed: Place) -> None:
@@ -83,11 +94,15 @@ async def test_an_index_that_is_behind_catches_up(indexed: Place) -> None:
         assert FACTS[0] not in [hit.memory.text for hit in (await recall.search("u", "token0", 5)).hits]
 
 
+def generation_in(tmp_path: Path) -> Path:
+    (generation,) = (tmp_path / "index" / "slot-0").glob("0*")
+    return generation
+
+
 async def damage(place: Place, tmp_path: Path) -> None:
     """Takes vectors out of the index, and leaves everything else as it was."""
     if place.kind == "sqlite+chroma-folder":
-        (generation,) = (tmp_path / "index" / "slot-0").glob("0*")
-        with closing(sqlite3.connect(generation / "chroma.sqlite3")) as file, file:
+        with closing(sqlite3.connect(generation_in(tmp_path) / "chroma.sqlite3")) as file, file:
             file.execute("DELETE FROM embeddings WHERE embedding_id IN ('3', '4')")
     elif place.kind == "sqlite+chroma-server":
         base = f"{place.index}/api/v2/tenants/default_tenant/databases/default_database/collections"
@@ -112,9 +127,7 @@ async def test_an_index_with_vectors_missing_is_rebuilt(indexed: Place, tmp_path
     seen: list[Progress] = []
     async with indexed.open(on_progress=seen.append) as recall:
         assert "scan" in await all_found(recall) or recall.index_state is IndexState.READY
-        await recall.index_ready()
-        assert recall.rebuilds == 1
-        assert await all_found(recall) == "index"
+        await assert_rebuilt(recall)
     assert (seen[-1].done, seen[-1].total) == (40, 40)
 
 
@@ -137,9 +150,7 @@ async def remove(place: Place, tmp_path: Path) -> None:
 async def test_an_index_that_is_gone_is_rebuilt(indexed: Place, tmp_path: Path) -> None:
     await remove(indexed, tmp_path)
     async with indexed.open() as recall:
-        await recall.index_ready()
-        assert recall.rebuilds == 1
-        assert await all_found(recall) == "index"
+        await assert_rebuilt(recall)
 
 
 async def test_an_index_that_goes_while_it_is_used_is_rebuilt(indexed: Place, tmp_path: Path) -> None:
@@ -147,22 +158,22 @@ async def test_an_index_that_goes_while_it_is_used_is_rebuilt(indexed: Place, tm
         await recall.index_ready()
         await remove(indexed, tmp_path)
         await all_found(recall)
-        await recall.index_ready()
-        assert recall.rebuilds == 1
-        assert await all_found(recall) == "index"
+        await assert_rebuilt(recall)
 
 
-@pytest.mark.parametrize("harm", ["flushing", "touched", "truncated", "no-state"])
-async def test_a_folder_in_doubt_is_not_even_loaded(
-    harm: str, engine_of: Callable[[str], Engine], tmp_path: Path
-) -> None:
+@pytest.fixture
+async def flushed(engine_of: Callable[[str], Engine], tmp_path: Path) -> tuple[Place, Path]:
+    """A place whose index is a folder, and the generation in it that has all of FACTS in its vector files."""
     place = await place_of("sqlite+chroma-folder", engine_of, tmp_path)
     assert place.index is not None
     place.index += "?sync_threshold=20"
-    async with place.open() as recall:
-        await recall.add("u", FACTS)
-        await recall.index_ready()
-    (generation,) = (tmp_path / "index" / "slot-0").glob("0*")
+    await fill(place)
+    return place, generation_in(tmp_path)
+
+
+@pytest.mark.parametrize("harm", ["flushing", "touched", "truncated", "no-state"])
+async def test_a_folder_in_doubt_is_not_even_loaded(harm: str, flushed: tuple[Place, Path]) -> None:
+    place, generation = flushed
     files = sorted(generation.glob("*/*.bin"))
     assert files, "the vectors were never flushed"
     state = generation / "state.json"
@@ -176,39 +187,25 @@ async def test_a_folder_in_doubt_is_not_even_loaded(
     else:
         state.unlink()
     async with place.open() as recall:
-        await recall.index_ready()
-        assert recall.rebuilds == 1
-        assert await all_found(recall) == "index"
+        await assert_rebuilt(recall)
     assert not generation.exists(), "what is in doubt is removed"
 
 
-async def test_torn_vector_files_are_noticed_by_what_they_hold(
-    engine_of: Callable[[str], Engine], tmp_path: Path
-) -> None:
+async def test_torn_vector_files_are_noticed_by_what_they_hold(flushed: tuple[Place, Path]) -> None:
     """The folder says that all is well, Chroma's count is right and its searches raise nothing."""
-    place = await place_of("sqlite+chroma-folder", engine_of, tmp_path)
-    assert place.index is not None
-    place.index += "?sync_threshold=20"
-    async with place.open() as recall:
-        await recall.add("u", FACTS)
-        await recall.index_ready()
-    (generation,) = (tmp_path / "index" / "slot-0").glob("0*")
+    place, generation = flushed
     (torn,) = generation.glob("*/index_metadata.pickle")
     torn.unlink()
     Generation(generation)._write_state(flushing=False)
     async with place.open() as recall:
-        await recall.index_ready()
-        assert recall.rebuilds == 1
-        assert await all_found(recall) == "index"
+        await assert_rebuilt(recall)
 
 
 async def test_an_index_of_other_rows_is_not_believed(
     engine_of: Callable[[str], Engine], tmp_path: Path
 ) -> None:
     place = await place_of("sqlite+chroma-folder", engine_of, tmp_path)
-    async with place.open() as recall:
-        await recall.add("u", FACTS)
-        await recall.index_ready()
+    await fill(place)
     for name in ("memory.db", "memory.db-wal", "memory.db-shm"):
         (tmp_path / name).unlink(missing_ok=True)
     async with place.open() as recall:

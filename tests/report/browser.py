@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,15 +9,7 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, async_playwright
 
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+from tests.chromium import ARGUMENTS, executable
 
 # The contrast of every visible text with what is painted behind it, worst first; WCAG's formula.
 CONTRASTS = """() => {
@@ -66,12 +56,6 @@ PIXELS = """async ([picture, r, g, b]) => {
     count += Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b) < 12;
   return count;
 }"""
-
-
-def executable() -> str | None:
-    """The system's Chromium; ``RECOLLECT_CHROMIUM`` names another."""
-    named = os.environ.get("RECOLLECT_CHROMIUM")
-    return named or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @asynccontextmanager

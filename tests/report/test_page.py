@@ -17,7 +17,8 @@ from recollect.verify.report import html
 from recollect.verify.results import Result, Results
 from recollect.verify.scenario import Scenario
 from recollect.verify.verdict import Verdict
-from tests.report.browser import CONTRASTS, PIXELS, chromium, executable, shown
+from tests.chromium import executable
+from tests.report.browser import CONTRASTS, PIXELS, chromium, shown
 from tests.report.saved_runs import save_matrix, save_run
 
 pytestmark = [

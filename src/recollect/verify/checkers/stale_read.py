@@ -9,27 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import NEVER, Evidence
+from recollect.verify.evidence import Evidence
 from recollect.verify.finding import Finding, subject
+from recollect.verify.lateness import late
 
 NAME = "stale-read"
 
 
 def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
-    found: dict[int, Finding] = {}
-    for absence in evidence.absences:
-        message = absence.message
-        reader = evidence.read_process[absence.read]
-        if absence.back == NEVER or message in claimed or reader == evidence.writer_of(message):
-            continue
-        reads = (
-            evidence.read_invoked[absence.read],
-            evidence.read_done[absence.read],
-            evidence.read_done[absence.back],
-        )
-        session = evidence.session_of(message)
-        found.setdefault(message, Finding(message, session, reads, other=reader))
-    return list(found.values())
+    return late(evidence, claimed, own=False)
 
 
 def describe(evidence: Evidence, finding: Finding) -> str:

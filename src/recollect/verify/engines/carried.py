@@ -8,11 +8,12 @@ native engines.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.life import EngineLife
 from recollect.verify.engines.options import Options
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host.errors import EngineError, StartFailed
@@ -41,7 +42,7 @@ class Carrier(Protocol):
     def logs(self, lines_max: int) -> str: ...
 
 
-class CarriedEngine(ABC):
+class CarriedEngine(EngineLife):
     """An engine in a container. Subclasses say how it is brought up and where it then answers."""
 
     def __init__(self, recipe: Recipe, carrier: Carrier, options: Options, title: str) -> None:
@@ -51,7 +52,6 @@ class CarriedEngine(ABC):
         self._recipe = recipe
         self._carrier = carrier
         self._login: Login | None = None
-        self._endpoint: Endpoint | None = None
 
     @property
     def name(self) -> str:
@@ -66,10 +66,6 @@ class CarriedEngine(ABC):
     def policy(self) -> str: ...
 
     @property
-    def embedded(self) -> bool:
-        return False
-
-    @property
     def product(self) -> str:
         return self.endpoint.product
 
@@ -82,25 +78,9 @@ class CarriedEngine(ABC):
         """Inside a volume: no folder of this machine."""
         return
 
-    @property
-    def endpoint(self) -> Endpoint:
-        if self._endpoint is None:
-            raise EngineError(f"{self.name} has not been started yet; call start() first")
-        return self._endpoint
-
-    def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
-        if self.alive():
-            raise EngineError(
-                f"{self.name} is already running at {self.endpoint.url}; stop() or kill() it first"
-            )
-        self._bring_up(env or {})
-        try:
-            self._login = self._wait_until_ready()
-            self._endpoint = self._endpoint_at(self._login)
-        except BaseException:
-            self.kill()
-            raise
-        return self._endpoint
+    def _endpoint_when_ready(self) -> Endpoint:
+        self._login = self._wait_until_ready()
+        return self._endpoint_at(self._login)
 
     def _wait_until_ready(self) -> Login:
         def ready() -> bool:
@@ -145,13 +125,7 @@ class CarriedEngine(ABC):
     def kill(self) -> None:
         self._carrier.kill()
 
-    def restart(self, env: Mapping[str, str] | None = None) -> Endpoint:
-        self.stop()
-        return self.start(env)
-
-    def wipe(self) -> None:
-        if self.alive():
-            raise EngineError(f"{self.name} is running; stop() or kill() it before its data is wiped")
+    def _wipe_data(self) -> None:
         self._carrier.wipe()
 
     def close(self) -> None:
@@ -173,9 +147,6 @@ class CarriedEngine(ABC):
         if self._login is None:
             raise EngineError(f"{self.name} has not been started yet; call start() first")
         return self._recipe.settings(self._login)
-
-    @abstractmethod
-    def _bring_up(self, env: Mapping[str, str]) -> None: ...
 
     @abstractmethod
     def _login_now(self) -> Login: ...

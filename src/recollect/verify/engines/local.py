@@ -14,13 +14,14 @@ import os
 import re
 import signal
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.life import EngineLife
 from recollect.verify.engines.options import Options
 from recollect.verify.engines.policy_choice import choose, named
 from recollect.verify.engines.protocols import Policy
@@ -54,7 +55,7 @@ class AttachedReplica(Protocol):
     def close(self) -> None: ...
 
 
-class LocalServer(ABC):
+class LocalServer(EngineLife):
     """One server process and its folder. Subclasses fill in the hooks at the end of the class."""
 
     name: ClassVar[str]
@@ -75,7 +76,6 @@ class LocalServer(ABC):
         self._process: Process | None = None
         self._paused = False
         self._log_start = 0
-        self._endpoint: Endpoint | None = None
         self._replicas: list[AttachedReplica] = []
 
     # What it is -----------------------------------------------------------------------------------
@@ -107,16 +107,6 @@ class LocalServer(ABC):
         return self._reservation.port
 
     @property
-    def embedded(self) -> bool:
-        return False
-
-    @property
-    def endpoint(self) -> Endpoint:
-        if self._endpoint is None:
-            raise EngineError(f"{self.name} has not been started yet; call start() first")
-        return self._endpoint
-
-    @property
     def replica_urls(self) -> tuple[str, ...]:
         return tuple(replica.endpoint.url for replica in self._replicas)
 
@@ -126,28 +116,15 @@ class LocalServer(ABC):
 
     # Life cycle -----------------------------------------------------------------------------------
 
-    def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
-        if self.alive():
-            raise EngineError(
-                f"{self.name} is already running at {self.endpoint.url}; stop() or kill() it first"
-            )
+    def _bring_up(self, env: Mapping[str, str]) -> None:
         self.kill()  # what a server that died by itself has left
         try:
             self._prepare()
             self._log_start = self.log.stat().st_size if self.log.exists() else 0
-            self._process = processes.start(
-                self._launch({**_plain_environment(), **self.options.env, **(env or {})})
-            )
+            self._process = processes.start(self._launch({**_plain_environment(), **self.options.env, **env}))
         except OSError as error:
             raise self._unwritable(error) from error
         self._paused = False
-        try:
-            self._wait_until_ready(self._process)
-            self._endpoint = self._endpoint_now()
-        except BaseException:
-            self.kill()
-            raise
-        return self._endpoint
 
     def stop(self) -> None:
         process = self._process
@@ -170,13 +147,7 @@ class LocalServer(ABC):
         if process is not None:
             process.kill()
 
-    def restart(self, env: Mapping[str, str] | None = None) -> Endpoint:
-        self.stop()
-        return self.start(env)
-
-    def wipe(self) -> None:
-        if self.alive():
-            raise EngineError(f"{self.name} is running; stop() or kill() it before its data is wiped")
+    def _wipe_data(self) -> None:
         folder.discard(self._data)
 
     def close(self) -> None:
@@ -235,7 +206,8 @@ class LocalServer(ABC):
 
     # Readiness ------------------------------------------------------------------------------------
 
-    def _wait_until_ready(self, process: Process) -> None:
+    def _endpoint_when_ready(self) -> Endpoint:
+        process = self._running()
         give_up = time.monotonic() + self.options.start_timeout_s
         while not self._ready():
             if not process.alive():
@@ -243,6 +215,7 @@ class LocalServer(ABC):
             if time.monotonic() > give_up:
                 raise self._start_failed(f"was not ready within {self.options.start_timeout_s:g} s")
             time.sleep(_POLL_S)
+        return self._endpoint_now()
 
     def _start_failed(self, what: str) -> StartFailed:
         log = self.logs(12)

@@ -198,10 +198,9 @@ class PostgresEngine(LocalServer):
             replicas=self.replica_urls,
         )
 
-    def wipe(self) -> None:
-        if not self.alive():
-            self._leave_data()
-        super().wipe()
+    def _wipe_data(self) -> None:
+        self._leave_data()
+        super()._wipe_data()
 
     def close(self) -> None:
         self.kill()

@@ -1,0 +1,32 @@
+"""Messages that a read misses and a later read has: late, not lost.
+
+Who missed it is the line between own-write-missing and stale-read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.evidence import NEVER, Evidence
+from recollect.verify.finding import Finding
+
+
+def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Finding]:
+    """Every unclaimed late message, once, with the first reader that missed it: its own writer, or another.
+
+    The events are the beginning and the end of that read, and the end of the read that has the message again.
+    """
+    found: dict[int, Finding] = {}
+    for absence in evidence.absences:
+        message = absence.message
+        reader = evidence.read_process[absence.read]
+        if absence.back == NEVER or message in claimed or (reader == evidence.writer_of(message)) != own:
+            continue
+        reads = (
+            evidence.read_invoked[absence.read],
+            evidence.read_done[absence.read],
+            evidence.read_done[absence.back],
+        )
+        session = evidence.session_of(message)
+        found.setdefault(message, Finding(message, session, reads, other=reader))
+    return list(found.values())
