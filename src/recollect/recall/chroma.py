@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from recollect.errors import MissingExtra, RecollectError
 from recollect.recall.chroma_folder import Generation, Slot
+from recollect.recall.chroma_items import MARKER, configuration, deleted, marker_of, near, upserted
 from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, Marker, Near
 from recollect.recall.rows import Change
 
-_MARKER = "marker"
 _THREADS = 4
 
 Value = TypeVar("Value")
@@ -145,51 +145,32 @@ class ChromaFolderIndex:
 
 
 def _create(client: Any, name: str, sync_threshold: int) -> Any:
-    configuration = {"hnsw": {"space": "cosine", "sync_threshold": sync_threshold}}
-    return client.create_collection(name, embedding_function=None, configuration=configuration)
-
-
-def _apply(collection: Any, changes: Sequence[Change], marker: Marker) -> None:
-    import numpy as np
-
-    gone = [str(change.sequence) for change in changes if change.vector is None]
-    # A row that came and went within these changes comes without its vector, so the order does not matter.
-    came = [change for change in changes if change.vector is not None and change.user is not None]
-    if gone:
-        collection.delete(ids=gone)
-    place = np.zeros(marker.dimension, dtype=np.float32)
-    place[0] = 1.0
-    vectors = [place, *(_vector(change.vector) for change in came)]
-    state = {
-        "user": "",
-        "rows": marker.rows,
-        "space": marker.space,
-        "dimension": marker.dimension,
-        "through": marker.through,
-    }
-    collection.upsert(
-        ids=[_MARKER, *(str(change.sequence) for change in came)],
-        embeddings=vectors,
-        metadatas=[state, *({"user": change.user.hex()} for change in came if change.user is not None)],
+    return client.create_collection(
+        name, embedding_function=None, configuration=configuration(sync_threshold)
     )
 
 
+def _apply(collection: Any, changes: Sequence[Change], marker: Marker) -> None:
+    gone = deleted(changes)
+    if gone:
+        collection.delete(ids=gone)
+    items = upserted(changes, marker)
+    collection.upsert(ids=items.ids, embeddings=list(map(_vector, items.vectors)), metadatas=items.metadatas)
+
+
 def _read_marker(collection: Any) -> Marker | None:
-    found = collection.get(ids=[_MARKER], include=["metadatas"])["metadatas"]
-    if not found:
-        return None
-    state = found[0]
-    return Marker(str(state["rows"]), int(state["space"]), int(state["dimension"]), int(state["through"]))
+    found = collection.get(ids=[MARKER], include=["metadatas"])["metadatas"]
+    return marker_of(found[0]) if found else None
 
 
 def _query(collection: Any, user: bytes, vector: bytes, k: int) -> list[Near]:
     if collection is None:
         raise IndexBroken("the index is not open")
-    answer = collection.query(
-        query_embeddings=[_vector(vector)], n_results=k, where={"user": user.hex()}, include=["distances"]
+    return near(
+        collection.query(
+            query_embeddings=[_vector(vector)], n_results=k, where={"user": user.hex()}, include=["distances"]
+        )
     )
-    pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
-    return [Near(int(id_), 1.0 - float(distance)) for id_, distance in pairs]
 
 
 def _vectors(collection: Any, sequences: Sequence[int]) -> dict[int, bytes]:
@@ -210,10 +191,9 @@ def _count(collection: Any) -> int:
     return int(collection.count()) - 1
 
 
-def _vector(raw: bytes | None) -> Any:
+def _vector(raw: bytes) -> Any:
     import numpy as np
 
-    assert raw is not None
     return np.frombuffer(raw, dtype=np.float32)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from recollect.errors import CannotOpen, MissingExtra
+from recollect.recall.chroma_items import MARKER, configuration, deleted, marker_of, near, upserted
 from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, Marker, Near
 from recollect.recall.rows import Change
 
@@ -25,7 +26,6 @@ except ImportError as missing:
     raise MissingExtra("a Chroma server needs httpx: pip install 'recollect[chroma]'") from missing
 
 _COLLECTIONS = "/api/v2/tenants/default_tenant/databases/default_database/collections"
-_MARKER = "marker"
 _PAGE = 100
 
 
@@ -53,11 +53,8 @@ class ChromaServerIndex:
         return await self._marker()
 
     async def _marker(self) -> Marker | None:
-        answer = await self._ask("get", {"ids": [_MARKER], "include": ["metadatas"]})
-        if not answer["ids"]:
-            return None
-        state = answer["metadatas"][0]
-        return Marker(str(state["rows"]), int(state["space"]), int(state["dimension"]), int(state["through"]))
+        answer = await self._ask("get", {"ids": [MARKER], "include": ["metadatas"]})
+        return marker_of(answer["metadatas"][0]) if answer["ids"] else None
 
     async def reset(self, marker: Marker) -> None:
         old = await self._ours()
@@ -68,7 +65,7 @@ class ChromaServerIndex:
             {
                 # Names sort by number, so that every process finds the newest last.
                 "name": f"{self._prefix}{number:08d}-{uuid.uuid4().hex[:8]}",
-                "configuration": {"hnsw": {"space": "cosine", "sync_threshold": self._sync_threshold}},
+                "configuration": configuration(self._sync_threshold),
             },
         )
         self._collection = created["id"]
@@ -87,27 +84,16 @@ class ChromaServerIndex:
             await self._write([change for change in changes if change.at > known.through], marker)
 
     async def _write(self, changes: Sequence[Change], marker: Marker) -> None:
-        gone = [str(change.sequence) for change in changes if change.vector is None]
-        # A row that came and went within these changes comes without its vector, so the order does not matter.
-        came = [(change, change.user) for change in changes if change.user is not None]
+        gone = deleted(changes)
         if gone:
             await self._ask("delete", {"ids": gone})
-        state = {
-            "user": "",
-            "rows": marker.rows,
-            "space": marker.space,
-            "dimension": marker.dimension,
-            "through": marker.through,
-        }
+        items = upserted(changes, marker)
         await self._ask(
             "upsert",
             {
-                "ids": [_MARKER, *(str(change.sequence) for change, _ in came)],
-                "embeddings": [
-                    [1.0] + [0.0] * (marker.dimension - 1),
-                    *(_floats(change.vector) for change, _ in came),
-                ],
-                "metadatas": [state, *({"user": user.hex()} for _, user in came)],
+                "ids": items.ids,
+                "embeddings": list(map(_floats, items.vectors)),
+                "metadatas": items.metadatas,
             },
         )
 
@@ -124,8 +110,7 @@ class ChromaServerIndex:
                 "include": ["distances"],
             },
         )
-        pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
-        return [Near(int(id_), 1.0 - float(distance)) for id_, distance in pairs]
+        return near(answer)
 
     async def vectors(self, sequences: Sequence[int]) -> dict[int, bytes]:
         """Chroma reads them from its vector files, so one that is missing there is missing here, or an error."""
@@ -178,5 +163,5 @@ def _number(name: str, prefix: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _floats(vector: bytes | None) -> list[float]:
-    return array("f", vector or b"").tolist()
+def _floats(vector: bytes) -> list[float]:
+    return array("f", vector).tolist()

@@ -1,0 +1,63 @@
+"""What a Chroma collection holds, embedded or on a server: one item per row, and the marker as one more."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from recollect.recall.index import Marker, Near
+from recollect.recall.rows import Change
+
+MARKER = "marker"
+"""The id of the item that carries the index's marker."""
+
+
+class Items(NamedTuple):
+    """What one upsert takes; vectors are float32."""
+
+    ids: list[str]
+    vectors: list[bytes]
+    metadatas: list[dict[str, Any]]
+
+
+def configuration(sync_threshold: int) -> dict[str, Any]:
+    """Of a new collection."""
+    return {"hnsw": {"space": "cosine", "sync_threshold": sync_threshold}}
+
+
+def deleted(changes: Sequence[Change]) -> list[str]:
+    return [str(change.sequence) for change in changes if change.vector is None]
+
+
+def upserted(changes: Sequence[Change], marker: Marker) -> Items:
+    """The marker, and the rows that came. One that came and went within these changes comes without its vector, so it
+    does not matter whether these or the deleted go first."""
+    state = {
+        "user": "",
+        "rows": marker.rows,
+        "space": marker.space,
+        "dimension": marker.dimension,
+        "through": marker.through,
+    }
+    place = array("f", [1.0, *[0.0] * (marker.dimension - 1)])
+    items = Items([MARKER], [place.tobytes()], [state])
+    for change in changes:
+        if change.vector is not None and change.user is not None:
+            items.ids.append(str(change.sequence))
+            items.vectors.append(change.vector)
+            items.metadatas.append({"user": change.user.hex()})
+    return items
+
+
+def marker_of(metadata: Mapping[str, Any]) -> Marker:
+    return Marker(
+        str(metadata["rows"]),
+        int(metadata["space"]),
+        int(metadata["dimension"]),
+        int(metadata["through"]),
+    )
+
+
+def near(answer: Mapping[str, Any]) -> list[Near]:
+    """The answer to a query for one vector."""
+    pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
+    return [Near(int(id_), 1.0 - float(distance)) for id_, distance in pairs]
