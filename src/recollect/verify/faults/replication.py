@@ -41,12 +41,14 @@ def _replica_lag(run: Run) -> None:
 
 
 def _failover(run: Run) -> None:
-    """The replica stops following, clients go on writing, the primary dies, and the replica takes over.
+    """The replica has all and stops following, clients go on writing, the primary dies, and the replica takes over.
 
     What the primary alone acknowledged is exactly what was written in between: nothing is left to the race between
     a stream and a kill. A store that waits for the replica acknowledges nothing in that time.
     """
     behind_s = run.scenario.before_s
+    run.settle(quiet_s=0.0)
+    _replica(run).wait_caught_up()
     with run.striking("failover", f"the replica is {behind_s:g} s behind"):
         _replica(run).pause_replay()
         run.go_on(behind_s)
