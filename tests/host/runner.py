@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
+import time
 
 from recollect.verify import engines
 from recollect.verify.host import folder, processes
@@ -19,7 +19,8 @@ def main() -> None:
         started.append(engine)
     told = {"folder": str(folder.current()), "warden": processes.warden_pid(), "run": folder.run_id()}
     print(json.dumps(told), flush=True)
-    signal.pause()
+    while True:  # a signal that came just before `signal.pause` would be waited for
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ async def all_found(recall: Recall) -> str:
     searched."""
     methods = set()
     missed = []
-    for n, fact in enumerate(FACTS):
-        found = await recall.search("u", f"token{n}", k=3)
+    for fact in FACTS:
+        found = await recall.search("u", fact, k=3)
         methods.add(found.method)
         if fact not in [hit.memory.text for hit in found.hits]:
             assert found.method == "index"
