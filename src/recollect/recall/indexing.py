@@ -9,7 +9,7 @@ its number of vectors compared with the rows', and of some rows (probes) the vec
 any of this is rebuilt from the rows, in batches, with progress. Meanwhile searches scan the rows.
 
 Approximation is not damage. The graph of an HNSW index may leave a row out of reach although it has its vector: of 200
-similar ones built by Chroma, some in every tenth build, whatever `k` is. So what an index has is looked up by number;
+similar ones built with Chroma's own settings, some in every tenth build. So what an index has is looked up by number;
 that searches find it is judged of all probes together, and by what they found when this index was built. An index
 that was rebuilt and finds as little as before is what this data gives, and is not rebuilt again.
 """
