@@ -146,15 +146,12 @@ def _broken(
 
 def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
     """The engine may promise less than the store does: what was acknowledged as on the disk has to be there."""
-    needed = SURVIVES_IF.get(evidence.header.fault)
     for loss in found:
+        cause = loss.disturbance.name if loss.disturbance is not None else ""
         claim = CLAIMS[evidence.turn_claim[evidence.message_turn[loss.message]]]
-        if needed is None or claim is None or loss.disturbance is None or loss.expired:
-            continue
-        if loss.disturbance.name == evidence.header.fault and CLAIMS.index(claim) >= CLAIMS.index(needed):
+        if cause in SURVIVES_IF and CLAIMS.index(claim) >= CLAIMS.index(SURVIVES_IF[cause]):
             return (
-                f"{name_of(loss.message)} was acknowledged as {claim}, which survives {evidence.header.fault}, "
-                "and it is lost"
+                f"{name_of(loss.message)} was acknowledged as {claim}, which survives {cause}, and it is lost"
             )
     return None
 
