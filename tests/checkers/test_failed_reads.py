@@ -19,6 +19,13 @@ def test_nothing_is_left_to_read() -> None:
     assert failing(script).counts() == {"lost-update": 3}
 
 
+def test_a_search_that_raises_is_a_read_that_raises() -> None:
+    script = written()
+    script.invoke(2, "search")
+    script.fail(2)
+    assert script.names() == ["unreadable"]
+
+
 def test_a_fault_is_active() -> None:
     script = written()
     script.inject("latency")
