@@ -57,81 +57,102 @@ def check_require(require: Require | None) -> None:
         raise typer.BadParameter(f"--require {require!r}: written or fsynced")
 
 
+TargetsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TARGET]...",
+        help="sqlite, redis, postgres, chroma, or package.module:factory. None: all four.",
+    ),
+]
+EngineOption = Annotated[
+    str | None, typer.Option(help="Engine of your own target, with a version if you like: redis@7.")
+]
+EngineConfigOption = Annotated[
+    Path | None, typer.Option(help="Your redis.conf or postgresql.conf; the policy is then 'custom'.")
+]
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(help=f"How the engine is set up to keep data; repeatable. {_POLICIES}."),
+]
+FaultOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"What happens to it; repeatable, kill-engine@bgsave names a variant. One of {', '.join(FAULTS)}."
+    ),
+]
+WorkloadOption = Annotated[
+    list[str] | None,
+    typer.Option(help=f"What it is used for; repeatable. One of {', '.join(WORKLOADS)}."),
+]
+VariantOption = Annotated[
+    list[str] | None,
+    typer.Option(help=f"One of the ways of its fault; repeatable. {_VARIANTS}."),
+]
+ProviderOption = Annotated[
+    str | None,
+    typer.Option(
+        help="system, wheel, docker, compose:FILE#SERVICE, or the address of an engine that you run."
+    ),
+]
+PreviousOption = Annotated[
+    str | None,
+    typer.Option(help="The same store's last release, for older-writer, newer-writer and ttl-drift."),
+]
+PreviousPythonOption = Annotated[
+    str | None,
+    typer.Option(
+        help="An interpreter with the last release installed; it runs --previous, or without that the same name."
+    ),
+]
+RetainOption = Annotated[str | None, typer.Option(help="How long memory must live, such as 7d.")]
+RequireOption = Annotated[
+    str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
+]
+FullOption = Annotated[bool, typer.Option("--full", help="Every policy, fault and variant.")]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(help="Time for everything; what does not fit is skipped. 60s; with --full, no limit."),
+]
+SeedOption = Annotated[
+    int | None, typer.Option(help="Repeats a schedule. On real engines not the interleaving.")
+]
+WorkersOption = Annotated[int, typer.Option(help="Cells side by side.", min=1)]
+WritersOption = Annotated[int | None, typer.Option(help="Writing processes in each cell.", min=1)]
+ShardOption = Annotated[
+    str, typer.Option(help="I/N: run the I-th of N parts; `recollect report` merges them.")
+]
+FailFastOption = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first violation.")]
+ConfirmOption = Annotated[
+    bool, typer.Option("--confirm/--no-confirm", help="Run each violation again, and make it smaller.")
+]
+OutOption = Annotated[Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")]
+
+
 def verify(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TARGET]...",
-            help="sqlite, redis, postgres, chroma, or package.module:factory. None: all four.",
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Engine of your own target, with a version if you like: redis@7.")
-    ] = None,
-    engine_config: Annotated[
-        Path | None, typer.Option(help="Your redis.conf or postgresql.conf; the policy is then 'custom'.")
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help=f"How the engine is set up to keep data; repeatable. {_POLICIES}."),
-    ] = None,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"What happens to it; repeatable, kill-engine@bgsave names a variant. One of {', '.join(FAULTS)}."
-        ),
-    ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(help=f"What it is used for; repeatable. One of {', '.join(WORKLOADS)}."),
-    ] = None,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(help=f"One of the ways of its fault; repeatable. {_VARIANTS}."),
-    ] = None,
-    provider: Annotated[
-        str | None,
-        typer.Option(
-            help="system, wheel, docker, compose:FILE#SERVICE, or the address of an engine that you run."
-        ),
-    ] = None,
-    previous: Annotated[
-        str | None,
-        typer.Option(help="The same store's last release, for older-writer, newer-writer and ttl-drift."),
-    ] = None,
-    previous_python: Annotated[
-        str | None,
-        typer.Option(
-            help="An interpreter with the last release installed; it runs --previous, or without that the same name."
-        ),
-    ] = None,
-    retain: Annotated[str | None, typer.Option(help="How long memory must live, such as 7d.")] = None,
-    require: Annotated[
-        str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Every policy, fault and variant.")] = False,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="Time for everything; what does not fit is skipped. 60s; with --full, no limit."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Repeats a schedule. On real engines not the interleaving.")
-    ] = None,
-    workers: Annotated[int, typer.Option(help="Cells side by side.", min=1)] = 2,
-    writers: Annotated[int | None, typer.Option(help="Writing processes in each cell.", min=1)] = None,
-    shard: Annotated[
-        str, typer.Option(help="I/N: run the I-th of N parts; `recollect report` merges them.")
-    ] = "1/1",
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first violation.")] = False,
-    confirm: Annotated[
-        bool, typer.Option("--confirm/--no-confirm", help="Run each violation again, and make it smaller.")
-    ] = True,
+    targets: TargetsArgument = None,
+    engine: EngineOption = None,
+    engine_config: EngineConfigOption = None,
+    policy: PolicyOption = None,
+    fault: FaultOption = None,
+    workload: WorkloadOption = None,
+    variant: VariantOption = None,
+    provider: ProviderOption = None,
+    previous: PreviousOption = None,
+    previous_python: PreviousPythonOption = None,
+    retain: RetainOption = None,
+    require: RequireOption = None,
+    full: FullOption = False,
+    budget: BudgetOption = None,
+    seed: SeedOption = None,
+    workers: WorkersOption = 2,
+    writers: WritersOption = None,
+    shard: ShardOption = "1/1",
+    fail_fast: FailFastOption = False,
+    confirm: ConfirmOption = True,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
     junit_file: JunitOption = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")
-    ] = None,
+    out: OutOption = None,
 ) -> None:
     """Put memory stores on real engines, break them with real faults, and show with evidence what was lost.
 
