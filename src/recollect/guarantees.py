@@ -182,7 +182,10 @@ _ASYNC_SENTENCE = (
 _ASYNC_COMMIT = tuple(
     _Rule(faults, _TAIL, window_s, _ASYNC_SENTENCE, _PG_ASYNC, "`synchronous_commit = on`")
     for faults, window_s in (
-        (("kill-engine", "kill-engine-at-line", "power-loss", "fsync-error"), 0.6),
+        (
+            ("kill-engine", "kill-engine-at-line", "power-loss", "fsync-error", "disk-full"),
+            0.6,
+        ),  # all end in a crash
         (("slow-fsync",), 5.1),
     )
 )
