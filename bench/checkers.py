@@ -25,9 +25,9 @@ from pathlib import Path
 
 import msgspec
 
-from recollect.verify.analyze import analyze
-from recollect.verify.history import History
-from recollect.verify.op import Ask, Event, Header, Kind, Seen, Write
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History
+from recollect.verify.judging.op import Ask, Event, Header, Kind, Seen, Write
 
 SESSIONS = 100
 CLIENTS = 16

@@ -22,15 +22,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.verify import exploration
 from recollect.verify.disk import MODES
 from recollect.verify.disk.exploring import Exploration, Plan, explore
 from recollect.verify.disk.probes import NumbersCheck, numbers_check
 from recollect.verify.disk.recovery import RedisRecovery, ServerRecovery, home, never_read
 from recollect.verify.disk.run import Enough, RecordedRun
 from recollect.verify.disk.states import State, states
-from recollect.verify.exploration import TargetCheck
-from recollect.verify.exploration_parts import explore_run
+from recollect.verify.explore import exploration
+from recollect.verify.explore.exploration import TargetCheck
+from recollect.verify.explore.resuming import explore_run
 
 WORKERS = 2
 OURS = (("sqlite", "wal-full"), ("redis", "aof-always"), ("postgres", "default"))

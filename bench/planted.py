@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.planted.planted import Planted, catalogue
 
-from recollect.verify.cell_process import Order
-from recollect.verify.pool import Pool
-from recollect.verify.results import Result
+from recollect.verify.matrix.cell_process import Order
+from recollect.verify.matrix.pool import Pool
+from recollect.verify.matrix.results import Result
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "planted.json"

@@ -21,8 +21,8 @@ from tests.chromium import executable
 from tests.report.browser import chromium
 from tests.report.saved_runs import save_matrix
 
+from recollect.verify.matrix.results import Results, load
 from recollect.verify.report import html, junit
-from recollect.verify.results import Results, load
 
 BYTES_MAX = 500_000
 OPEN_S_MAX = 1.0

@@ -47,17 +47,17 @@ TESTS_LEFT_OUT = (
 )  # the first is sampled below, the second is of other modules
 TESTS_TOO_SLOW = ("test_a_long_session_read_often_stays_small", "test_random_histories_survive_the_disk")
 MODULES = (
-    "reading",
-    "collect",
+    "folding_reads",
+    "gathering",
     "retention",
     "losses",
     "lateness",
     "survivors",
-    "context",
-    "proof",
+    "context_reads",
+    "order_proof",
     "verdict",
     "coverage",
-    "sessions",
+    "session_state",
     "evidence",
     "finding",
 )
@@ -76,7 +76,7 @@ class Suite:
         plants = importlib.import_module("tests.checkers.history_plants").PLANTS
         valid = importlib.import_module("tests.checkers.history_simulator").valid_history
         self._check_witness = importlib.import_module("tests.checkers.witness_truth").check_witness
-        self._analyze = importlib.import_module("recollect.verify.analyze").analyze
+        self._analyze = importlib.import_module("recollect.verify.judging.analyze").analyze
         self.tests = [test for name in _test_modules() for test in _tests(name)]
         for seed in range(VARIANTS):
             self.tests += [
@@ -214,7 +214,7 @@ def equivalents() -> dict[str, str]:
 
 
 def module_names() -> list[str]:
-    folder = ROOT / "src/recollect/verify/checkers"
+    folder = ROOT / "src/recollect/verify/judging/checkers"
     return [
         *MODULES,
         "checkers",
@@ -249,7 +249,9 @@ class Score:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", action="append", help="a module of recollect.verify, e.g. reading")
+    parser.add_argument(
+        "--only", action="append", help="a module of recollect.verify.judging, e.g. gathering"
+    )
     parser.add_argument("--every", type=int, default=1, help="only every n-th mutant, for a quick score")
     parser.add_argument("--resume", type=Path, help="a file that remembers killed mutants between runs")
     options = parser.parse_args()
@@ -258,7 +260,7 @@ def main() -> int:
     number, names = 0, set()
     for name in options.only or module_names():
         before = score.killed, score.survived
-        for mutant in mutants(importlib.import_module(f"recollect.verify.{name}"), name):
+        for mutant in mutants(importlib.import_module(f"recollect.verify.judging.{name}"), name):
             names.add(mutant.name)
             number += 1
             if number % options.every:

@@ -18,9 +18,9 @@ class _Place(NamedTuple):
     extra: str | None
 
 
-_SQLITE = _Place("recollect.stores.sqlite", "SqliteStore", None)
-_REDIS = _Place("recollect.stores.redis", "RedisStore", "redis")
-_POSTGRES = _Place("recollect.stores.postgres", "PostgresStore", "postgres")
+_SQLITE = _Place("recollect.stores.sqlite.store", "SqliteStore", None)
+_REDIS = _Place("recollect.stores.redis.store", "RedisStore", "redis")
+_POSTGRES = _Place("recollect.stores.postgres.store", "PostgresStore", "postgres")
 
 STORES: dict[str, _Place] = {
     "sqlite": _SQLITE,

@@ -30,15 +30,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pytest
 
 # Imported, not named in `pytest_plugins`: for that pytest would read the metadata of every distribution once more.
-from recollect.service_fixture import service_under_test  # noqa: F401
+from recollect.verify.suite.service_fixture import service_under_test  # noqa: F401
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from recollect.verify.declaring import Chosen
     from recollect.verify.engines import Attached, Endpoint, Engine
-    from recollect.verify.selection import Place
-    from recollect.verify.suite import Bench, Suite
+    from recollect.verify.matrix.selection import Place
+    from recollect.verify.suite.declaring import Chosen
+    from recollect.verify.suite.suite import Bench, Suite
 
 MARKER = "recollect"
 ENGINE_FIXTURES = {f"{name}_engine": name for name in ("redis", "postgres", "chroma", "sqlite")}
@@ -173,7 +173,7 @@ def _chosen(config: pytest.Config, seed: int) -> Chosen:
 def _kit() -> ModuleType:
     """The kit, imported at last."""
     try:
-        from recollect.verify import declaring
+        from recollect.verify.suite import declaring
     except ImportError as error:
         if (error.name or "").startswith("recollect"):
             raise
@@ -206,7 +206,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.cls is None or "recollect_place" not in metafunc.fixturenames:
         return
     suite = _suite(metafunc.config, metafunc.cls, metafunc.definition)
-    from recollect.verify.selection import places
+    from recollect.verify.matrix.selection import places
 
     found = places(suite.request, suite.target)
     metafunc.parametrize("recollect_place", found, ids=[place.name for place in found])
@@ -274,8 +274,8 @@ def _survive(item: pytest.Item, cls: type, place: Place) -> None:
 
 
 def _bench(config: pytest.Config) -> Bench:
-    from recollect.verify.pool import Pool
-    from recollect.verify.suite import Bench
+    from recollect.verify.matrix.pool import Pool
+    from recollect.verify.suite.suite import Bench
 
     session = _session(config)
     if session.bench is None:

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright
 
-from recollect.service import Service
-from recollect.service_fixture import service_under_test as service_under_test
+from recollect.verify.suite.service import Service
+from recollect.verify.suite.service_fixture import service_under_test as service_under_test
 from tests.chromium import ARGUMENTS, executable
 
 CHAT = [

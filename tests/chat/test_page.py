@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, expect
 
-from recollect.service import Service, ServiceFailed
+from recollect.verify.suite.service import Service, ServiceFailed
 from tests.chat.conftest import OpenBrowser, memories, open_page, say
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="session")]

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recollect.verify.history import RecordedHistory
-from recollect.verify.op import Ask, Disturbance, Element, Header, Rows
+from recollect.verify.judging.history import RecordedHistory
+from recollect.verify.judging.op import Ask, Disturbance, Element, Header, Rows
 
 from .history_simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
 

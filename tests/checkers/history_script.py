@@ -6,10 +6,20 @@ import io
 
 import msgspec
 
-from recollect.verify.analyze import analyze
-from recollect.verify.history import HistoryWriter, RecordedHistory
-from recollect.verify.op import Acknowledged, Ask, Disturbance, Element, Event, Header, Operation, Rows, Write
-from recollect.verify.verdict import Anomaly, Verdict
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import HistoryWriter, RecordedHistory
+from recollect.verify.judging.op import (
+    Acknowledged,
+    Ask,
+    Disturbance,
+    Element,
+    Event,
+    Header,
+    Operation,
+    Rows,
+    Write,
+)
+from recollect.verify.judging.verdict import Anomaly, Verdict
 
 
 class Script:

@@ -16,8 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from recollect.verify.history import HistoryWriter, RecordedHistory
-from recollect.verify.op import (
+from recollect.verify.judging.history import HistoryWriter, RecordedHistory
+from recollect.verify.judging.op import (
     Acknowledged,
     Ask,
     Disturbance,
@@ -29,7 +29,7 @@ from recollect.verify.op import (
     Rows,
     Write,
 )
-from recollect.verify.views import to_runs
+from recollect.verify.judging.read_deltas import to_runs
 
 Result = Literal["pending", "applied", "conflict"]
 CRASHES = ("kill-engine", "power-loss", "restart")

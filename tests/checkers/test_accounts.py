@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from recollect.verify.analyze import analyze
-from recollect.verify.op import Ask, Element, Rows
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.op import Ask, Element, Rows
+from recollect.verify.judging.verdict import Verdict
 
 from .history_script import Script, written
 

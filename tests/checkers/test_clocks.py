@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.verify.op import Element
-from recollect.verify.retention import EngineClock, Life
+from recollect.verify.judging.op import Element
+from recollect.verify.judging.retention import EngineClock, Life
 
 from .history_script import Script
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.verify.op import Element
+from recollect.verify.judging.op import Element
 
 from .history_script import Script, written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recollect.guarantees import ENGINES, FAULTS, durability, promise, what_can_be_lost
-from recollect.verify.checkers import ANOMALIES
+from recollect.verify.judging.checkers import ANOMALIES
 
 CELLS = [(engine, policy, fault) for engine in ENGINES for policy in ENGINES[engine] for fault in FAULTS]
 

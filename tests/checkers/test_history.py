@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.verify.analyze import analyze
-from recollect.verify.history import History, HistoryError, HistoryWriter, write_history
-from recollect.verify.op import Ask, Context, Disturbance, Element, Header, Odd, Seen, Write, checksum
-from recollect.verify.views import OddTable, ViewEncoder, chain_of, count_of, from_runs, to_runs
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History, HistoryError, HistoryWriter, write_history
+from recollect.verify.judging.op import Ask, Context, Disturbance, Element, Header, Odd, Seen, Write, checksum
+from recollect.verify.judging.read_deltas import OddTable, ViewEncoder, chain_of, count_of, from_runs, to_runs
 
 from .history_simulator import valid_history
 

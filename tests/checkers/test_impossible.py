@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from recollect.verify.analyze import analyze
-from recollect.verify.history import HistoryError, RecordedHistory
-from recollect.verify.op import Seen
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import HistoryError, RecordedHistory
+from recollect.verify.judging.op import Seen
 
 from .history_script import Script, written
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.analyze import analyze
-from recollect.verify.history import History
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History
 
 FOLDER = Path(__file__).parent.parent / "histories" / "checkers"
 SAVED = sorted(FOLDER.glob("*.jsonl"))

@@ -10,8 +10,8 @@ import os
 
 import pytest
 
-from recollect.verify.analyze import analyze
-from recollect.verify.checkers import ANOMALIES
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.checkers import ANOMALIES
 
 from .history_plants import PLANTS
 from .history_simulator import valid_history

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify import checkers
-from recollect.verify.analyze import analyze, main, render
-from recollect.verify.checkers import ANOMALIES
-from recollect.verify.history import write_history
-from recollect.verify.op import Ask, Element
+from recollect.verify.judging import checkers
+from recollect.verify.judging.analyze import analyze, main, render
+from recollect.verify.judging.checkers import ANOMALIES
+from recollect.verify.judging.history import write_history
+from recollect.verify.judging.op import Ask, Element
 
 from .history_script import Script
 
@@ -388,7 +388,7 @@ def test_a_malformed_history_exits_with_2_and_its_line(tmp_path: Path) -> None:
     lines[3] = b"garbage"
     path.write_bytes(b"\n".join(lines))
     done = subprocess.run(
-        [sys.executable, "-m", "recollect.verify.analyze", str(path), "--json", "-"],
+        [sys.executable, "-m", "recollect.verify.judging.analyze", str(path), "--json", "-"],
         check=False,
         capture_output=True,
         text=True,

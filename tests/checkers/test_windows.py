@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.verify.op import Ask, Element
+from recollect.verify.judging.op import Ask, Element
 
 from .history_script import Script, written
 

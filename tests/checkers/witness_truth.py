@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from recollect.verify.history import RecordedHistory
-from recollect.verify.op import Ask, Context, Event, Found, Odd, Part, Rows, Seen, Write
-from recollect.verify.verdict import Anomaly
+from recollect.verify.judging.history import RecordedHistory
+from recollect.verify.judging.op import Ask, Context, Event, Found, Odd, Part, Rows, Seen, Write
+from recollect.verify.judging.verdict import Anomaly
 
 Item = int | Odd
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from recollect.verify.faults import FAULTS, Fault
-from recollect.verify.selection import CORE_FAULTS
+from recollect.verify.matrix.selection import CORE_FAULTS
+from recollect.verify.running.faults import FAULTS, Fault
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "faults.md"
 

@@ -11,9 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect.doctor import Diagnosis, Finding, examine
-from recollect.doctors import disk, sqlite
-from recollect.doctors.chroma import threshold_of
+from recollect.doctor import Diagnosis, Finding, disk, examine, sqlite
+from recollect.doctor.chroma import threshold_of
 from recollect.errors import CannotOpen
 from recollect.verify import engines
 from tests.doctor.bytes import contents

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from recollect.doctor import Diagnosis, Finding, examine
-from recollect.doctors.redis import diagnose
-from recollect.doctors.redis_answers import Answers
-from recollect.doctors.redis_persistence import save_window_s
+from recollect.doctor.redis import diagnose
+from recollect.doctor.redis_answers import Answers
+from recollect.doctor.redis_persistence import save_window_s
 from recollect.verify import engines
 from recollect.verify.engines import Engine
 from tests.doctor.bytes import contents

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from recollect.verify.faults import FAULTS
-from recollect.verify.history import History
-from recollect.verify.runner import Run
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.history import History
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.run import Run
+from recollect.verify.running.scenario import Scenario
 
 WEEK_S = 7 * 86400.0
 POLICIES = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.stores.redis import RedisStore
+from recollect.stores.redis.store import RedisStore
 from recollect.verify import builtin
 from recollect.verify.engines.endpoint import Endpoint
 

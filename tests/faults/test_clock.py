@@ -10,12 +10,12 @@ import pytest
 
 from recollect.verify import clock, engines
 from recollect.verify.clock import Clock
-from recollect.verify.faults import FAULTS
-from recollect.verify.faults import clock as clock_faults
-from recollect.verify.faults.clock import BACK_S, VARIANTS
-from recollect.verify.history import History
 from recollect.verify.host.waiting import wait_until
-from recollect.verify.op import Disturbance
+from recollect.verify.judging.history import History
+from recollect.verify.judging.op import Disturbance
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults import clock as clock_faults
+from recollect.verify.running.faults.clock import BACK_S, VARIANTS
 from recollect.verify.wire import pgwire, resp
 from tests.faults.cells import WEEK_S, our_cell, run_cell
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.scenario import Scenario
 from tests.faults.cells import run_cell
 
 OPENS_EMPTY = "tests.planted.opens_empty:factory"

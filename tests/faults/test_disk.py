@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from recollect.verify.faults import FAULTS, recorded
-from recollect.verify.faults import disk as disk_faults
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.running.faults import FAULTS, recorded
+from recollect.verify.running.faults import disk as disk_faults
+from recollect.verify.running.scenario import Scenario
 from tests.faults.cells import run_cell
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from recollect.verify.history import History
-from recollect.verify.op import Disturbance
-from recollect.verify.runner import Run
-from recollect.verify.scenario import Scenario
+from recollect.verify.judging.history import History
+from recollect.verify.judging.op import Disturbance
+from recollect.verify.running.run import Run
+from recollect.verify.running.scenario import Scenario
 from tests.faults.cells import our_cell, run_cell
 
 TWO_WRITES = "tests.planted.turn_in_two_writes:factory"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.faults import FAULTS
+from recollect.verify.running.faults import FAULTS
 from tests.faults.cells import acknowledged_after, errors, our_cell, run_cell
 
 SERVERS = ("redis", "postgres")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.proxy import Proxy
+from recollect.verify.running.proxy import Proxy
 
 TIMEOUT_S = 10.0
 NOTHING_S = 0.05

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recollect.verify.history import History
-from recollect.verify.op import Write
+from recollect.verify.judging.history import History
+from recollect.verify.judging.op import Write
 from tests.faults.cells import our_cell, run_cell
 
 

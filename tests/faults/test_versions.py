@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.faults import FAULTS
-from recollect.verify.faults.steps import NoStep, Step, step
-from recollect.verify.history import History
 from recollect.verify.host.errors import EngineError
+from recollect.verify.judging.history import History
 from recollect.verify.providers import find
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults.steps import NoStep, Step, step
+from recollect.verify.running.scenario import Scenario
 from tests.faults.cells import run_cell
 
 

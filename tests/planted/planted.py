@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.scenario import Scenario
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.runner import Run
+from recollect.verify.running.run import Run
 from tests.planted.planted import Planted, catalogue
 
 CATALOGUE = catalogue()

@@ -11,7 +11,7 @@ import pytest
 from recollect.verify import engines
 from recollect.verify.host import folder
 from recollect.verify.providers import compose
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.scenario import Scenario
 from recollect.verify.wire import pgwire, resp
 from tests.faults.cells import run_cell
 from tests.providers.conftest import POSTGRES_16, REDIS_7

@@ -3,7 +3,7 @@
 import pytest
 
 # Pytester forgets what an inner session imported; this way the kit is imported once for all of them.
-import recollect.verify.suite  # noqa: F401
+import recollect.verify.suite.suite  # noqa: F401
 
 MEMORY = '''
 import json

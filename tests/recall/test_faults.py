@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from recollect import RecollectError, StoreReplaced
-from recollect.recall.targets import recall
+from recollect.verify.recall_targets import recall
 from tests.recall.processes import Endpoint, Process, messages
 
 pytestmark = pytest.mark.xdist_group("recall-faults")

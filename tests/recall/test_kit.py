@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.cell_process import Order
-from recollect.verify.faults import FAULTS
-from recollect.verify.history import History
-from recollect.verify.op import Disturbance
-from recollect.verify.pool import Pool
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.history import History
+from recollect.verify.judging.op import Disturbance
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.cell_process import Order
+from recollect.verify.matrix.pool import Pool
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.scenario import Scenario
 
 pytestmark = pytest.mark.xdist_group("recall-faults")
 

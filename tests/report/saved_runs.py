@@ -9,12 +9,12 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recollect.verify.analyze import analyze
-from recollect.verify.history import History, HistoryWriter
-from recollect.verify.op import Element, Header, Operation, Write, checksum
-from recollect.verify.results import Result, Results
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History, HistoryWriter
+from recollect.verify.judging.op import Element, Header, Operation, Write, checksum
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.results import Result, Results
+from recollect.verify.running.scenario import Scenario
 
 WRITERS = 3
 READER = 3

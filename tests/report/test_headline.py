@@ -2,10 +2,10 @@
 
 import pytest
 
+from recollect.verify.judging.verdict import Status, Verdict
+from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.html import headline
-from recollect.verify.results import Result, Results
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Status, Verdict
+from recollect.verify.running.scenario import Scenario
 
 SCENARIO = Scenario(target="redis", engine="redis", policy="rdb", fault="kill-engine")
 LOST: dict[Status, int] = {"violated": 2, "documented-loss": 3}

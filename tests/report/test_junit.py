@@ -3,10 +3,10 @@
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.report import junit
-from recollect.verify.results import Result, Results, exit_code
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Verdict
+from recollect.verify.running.scenario import Scenario
 from tests.report.saved_runs import save_matrix, save_run
 
 NASTY = "]]><script>\x00\x1b[31m \ud800 \u202e & \" '"

@@ -13,10 +13,10 @@ import typer
 from playwright.async_api import Browser, expect
 
 from recollect.commands.writing import write_reports
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import html
-from recollect.verify.results import Result, Results
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Verdict
+from recollect.verify.running.scenario import Scenario
 from tests.chromium import executable
 from tests.report.browser import CONTRASTS, PIXELS, chromium, shown
 from tests.report.saved_runs import save_matrix, save_run

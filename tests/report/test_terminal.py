@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
+from recollect.verify.judging.verdict import Anomaly, Status, Verdict, Witness
+from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.report import terminal
-from recollect.verify.results import Result, Results, exit_code
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Anomaly, Status, Verdict, Witness
+from recollect.verify.running.scenario import Scenario
 
 
 def result(target: str, status: Status, *, fault: str = "kill-engine", **more: object) -> Result:

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from recollect.verify.history import History, HistoryWriter
-from recollect.verify.op import Element, Header, Write
+from recollect.verify.judging.history import History, HistoryWriter
+from recollect.verify.judging.op import Element, Header, Write
 from recollect.verify.report import svg
 from recollect.verify.report.timeline import COLUMNS, LANES_MAX, Timeline, draw, of_run
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.scenario import Scenario
 from tests.report.saved_runs import Clock, save_run
 
 SCENARIO = Scenario(

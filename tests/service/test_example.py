@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from recollect.service import Service
-from recollect.service_fixture import service_under_test as service_under_test
+from recollect.verify.suite.service import Service
+from recollect.verify.suite.service_fixture import service_under_test as service_under_test
 
 APP = Path(__file__).parent
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from recollect.service import Service, ServiceFailed
-from recollect.service_fixture import service_under_test as service_under_test
+from recollect.verify.suite.service import Service, ServiceFailed
+from recollect.verify.suite.service_fixture import service_under_test as service_under_test
 
 Start = Callable[..., Service]
 PLANTED = [sys.executable, "-S", str(Path(__file__).with_name("planted.py")), "{port}"]
@@ -61,7 +61,7 @@ def test_a_dropped_response_was_served(service_under_test: Start) -> None:
 
 def test_other_requests_do_not_strike(service_under_test: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     service = service_under_test(PLANTED, **OPTIONS)
-    monkeypatch.setattr("recollect.service.STRIKE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("recollect.verify.suite.service.STRIKE_TIMEOUT_S", 0.1)
     striking = service.kill_after_response("POST", "/other")
     striking.__enter__()
     httpx.post(f"{service.base_url}/notes", json="a")
@@ -100,7 +100,7 @@ def test_a_service_that_never_gets_healthy_is_ended(service_under_test: Start) -
 
 
 def test_a_fixed_port_and_a_health_function(service_under_test: Start) -> None:
-    from recollect.service import _free_port
+    from recollect.verify.suite.service import _free_port
 
     port = _free_port()
     service = service_under_test(

@@ -19,8 +19,8 @@ from recollect import (
     StoreReplaced,
     open_store,
 )
-from recollect.stores import postgres as module
-from recollect.stores import postgres_schema as schema
+from recollect.stores.postgres import schema
+from recollect.stores.postgres import store as module
 from recollect.verify.engines import NotInstalled
 from tests.stores.postgres_place import Place, places, started, until
 

@@ -18,9 +18,9 @@ from recollect import (
     open_store,
 )
 from recollect.store import Options
-from recollect.stores import postgres_schema as schema
-from recollect.stores.postgres import PostgresStore
-from recollect.stores.postgres_durability import Settings, reach
+from recollect.stores.postgres import schema
+from recollect.stores.postgres.durability import Settings, reach
+from recollect.stores.postgres.store import PostgresStore
 from recollect.verify.engines.postgres import PostgresEngine, PostgresReplica
 from tests.stores.postgres_place import Place, places, started, until
 

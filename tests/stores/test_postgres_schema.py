@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 from recollect import CannotOpen, Message, open_store
 from recollect.cli import build
-from recollect.stores.migrations import alembic_config
-from recollect.stores.postgres_schema import RELEASE_SCHEMA
+from recollect.stores.postgres.migrations import alembic_config
+from recollect.stores.postgres.schema import RELEASE_SCHEMA
 from tests.stores.postgres_place import Place, until
 
 OPEN = """

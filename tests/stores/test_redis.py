@@ -17,8 +17,8 @@ from redis.crc import key_slot
 
 from recollect import EngineUnavailable, Message, NotWritten, OutcomeUnknown, Refused, open_store
 from recollect.appending import session_key
-from recollect.stores.redis_address import parse_address
-from recollect.stores.redis_wire import Replies, Reply, ReplyError, pack
+from recollect.stores.redis.address import parse_address
+from recollect.stores.redis.wire import Replies, Reply, ReplyError, pack
 from recollect.verify.engines import Engine, Pausable
 from tests.contract.reading import texts
 from tests.stores.redis_places import BUILDS, address, hands_on, new_prefix, started

@@ -14,7 +14,7 @@ from recollect import (
     OutcomeUnknown,
     open_store,
 )
-from recollect.stores import redis as redis_store
+from recollect.stores.redis import store as redis_store
 from recollect.verify.engines import Reconfigurable, Replicated
 from recollect.verify.engines.redis import RedisReplica
 from tests.contract.reading import texts

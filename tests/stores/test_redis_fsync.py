@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recollect import Durability, Message, OutcomeUnknown, open_store
-from recollect.stores.redis_fsync import FsyncWatch, Look, _Wait
-from recollect.stores.redis_wire import Reply
+from recollect.stores.redis.fsync import FsyncWatch, Look, _Wait
+from recollect.stores.redis.wire import Reply
 from recollect.verify.engines import Reconfigurable
 from tests.contract.reading import texts
 from tests.stores.redis_places import address, hands_on, started

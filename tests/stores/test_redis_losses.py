@@ -20,7 +20,7 @@ from recollect import (
     StoreReplaced,
     open_store,
 )
-from recollect.stores.redis_reading import placed
+from recollect.stores.redis.elements import placed
 from recollect.verify.engines import Engine
 from tests.contract.reading import texts
 from tests.stores.redis_places import BUILDS, address, hands_on, new_prefix, started

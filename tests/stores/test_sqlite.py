@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recollect import CannotOpen, Message, NotWritten, StoreReplaced, Unreadable, open_store
-from recollect.stores.sqlite import _PLACES, _RECORDS, _SESSION, SqliteStore
+from recollect.stores.sqlite.store import _PLACES, _RECORDS, _SESSION, SqliteStore
 
 
 @pytest.fixture

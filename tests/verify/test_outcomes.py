@@ -8,11 +8,11 @@ import pytest
 import redis
 
 from recollect import Conflict, EngineUnavailable, NotWritten, OutcomeUnknown, Refused
-from recollect.verify import outcomes
-from recollect.verify.history import History
-from recollect.verify.runner import Run
-from recollect.verify.scenario import Scenario
-from recollect.verify.sending import writes_in
+from recollect.verify.judging.history import History
+from recollect.verify.running.run import Run
+from recollect.verify.running.scenario import Scenario
+from recollect.verify.target import outcomes
+from recollect.verify.target.sent_requests import writes_in
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.history import History
-from recollect.verify.op import Write
-from recollect.verify.runner import Run
-from recollect.verify.scenario import Scenario, load
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.history import History
+from recollect.verify.judging.op import Write
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.running.run import Run
+from recollect.verify.running.scenario import Scenario, load
 
 
 def run(folder: Path, target: str, policy: str, fault: str, **more: object) -> tuple[Run, Verdict]:
@@ -50,8 +50,8 @@ def test_everything_needed_to_run_it_again_is_saved(tmp_path: Path) -> None:
 
 
 def test_a_target_that_hangs_is_named_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.verify.runner.OPERATION_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("recollect.verify.runner.SETTLE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("recollect.verify.running.run.OPERATION_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("recollect.verify.running.run.SETTLE_TIMEOUT_S", 1.0)
     one, verdict = run(
         tmp_path, "tests.verify.stores:hangs", "wal-full", "kill-app", engine="sqlite", workload="turns"
     )
@@ -116,7 +116,7 @@ def test_a_reader_that_dies_of_one_session_is_followed_by_one_that_reads_the_nex
 def test_a_store_whose_close_hangs_is_named_and_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.verify.clients.CLOSE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("recollect.verify.target.clients.CLOSE_TIMEOUT_S", 0.2)
     one, verdict = run(tmp_path, "tests.verify.stores:never_closes", "wal-full", "restart", **FILE)
     assert verdict.status == "held", verdict
     assert any("close() took longer" in hang for hang in one.notes.hangs)

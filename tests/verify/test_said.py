@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.verify.said import mark, recognise, role_of
+from recollect.verify.target.marked_text import mark, recognise, role_of
 
 
 @given(st.integers(0, 10**9), st.text())

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from recollect.guarantees import FAULTS as EVERY_FAULT
-from recollect.verify.faults import FAULTS
-from recollect.verify.probe import OUR_ABILITIES
-from recollect.verify.selection import BadRequest, Request, select
-from recollect.verify.targets import BUILT_IN
+from recollect.verify.matrix.selection import BadRequest, Request, select
+from recollect.verify.matrix.target_probe import OUR_ABILITIES
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.target.target import BUILT_IN
 
 ALL = OUR_ABILITIES
 

@@ -3,9 +3,9 @@
 import pytest
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.pipe import Said
-from recollect.verify.said import mark
-from recollect.verify.targets import BadTarget, FactoryRaised, Target, recognised, resolve
+from recollect.verify.target.marked_text import mark
+from recollect.verify.target.pipe import Said
+from recollect.verify.target.target import BadTarget, FactoryRaised, Target, recognised, resolve
 from tests.verify.stores import KEPT
 
 ENDPOINT = Endpoint(

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.verify import pipe
-from recollect.verify.analyze import analyze
-from recollect.verify.history import History, HistoryWriter
-from recollect.verify.op import Disturbance, Header
-from recollect.verify.transcript import Transcript
-from recollect.verify.unmarked import Moments, Place, Unmarked, _misplaced, places
-from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import Body, ReadBack, Write
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History, HistoryWriter
+from recollect.verify.judging.op import Disturbance, Header
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.running.transcript import Transcript
+from recollect.verify.running.unnumbered_texts import Moments, Place, Unmarked, _misplaced, places
+from recollect.verify.running.workloads import Body, ReadBack, Write
+from recollect.verify.target import pipe
 
 YES = Body("yes", marked=False)
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from recollect.errors import Refused
-from recollect.stores.sqlite_file import parse_url
+from recollect.stores.sqlite.file import parse_url
 
 VARIABLE = "RECOLLECT_CHAT_SETTINGS"
 TOKEN_VARIABLE = "RECOLLECT_CHAT_TOKEN"

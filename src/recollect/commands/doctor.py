@@ -14,7 +14,7 @@ from rich.text import Text
 
 from recollect import __version__
 from recollect.doctor import Diagnosis, Finding, examine, scrub
-from recollect.doctors.diagnosis import Level, Status
+from recollect.doctor.diagnosis import Level, Status
 from recollect.errors import CannotOpen, EngineUnavailable, Refused
 
 EXIT_USAGE = 2

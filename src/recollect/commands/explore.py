@@ -14,16 +14,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from recollect import __version__
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.verify import seconds
-from recollect.verify import engines, exploration
-from recollect.verify.clients import TargetBroken
+from recollect.verify import engines
 from recollect.verify.disk import LEVELS, MODES, Mode, scan
 from recollect.verify.disk.building import ShimUnavailableError
 from recollect.verify.disk.exploring import Plan, WorkerFailed
 from recollect.verify.disk.recovery import home, never_read
-from recollect.verify.exploration import NothingRecorded, TargetCheck, TargetRun
-from recollect.verify.exploration_parts import Explored, explore_run
+from recollect.verify.explore import exploration
+from recollect.verify.explore.exploration import NothingRecorded, TargetCheck, TargetRun
+from recollect.verify.explore.resuming import Explored, explore_run
 from recollect.verify.host.errors import EngineError
-from recollect.verify.selection import BadRequest, Request, check, engine_of
+from recollect.verify.matrix.selection import BadRequest, Request, check, engine_of
+from recollect.verify.target.clients import TargetBroken
 
 
 def explore(

@@ -14,8 +14,8 @@ from recollect.verify.disk.exploring import Finding
 from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.states import State
 from recollect.verify.engines import EngineError
-from recollect.verify.exploration import Reading, TargetRun
-from recollect.verify.exploration_parts import REFUSED, Explored
+from recollect.verify.explore.exploration import Reading, TargetRun
+from recollect.verify.explore.resuming import REFUSED, Explored
 
 _OPEN = {
     "sqlite": "sqlite3 {image}/memory.db",

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from recollect.verify.faults import FAULTS
-from recollect.verify.selection import CORE_POLICIES
-from recollect.verify.targets import BUILT_IN, BadTarget, resolve
+from recollect.verify.matrix.selection import CORE_POLICIES
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.target.target import BUILT_IN, BadTarget, resolve
 
 FIRST_FAULTS = ("kill-engine", "power-loss", "restart", "concurrent-writers", "kill-app", "lost-ack")
 """What a first suite has: what happens to every deployment sooner or later."""

@@ -24,8 +24,8 @@ def migrate(
         )
         raise typer.Exit(EXIT_USAGE)
     try:
-        from recollect.stores.migrations import migrate as run
-        from recollect.stores.postgres_schema import RELEASE_SCHEMA
+        from recollect.stores.postgres.migrations import migrate as run
+        from recollect.stores.postgres.schema import RELEASE_SCHEMA
     except ImportError as error:
         typer.echo(f"recollect: pip install 'recollect[postgres]' first ({error.name} is missing)", err=True)
         raise typer.Exit(EXIT_USAGE) from error

@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 
 from recollect.commands.writing import JsonOption, write_json
-from recollect.verify import scenario as scenarios
-from recollect.verify.matrix import Matrix
+from recollect.verify.matrix.matrix import Matrix
+from recollect.verify.matrix.results import Results, exit_code
+from recollect.verify.matrix.selection import Cell
 from recollect.verify.report import terminal
-from recollect.verify.results import Results, exit_code
-from recollect.verify.selection import Cell
+from recollect.verify.running import scenario as scenarios
 
 
 def replay(

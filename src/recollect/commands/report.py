@@ -12,13 +12,13 @@ from rich.console import Console
 
 from recollect.commands.verify import check_require
 from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
-from recollect.verify import results as saved
-from recollect.verify.analyze import analyze
-from recollect.verify.history import History, HistoryError
-from recollect.verify.op import Header
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History, HistoryError
+from recollect.verify.judging.op import Header
+from recollect.verify.matrix import results as saved
+from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.report import terminal
-from recollect.verify.results import Result, Results, exit_code
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.scenario import Scenario
 
 
 def report(

@@ -16,17 +16,17 @@ from rich.console import Console
 
 from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
 from recollect.verify import durations, engines
-from recollect.verify.cell_process import Seen
-from recollect.verify.faults import FAULTS
-from recollect.verify.matrix import Matrix
-from recollect.verify.pool import Pool
-from recollect.verify.probe import OUR_ABILITIES
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.cell_process import Seen
+from recollect.verify.matrix.matrix import Matrix
+from recollect.verify.matrix.pool import Pool
+from recollect.verify.matrix.results import Require, Result, Results, exit_code
+from recollect.verify.matrix.selection import BadRequest, Cell, Request, check, select
+from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.report import terminal
-from recollect.verify.results import Require, Result, Results, exit_code
-from recollect.verify.selection import BadRequest, Cell, Request, check, select
-from recollect.verify.targets import BUILT_IN
-from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import WORKLOADS
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.workloads import WORKLOADS
+from recollect.verify.target.target import BUILT_IN
 
 BUDGET_S = 60.0
 _VARIANTS = "; ".join(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from recollect.verify.results import Require, Results, document
+from recollect.verify.matrix.results import Require, Results, document
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output.")

@@ -1,1 +1,6 @@
-"""One module an engine: reads its settings, changes nothing, and says what could be lost."""
+"""What a live engine would lose with its settings, read-only: `examine(url)`, and one module an engine."""
+
+from recollect.doctor.diagnosis import Diagnosis, Finding
+from recollect.doctor.examination import examine, scrub, secrets_of, shown
+
+__all__ = ["Diagnosis", "Finding", "examine", "scrub", "secrets_of", "shown"]

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from recollect.doctors import disk
-from recollect.doctors.diagnosis import Diagnosis, Finding, ordered
-from recollect.doctors.sqlite import WAL_VERSION
+from recollect.doctor import disk
+from recollect.doctor.diagnosis import Diagnosis, Finding, ordered
+from recollect.doctor.sqlite import WAL_VERSION
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.guarantees import promise
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from recollect.doctors.diagnosis import Finding
+from recollect.doctor.diagnosis import Finding
 
 VOLATILE = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 LAYERED = frozenset({"overlay", "overlayfs", "aufs"})

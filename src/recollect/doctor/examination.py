@@ -1,6 +1,6 @@
 """`examine(url)`: what this engine would lose, and how to stop it. Read-only, always.
 
-The address chooses the engine's module of `recollect.doctors`, which asks for settings and nothing else: no key, row or
+The address chooses the engine's module of `recollect.doctor`, which asks for settings and nothing else: no key, row or
 file is written, and no setting is changed. Credentials appear nowhere, not in errors either: whatever a driver says is
 scrubbed of them here.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from recollect.doctors.diagnosis import Diagnosis, Finding, scrub, secrets_of
+from recollect.doctor.diagnosis import Diagnosis, Finding, scrub, secrets_of
 from recollect.errors import CannotOpen, EngineUnavailable, MissingExtra, Refused
 
 __all__ = ["Diagnosis", "Finding", "examine", "scrub", "secrets_of", "shown"]
@@ -40,19 +40,19 @@ async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:
 async def _examine(url: str, timeout_s: float) -> Diagnosis:
     scheme = _scheme(url)
     if scheme in REDIS:
-        from recollect.doctors import redis
+        from recollect.doctor import redis
 
         return await redis.examine(url, timeout_s)
     if scheme in POSTGRES:
-        from recollect.doctors import postgres
+        from recollect.doctor import postgres
 
         return await postgres.examine(url, shown(url), timeout_s)
     if scheme in CHROMA:
-        from recollect.doctors import chroma
+        from recollect.doctor import chroma
 
         return chroma.examine_server(url, shown(url), timeout_s)
     if scheme == "sqlite":
-        from recollect.stores.sqlite_file import POLICIES, parse_url
+        from recollect.stores.sqlite.file import POLICIES, parse_url
 
         path, policy = parse_url(url)
         if policy is not None and policy not in POLICIES:
@@ -69,12 +69,12 @@ async def _examine(url: str, timeout_s: float) -> Diagnosis:
 def _of_path(path: Path, address: str, policy: str | None) -> Diagnosis:
     """A folder is Chroma's, a file is SQLite's."""
     if path.is_dir():
-        from recollect.doctors import chroma
+        from recollect.doctor import chroma
 
         return chroma.examine_folder(path, address)
     if not path.exists():
         raise CannotOpen(f"{address}: there is no such file or folder; use {KNOWN}")
-    from recollect.doctors import sqlite
+    from recollect.doctor import sqlite
 
     return sqlite.examine(path, address, policy)
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from recollect.doctors import disk
-from recollect.doctors.diagnosis import Diagnosis, Finding, after_promotion, loss, ordered
+from recollect.doctor import disk
+from recollect.doctor.diagnosis import Diagnosis, Finding, after_promotion, loss, ordered
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
-from recollect.stores.postgres_errors import short_reason
-from recollect.stores.postgres_pool import Connection, connect, remaining_s
+from recollect.stores.postgres.errors import short_reason
+from recollect.stores.postgres.pool import Connection, connect, remaining_s
 
 ASKED = (
     "fsync",

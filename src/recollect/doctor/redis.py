@@ -15,14 +15,14 @@ from collections.abc import Iterable
 
 from redis.exceptions import RedisError
 
-from recollect.doctors import disk
-from recollect.doctors.diagnosis import Diagnosis, Finding, after_promotion, ordered
-from recollect.doctors.redis_answers import QUESTIONS, QUESTIONS_COUNT, Answers, read
-from recollect.doctors.redis_persistence import persistence
+from recollect.doctor import disk
+from recollect.doctor.diagnosis import Diagnosis, Finding, after_promotion, ordered
+from recollect.doctor.redis_answers import QUESTIONS, QUESTIONS_COUNT, Answers, read
+from recollect.doctor.redis_persistence import persistence
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise
-from recollect.stores.redis_address import parse_address
-from recollect.stores.redis_wire import WireLost, connect
+from recollect.stores.redis.address import parse_address
+from recollect.stores.redis.wire import WireLost, connect
 
 ON_A_DISK = (
     "mount a volume or a disk for the folder that CONFIG GET dir names",

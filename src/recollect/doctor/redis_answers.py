@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recollect.errors import CannotOpen
-from recollect.stores.redis_wire import Reply, ReplyError, pack
+from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 ASKED = (
     "appendonly",

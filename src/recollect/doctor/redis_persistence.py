@@ -10,8 +10,8 @@ import time
 
 import msgspec
 
-from recollect.doctors.diagnosis import Finding, loss
-from recollect.doctors.redis_answers import Answers
+from recollect.doctor.diagnosis import Finding, loss
+from recollect.doctor.redis_answers import Answers
 from recollect.guarantees import promise, what_can_be_lost
 
 AOF_ON = (

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.doctors import disk
-from recollect.doctors.diagnosis import Diagnosis, Finding, loss, ordered
+from recollect.doctor import disk
+from recollect.doctor.diagnosis import Diagnosis, Finding, loss, ordered
 from recollect.errors import CannotOpen
 from recollect.guarantees import what_can_be_lost
 

@@ -18,7 +18,7 @@ import asyncpg
 from recollect.errors import CannotOpen, RecollectError
 from recollect.recall.index import IndexBroken, Marker, Near
 from recollect.recall.rows import Change
-from recollect.stores.postgres_pool import Connection, Pool
+from recollect.stores.postgres.pool import Connection, Pool
 
 HNSW_DIMENSIONS_MAX = 2_000
 """Of pgvector's HNSW index. Longer vectors are compared one by one, which is exact and slower."""

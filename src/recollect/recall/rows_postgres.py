@@ -23,10 +23,10 @@ from recollect.errors import (
 )
 from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
 from recollect.store import Durability, Options
-from recollect.stores.postgres_durability import Reach, reach, read_settings
-from recollect.stores.postgres_errors import read_error, write_error
-from recollect.stores.postgres_opening import check_server
-from recollect.stores.postgres_pool import Connection, Pool, connect
+from recollect.stores.postgres.durability import Reach, reach, read_settings
+from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.opening import check_server
+from recollect.stores.postgres.pool import Connection, Pool, connect
 
 SCHEMA_VERSION = 1
 

@@ -16,8 +16,8 @@ from typing import Any
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
 from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
 from recollect.store import Options
-from recollect.stores.sqlite_file import POLICIES, choose_policy, opening, parse_url, prepare_file, until
-from recollect.stores.sqlite_transactions import INLINE_ROWS_MAX, SqliteTransactions
+from recollect.stores.sqlite.file import POLICIES, choose_policy, opening, parse_url, prepare_file, until
+from recollect.stores.sqlite.transactions import INLINE_ROWS_MAX, SqliteTransactions
 
 SCHEMA_VERSION = 1
 

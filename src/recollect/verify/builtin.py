@@ -13,7 +13,7 @@ from recollect.store import Receipt, Store, Stored
 from recollect.verify.engines.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from recollect.recall.targets import RecallTarget
+    from recollect.verify.recall_targets import RecallTarget
 
 OPERATION_TIMEOUT_S = 5.0
 
@@ -38,7 +38,7 @@ def postgres(endpoint: Endpoint) -> Opening:
 
 async def chroma(endpoint: Endpoint) -> "RecallTarget":
     """Long-term memory: rows in SQLite, and Chroma as their index."""
-    from recollect.recall.targets import recall  # needs NumPy, which the stores do not
+    from recollect.verify.recall_targets import recall  # needs NumPy, which the stores do not
 
     return await recall(endpoint)
 

@@ -7,10 +7,10 @@ import asyncpg
 
 from recollect.errors import CannotOpen
 from recollect.store import Options
-from recollect.stores.postgres_durability import Settings, read_settings
-from recollect.stores.postgres_errors import read_error
-from recollect.stores.postgres_pool import Connection, connect, remaining_s
-from recollect.stores.postgres_schema import RELEASE_SCHEMA, Version, read_version, usable
+from recollect.stores.postgres.durability import Settings, read_settings
+from recollect.stores.postgres.errors import read_error
+from recollect.stores.postgres.pool import Connection, connect, remaining_s
+from recollect.stores.postgres.schema import RELEASE_SCHEMA, Version, read_version, usable
 
 SERVER_VERSION_MIN = 150_000
 
@@ -55,7 +55,7 @@ async def _migrated(
 
 
 def _migrate(url: str, timeout_s: float) -> None:
-    from recollect.stores.migrations import migrate  # Alembic is slow to import and rarely needed
+    from recollect.stores.postgres.migrations import migrate  # Alembic is slow to import and rarely needed
 
     migrate(url, timeout_s)
 

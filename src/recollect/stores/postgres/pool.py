@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import asyncpg
 
 from recollect.errors import CannotOpen, EngineUnavailable
-from recollect.stores.postgres_errors import UNREACHABLE, short_reason
+from recollect.stores.postgres.errors import UNREACHABLE, short_reason
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]

@@ -1,7 +1,7 @@
 """The PostgreSQL schema as a running store sees it: which version it is, and the statements that use it.
 
-The schema itself is made by `recollect.stores.migrations`, which needs Alembic; a store whose schema is current never
-imports it. Names are relative to the connection's ``search_path``, so a schema of its own is a namespace of its own.
+The schema itself is made by `migrations/`, which needs Alembic; a store whose schema is current never imports it.
+Names are relative to the connection's ``search_path``, so a schema of its own is a namespace of its own.
 
 A schema newer than this release is used if it says so: `recollect_meta.oldest_release_schema` is raised only by a
 change that releases before it could not work with.

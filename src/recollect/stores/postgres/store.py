@@ -36,12 +36,12 @@ from recollect.errors import (
 )
 from recollect.message import Message
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
-from recollect.stores import postgres_schema as schema
-from recollect.stores.postgres_durability import Reach, reach, read_settings
-from recollect.stores.postgres_errors import read_error, write_error
-from recollect.stores.postgres_opening import check_server, open_schema
-from recollect.stores.postgres_pool import Connection, Pool, remaining_s
-from recollect.stores.postgres_rows import placed
+from recollect.stores.postgres import schema
+from recollect.stores.postgres.durability import Reach, reach, read_settings
+from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.opening import check_server, open_schema
+from recollect.stores.postgres.pool import Connection, Pool, remaining_s
+from recollect.stores.postgres.rows import placed
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")

@@ -11,11 +11,11 @@ import asyncio
 from collections import deque
 
 from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, StoreReplaced
-from recollect.stores.redis_fsync import FsyncWatch
-from recollect.stores.redis_pool import Pool, PoolExhausted
-from recollect.stores.redis_script import Script
-from recollect.stores.redis_settings import Plan
-from recollect.stores.redis_wire import Reply, ReplyError, Wire, WireLost
+from recollect.stores.redis.fsync import FsyncWatch
+from recollect.stores.redis.pool import Pool, PoolExhausted
+from recollect.stores.redis.script import Script
+from recollect.stores.redis.settings import Plan
+from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost
 
 BATCH_MAX = 128
 

@@ -16,7 +16,7 @@ from recollect.errors import (
     RecollectError,
     Unreadable,
 )
-from recollect.stores.redis_wire import ReplyError
+from recollect.stores.redis.wire import ReplyError
 
 REJECTED = {
     "OOM": "the engine's maxmemory is reached",

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from recollect.errors import Unreadable
-from recollect.stores.redis_wire import Reply, pack
+from recollect.stores.redis.wire import Reply, pack
 
 FSYNC_INTERVAL_S = 1.0
 """Of appendfsync everysec."""

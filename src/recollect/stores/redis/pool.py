@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from recollect.stores.redis_wire import Wire
+from recollect.stores.redis.wire import Wire
 
 
 class PoolExhausted(Exception):

@@ -1,9 +1,9 @@
-"""The server-side scripts, in `redis_lua/`. Each runs alone in the engine: one round trip, whole or not at all."""
+"""The server-side scripts, in `lua/`. Each runs alone in the engine: one round trip, whole or not at all."""
 
 import hashlib
 from importlib import resources
 
-from recollect.stores.redis_wire import pack_arguments
+from recollect.stores.redis.wire import pack_arguments
 
 KEYS = 3
 """Every script gets a session's three keys."""
@@ -13,7 +13,7 @@ class Script:
     """A script and how to call it: by its digest, or with its source when the engine does not know it."""
 
     def __init__(self, name: str) -> None:
-        source = resources.files(__package__).joinpath("redis_lua", f"{name}.lua").read_bytes()
+        source = resources.files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
         self._digest_head = pack_arguments(("EVALSHA", digest, KEYS))
         self._source_head = pack_arguments(("EVAL", source, KEYS))

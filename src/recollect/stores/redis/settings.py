@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from recollect.errors import CannotOpen, DurabilityUnavailable, EngineUnavailable
 from recollect.guarantees import what_can_be_lost
 from recollect.store import Durability, Options
-from recollect.stores.redis_fsync import FSYNC_INTERVAL_S
-from recollect.stores.redis_wire import Reply, ReplyError, Wire, pack
+from recollect.stores.redis.fsync import FSYNC_INTERVAL_S
+from recollect.stores.redis.wire import Reply, ReplyError, Wire, pack
 
 _CONFIG = (
     "appendonly",

@@ -34,14 +34,14 @@ from recollect.errors import (
 )
 from recollect.message import Message
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
-from recollect.stores.redis_address import Address, parse_address
-from recollect.stores.redis_commit import Commit, Write
-from recollect.stores.redis_errors import not_connected, read_refused, write_refused
-from recollect.stores.redis_fsync import FsyncWatch
-from recollect.stores.redis_pool import Pool, PoolExhausted
-from recollect.stores.redis_reading import newest, placed
-from recollect.stores.redis_script import APPEND, FORGET, READ, STATE, Script
-from recollect.stores.redis_settings import (
+from recollect.stores.redis.address import Address, parse_address
+from recollect.stores.redis.commit import Commit, Write
+from recollect.stores.redis.elements import newest, placed
+from recollect.stores.redis.errors import not_connected, read_refused, write_refused
+from recollect.stores.redis.fsync import FsyncWatch
+from recollect.stores.redis.pool import Pool, PoolExhausted
+from recollect.stores.redis.script import APPEND, FORGET, READ, STATE, Script
+from recollect.stores.redis.settings import (
     QUESTIONS,
     QUESTIONS_COUNT,
     Plan,
@@ -49,7 +49,7 @@ from recollect.stores.redis_settings import (
     plan,
     read_settings,
 )
-from recollect.stores.redis_wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
+from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
 from recollect.witness import Witness
 
 SESSIONS_REMEMBERED_MAX = 10_000

@@ -23,7 +23,7 @@ from recollect.appending import Append, check_window, checked_append, session_ke
 from recollect.errors import Conflict, EngineUnavailable, NotWritten, RecollectError, Refused, shorten
 from recollect.message import Damaged, Message, decode_all
 from recollect.store import Options, Receipt, SessionState, Stored
-from recollect.stores.sqlite_file import (
+from recollect.stores.sqlite.file import (
     CHECKPOINT_PAGES,
     choose_policy,
     is_locked,
@@ -32,7 +32,7 @@ from recollect.stores.sqlite_file import (
     prepare_file,
     until,
 )
-from recollect.stores.sqlite_transactions import INLINE_ROWS_MAX, SqliteTransactions, commit_failed
+from recollect.stores.sqlite.transactions import INLINE_ROWS_MAX, SqliteTransactions, commit_failed
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")

@@ -29,7 +29,7 @@ from recollect.errors import (
 )
 from recollect.guarantees import what_can_be_lost
 from recollect.store import Durability, Options
-from recollect.stores.sqlite_file import POLICIES, FileGuard, is_locked, until
+from recollect.stores.sqlite.file import POLICIES, FileGuard, is_locked, until
 
 INLINE_MAX_S = 0.002
 """Commits that take longer on average leave the event loop."""

@@ -23,9 +23,6 @@ from pathlib import Path
 import msgspec
 
 from recollect import __version__
-from recollect.verify import outcomes, pipe, worker
-from recollect.verify.analyze import analyze
-from recollect.verify.clients import Client, Clients
 from recollect.verify.disk import recording
 from recollect.verify.disk.explanation import ACK, ASK
 from recollect.verify.disk.exploring import HELD, Finding
@@ -37,12 +34,15 @@ from recollect.verify.disk.recovery import recovery
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.engines import Endpoint, Engine, EngineError, create
 from recollect.verify.engines.postgres import PostgresEngine
-from recollect.verify.history import History, HistoryWriter
-from recollect.verify.op import Disturbance, Header
-from recollect.verify.said import mark
-from recollect.verify.targets import Target
-from recollect.verify.transcript import Transcript
-from recollect.verify.workloads import Body, ReadBack, Write
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History, HistoryWriter
+from recollect.verify.judging.op import Disturbance, Header
+from recollect.verify.running.transcript import Transcript
+from recollect.verify.running.workloads import Body, ReadBack, Write
+from recollect.verify.target import outcomes, pipe, worker
+from recollect.verify.target.clients import Client, Clients
+from recollect.verify.target.marked_text import mark
+from recollect.verify.target.target import Target
 
 SESSIONS = ("session-0", "session-1")
 _FAULT = "power-loss"

@@ -24,7 +24,7 @@ from recollect.verify.disk.exploring import (
     save_findings,
 )
 from recollect.verify.disk.states import State
-from recollect.verify.exploration import TargetRun
+from recollect.verify.explore.exploration import TargetRun
 
 REFUSED = "refuses-to-start"
 FINDINGS = "findings.jsonl"

@@ -1,4 +1,4 @@
-"""`python -m recollect.verify.analyze HISTORY [--json FILE]`: the verdict of a saved history.
+"""`python -m recollect.verify.judging.analyze HISTORY [--json FILE]`: the verdict of a saved history.
 
 No engine is needed: a verdict is a pure function of the history. Exit codes are those of `recollect verify`:
 0 held or documented loss, 1 violated, 2 not a history (or wrong usage), 3 nothing could be concluded.
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from recollect.verify.collect import collect
-from recollect.verify.history import AnyHistory, History, HistoryError
-from recollect.verify.op import Header
-from recollect.verify.proof import prove
-from recollect.verify.verdict import Verdict, judge
+from recollect.verify.judging.gathering import collect
+from recollect.verify.judging.history import AnyHistory, History, HistoryError
+from recollect.verify.judging.op import Header
+from recollect.verify.judging.order_proof import prove
+from recollect.verify.judging.verdict import Verdict, judge
 
 EXIT_CODES = {"held": 0, "documented-loss": 0, "violated": 1, "unknown": 3, "skipped": 3}
 
@@ -71,7 +71,7 @@ def render(verdict: Verdict) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recollect.verify.analyze", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m recollect.verify.judging.analyze", description=__doc__)
     parser.add_argument("history", type=Path, help="a saved history (JSONL)")
     parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - for standard output")
     options = parser.parse_args(arguments)

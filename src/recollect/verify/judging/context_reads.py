@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from recollect.verify.op import Ask, Part
-from recollect.verify.views import WHOLE, OddTable, View, chain_of
+from recollect.verify.judging.op import Ask, Part
+from recollect.verify.judging.read_deltas import WHOLE, OddTable, View, chain_of
 
 
 def fractures(first: View, parts: Sequence[Part], odds: OddTable) -> Iterator[tuple[int, int, int]]:

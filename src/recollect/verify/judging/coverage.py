@@ -6,7 +6,7 @@ listed with the reason why this history says nothing about it; what the target i
 
 from __future__ import annotations
 
-from recollect.verify.evidence import CLOCK_FAULTS, Evidence
+from recollect.verify.judging.evidence import CLOCK_FAULTS, Evidence
 
 _DISCLAIMED: dict[str, str] = {
     "single_writer": "lost-update: the target claims a single writer only (single_writer)",

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recollect.guarantees import DURABILITIES
-from recollect.verify.op import Header
-from recollect.verify.views import OddTable
+from recollect.verify.judging.op import Header
+from recollect.verify.judging.read_deltas import OddTable
 
 NEVER = -1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from recollect.verify.evidence import NEVER, Disturbance, Evidence
+from recollect.verify.judging.evidence import NEVER, Disturbance, Evidence
 
 
 class Finding(NamedTuple):

@@ -14,7 +14,7 @@ that message, which goes back to `pending`.
 
 from __future__ import annotations
 
-from recollect.verify.evidence import (
+from recollect.verify.judging.evidence import (
     DROPPED,
     IN_WHOLE,
     IN_WINDOW,
@@ -30,10 +30,10 @@ from recollect.verify.evidence import (
     Regression,
     Sighting,
 )
-from recollect.verify.op import Ask, Seen
-from recollect.verify.retention import EngineClock, Life
-from recollect.verify.sessions import Chain, Purge, Session
-from recollect.verify.views import View, from_runs
+from recollect.verify.judging.op import Ask, Seen
+from recollect.verify.judging.read_deltas import View, from_runs
+from recollect.verify.judging.retention import EngineClock, Life
+from recollect.verify.judging.session_state import Chain, Purge, Session
 
 STRANGE = -1
 

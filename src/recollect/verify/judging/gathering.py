@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recollect.verify.context import fractures
-from recollect.verify.evidence import (
+from recollect.verify.judging.context_reads import fractures
+from recollect.verify.judging.evidence import (
     CLAIMS,
     CLOCK_FAULTS,
     DROPPED,
@@ -26,13 +26,13 @@ from recollect.verify.evidence import (
     Refusal,
     Retention,
 )
-from recollect.verify.history import AnyHistory, HistoryError
-from recollect.verify.op import Acknowledged, Ask, Context, Event, Found, Rows, Seen, Write
-from recollect.verify.op import Disturbance as DisturbanceValue
-from recollect.verify.reading import ReadFolder
-from recollect.verify.retention import EngineClock, Life
-from recollect.verify.sessions import FOREVER, Purge, Session
-from recollect.verify.views import WHOLE, chain_of, count_of, from_runs
+from recollect.verify.judging.folding_reads import ReadFolder
+from recollect.verify.judging.history import AnyHistory, HistoryError
+from recollect.verify.judging.op import Acknowledged, Ask, Context, Event, Found, Rows, Seen, Write
+from recollect.verify.judging.op import Disturbance as DisturbanceValue
+from recollect.verify.judging.read_deltas import WHOLE, chain_of, count_of, from_runs
+from recollect.verify.judging.retention import EngineClock, Life
+from recollect.verify.judging.session_state import FOREVER, Purge, Session
 
 NOTHING = Seen()
 COLUMN_STEP = 4096

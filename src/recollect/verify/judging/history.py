@@ -18,7 +18,7 @@ from typing import IO
 
 import msgspec
 
-from recollect.verify.op import (
+from recollect.verify.judging.op import (
     FORMAT,
     Acknowledged,
     Ask,
@@ -34,7 +34,7 @@ from recollect.verify.op import (
     Value,
     Write,
 )
-from recollect.verify.views import ViewEncoder, to_runs
+from recollect.verify.judging.read_deltas import ViewEncoder, to_runs
 
 BLOCK_BYTES = 1 << 17  # a block's events stay in the processor's cache; a megabyte costs a fifth more
 DRIFT_NOTICED_S = 0.001

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import NEVER, Evidence
-from recollect.verify.finding import Finding
+from recollect.verify.judging.evidence import NEVER, Evidence
+from recollect.verify.judging.finding import Finding
 
 
 def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Finding]:

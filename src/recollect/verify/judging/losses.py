@@ -6,7 +6,7 @@ themselves; what they must agree on, is decided here once.
 
 from __future__ import annotations
 
-from recollect.verify.evidence import IN_WHOLE, NEVER, Absence, Disturbance, Evidence, Loss
+from recollect.verify.judging.evidence import IN_WHOLE, NEVER, Absence, Disturbance, Evidence, Loss
 
 
 def losses(evidence: Evidence) -> list[Loss]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from recollect.verify.evidence import Disagreement, Evidence, Proven
-from recollect.verify.history import AnyHistory
-from recollect.verify.op import Ask, Context, Seen
-from recollect.verify.views import OddTable, View, chain_of, count_of
+from recollect.verify.judging.evidence import Disagreement, Evidence, Proven
+from recollect.verify.judging.history import AnyHistory
+from recollect.verify.judging.op import Ask, Context, Seen
+from recollect.verify.judging.read_deltas import OddTable, View, chain_of, count_of
 
 SUSPICIONS_MAX = 200  # per session; more of the same would only raise the count
 

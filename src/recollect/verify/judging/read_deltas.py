@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
-from recollect.verify.op import Ask, Element, Odd, Part, Seen
+from recollect.verify.judging.op import Ask, Element, Odd, Part, Seen
 
 View = list[int]
 WHOLE = 0

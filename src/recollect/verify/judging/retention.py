@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from recollect.verify.op import Refresh
+from recollect.verify.judging.op import Refresh
 
 INFINITY = float("inf")
 

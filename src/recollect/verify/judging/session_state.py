@@ -6,9 +6,9 @@ messages that no read had the chance to show yet, messages that went missing, fo
 
 from __future__ import annotations
 
-from recollect.verify.evidence import IN_WHOLE, NEVER
-from recollect.verify.retention import Life
-from recollect.verify.views import View
+from recollect.verify.judging.evidence import IN_WHOLE, NEVER
+from recollect.verify.judging.read_deltas import View
+from recollect.verify.judging.retention import Life
 
 FOREVER = 1 << 62
 

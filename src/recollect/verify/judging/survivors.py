@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
-from recollect.verify.evidence import IN_WHOLE, NEVER, Disturbance, Evidence
-from recollect.verify.finding import Finding
-from recollect.verify.losses import losses
+from recollect.verify.judging.evidence import IN_WHOLE, NEVER, Disturbance, Evidence
+from recollect.verify.judging.finding import Finding
+from recollect.verify.judging.losses import losses
 
 
 class _Survivor(NamedTuple):

@@ -11,11 +11,11 @@ from typing import Literal
 import msgspec
 
 from recollect.guarantees import SURVIVES_IF, Promise, promise
-from recollect.verify.checkers import ANOMALIES, Crash, Named, find
-from recollect.verify.coverage import coverage
-from recollect.verify.evidence import CLAIMS, Evidence, Loss
-from recollect.verify.finding import Finding, lead_of, name_of
-from recollect.verify.losses import loss_window_s, losses
+from recollect.verify.judging.checkers import ANOMALIES, Crash, Named, find
+from recollect.verify.judging.coverage import coverage
+from recollect.verify.judging.evidence import CLAIMS, Evidence, Loss
+from recollect.verify.judging.finding import Finding, lead_of, name_of
+from recollect.verify.judging.losses import loss_window_s, losses
 
 Status = Literal["held", "documented-loss", "violated", "unknown", "skipped"]
 

@@ -1,4 +1,4 @@
-"""`python -m recollect.verify.cell`: runs cells for others, one order a line on standard input."""
+"""`python -m recollect.verify.matrix.cell`: runs cells for others, one order a line on standard input."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import IO
 
 import msgspec
 
-from recollect.verify.cell_process import Done, Look, Order, Seen, Step, Word
-from recollect.verify.clients import TargetBroken
 from recollect.verify.engines import EngineError, NotInstalled
-from recollect.verify.importing import import_from
-from recollect.verify.probe import abilities_of
-from recollect.verify.results import Result
-from recollect.verify.runner import Run
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.cell_process import Done, Look, Order, Seen, Step, Word
+from recollect.verify.matrix.results import Result
+from recollect.verify.matrix.target_probe import abilities_of
+from recollect.verify.running.run import Run
+from recollect.verify.target.clients import TargetBroken
+from recollect.verify.target.module_folders import import_from
 
 
 def run_cell(order: Order, say: IO[bytes]) -> Result:

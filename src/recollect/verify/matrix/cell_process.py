@@ -1,4 +1,4 @@
-"""A process that runs cells (`python -m recollect.verify.cell`), seen from outside: orders in, words out, one a line.
+"""A process that runs cells (`recollect.verify.matrix.cell`), seen from outside: orders in, events out, one per line.
 
 It is kept from cell to cell: importing the kit and warming up the fork server takes longer than most cells do.
 """
@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from recollect.verify.results import Result
-from recollect.verify.scenario import Scenario
-from recollect.verify.selection import Request
+from recollect.verify.matrix.results import Result
+from recollect.verify.matrix.selection import Request
+from recollect.verify.running.scenario import Scenario
 
 CELL_TIMEOUT_S = 90.0
 LOOK_TIMEOUT_S = 45.0
@@ -75,7 +75,7 @@ class CellProcess(Generic[Job]):
     def begin(self) -> None:
         self._rest = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "recollect.verify.cell"],
+            [sys.executable, "-m", "recollect.verify.matrix.cell"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is ours to handle

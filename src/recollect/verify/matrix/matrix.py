@@ -1,6 +1,6 @@
 """Many cells: run side by side, inside the budget, each violation run again and made smaller.
 
-Cells run in processes of their own (`python -m recollect.verify.cell`), so that one that goes wrong takes nobody along.
+Cells run in processes of their own (`recollect.verify.matrix.cell`), so that one that goes wrong takes nobody along.
 What happens is told as events to whoever listens: the terminal, a test, nobody.
 """
 
@@ -15,11 +15,11 @@ from selectors import EVENT_READ, DefaultSelector
 
 import msgspec
 
-from recollect.verify.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
-from recollect.verify.results import Result, Results
-from recollect.verify.scenario import Scenario
-from recollect.verify.selection import Cell
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
+from recollect.verify.matrix.results import Result, Results
+from recollect.verify.matrix.selection import Cell
+from recollect.verify.running.scenario import Scenario
 
 CONFIRM_TIMES = 3
 SHRINK_TIMES = 6

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from selectors import EVENT_READ, DefaultSelector
 
-from recollect.verify.cell_process import (
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.cell_process import (
     CELL_TIMEOUT_S,
     LOOK_TIMEOUT_S,
     CellProcess,
@@ -18,9 +19,8 @@ from recollect.verify.cell_process import (
     Order,
     Seen,
 )
-from recollect.verify.results import Result
-from recollect.verify.selection import Request
-from recollect.verify.verdict import Verdict
+from recollect.verify.matrix.results import Result
+from recollect.verify.matrix.selection import Request
 
 _Process = CellProcess[Order | Look]
 

@@ -8,8 +8,8 @@ import msgspec
 
 from recollect import __version__
 from recollect.guarantees import SURVIVES_IF
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Verdict
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.running.scenario import Scenario
 
 SUMMARY = "results.json"
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import msgspec
 
 from recollect.verify import engines, providers
-from recollect.verify.faults import FAULTS
-from recollect.verify.scenario import KINDS, Scenario
-from recollect.verify.targets import BUILT_IN
-from recollect.verify.workloads import WORKLOADS
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.scenario import KINDS, Scenario
+from recollect.verify.running.workloads import WORKLOADS
+from recollect.verify.target.target import BUILT_IN
 
 
 class BadRequest(Exception):

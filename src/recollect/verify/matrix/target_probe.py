@@ -4,11 +4,11 @@ import tempfile
 from pathlib import Path
 
 from recollect.verify import engines
-from recollect.verify.clients import Clients
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
-from recollect.verify.selection import Request, engine_of
-from recollect.verify.targets import BUILT_IN
+from recollect.verify.matrix.selection import Request, engine_of
+from recollect.verify.target.clients import Clients
+from recollect.verify.target.target import BUILT_IN
 
 _OF_STORES = frozenset({"forget", "batches", "turn", "expect", "last", "after"})
 _OF_RECALL = frozenset({"forget", "batches", "turn", "search"})

@@ -21,12 +21,12 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from recollect.verify.judging.verdict import Status, Verdict, Witness
+from recollect.verify.matrix.results import Result, Results, replay_command
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
 from recollect.verify.report.terminal import STYLES, WORST_FIRST
 from recollect.verify.report.timeline import Timeline, of_run
-from recollect.verify.results import Result, Results, replay_command
-from recollect.verify.verdict import Status, Verdict, Witness
 
 PICTURES_BYTES = 160_000
 PICTURE_BYTES_MAX = 6_000

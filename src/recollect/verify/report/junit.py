@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
+from recollect.verify.matrix.results import Require, Result, Results, replay_command, worse_than
 from recollect.verify.report.plain import plain
-from recollect.verify.results import Require, Result, Results, replay_command, worse_than
 
 _COUNTED = ("failure", "error", "skipped")
 _PLURAL = {"failure": "failures", "error": "errors", "skipped": "skipped"}

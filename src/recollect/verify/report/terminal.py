@@ -11,11 +11,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from recollect.verify.matrix import Event
-from recollect.verify.results import Result, Results, place_of, replay_command
-from recollect.verify.scenario import Scenario
-from recollect.verify.verdict import Status
-from recollect.verify.workloads import WORKLOADS
+from recollect.verify.judging.verdict import Status
+from recollect.verify.matrix.matrix import Event
+from recollect.verify.matrix.results import Result, Results, place_of, replay_command
+from recollect.verify.running.scenario import Scenario
+from recollect.verify.running.workloads import WORKLOADS
 
 STYLES: dict[Status, tuple[str, str]] = {
     "held": ("✓", "green"),

@@ -14,10 +14,10 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recollect.verify.collect import collect
-from recollect.verify.history import AnyHistory, History, HistoryError
-from recollect.verify.losses import losses
-from recollect.verify.op import Event, Write
+from recollect.verify.judging.gathering import collect
+from recollect.verify.judging.history import AnyHistory, History, HistoryError
+from recollect.verify.judging.losses import losses
+from recollect.verify.judging.op import Event, Write
 
 COLUMNS = 1000
 LANES_MAX = 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.verify import pipe
-from recollect.verify.clients import Client
-from recollect.verify.workloads import Intent, Outcome, Plan
+from recollect.verify.running.workloads import Intent, Outcome, Plan
+from recollect.verify.target import pipe
+from recollect.verify.target.clients import Client
 
 
 @dataclass

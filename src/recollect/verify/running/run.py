@@ -21,16 +21,7 @@ from typing import NoReturn, cast
 import msgspec
 
 from recollect import __version__
-from recollect.verify import engines, inspecting, pipe
-from recollect.verify.analyze import analyze
-from recollect.verify.clients import (
-    CLOSE_TIMEOUT_S,
-    Client,
-    ClientDied,
-    Clients,
-    Listener,
-    TargetBroken,
-)
+from recollect.verify import engines
 from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.engines import (
@@ -41,16 +32,36 @@ from recollect.verify.engines import (
     Replica,
     StartFailed,
 )
-from recollect.verify.faults import FAULTS, Fault
-from recollect.verify.history import History, HistoryWriter
-from recollect.verify.op import OK_OPS_MIN, Disturbance, Header, Trait
-from recollect.verify.proxy import Proxy
-from recollect.verify.scenario import Scenario, save
-from recollect.verify.seats import Notes, Seat
-from recollect.verify.transcript import Transcript
-from recollect.verify.verdict import Verdict
-from recollect.verify.workloads import CALLED, WORKLOADS, Intent, Plan, ReadBack, Seek, Workload, reads
-from recollect.verify.workloads import Client as Planner
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History, HistoryWriter
+from recollect.verify.judging.op import OK_OPS_MIN, Disturbance, Header, Trait
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.running import engine_inspection
+from recollect.verify.running.client_state import Notes, Seat
+from recollect.verify.running.faults import FAULTS, Fault
+from recollect.verify.running.proxy import Proxy
+from recollect.verify.running.scenario import Scenario, save
+from recollect.verify.running.transcript import Transcript
+from recollect.verify.running.workloads import (
+    CALLED,
+    WORKLOADS,
+    Intent,
+    Plan,
+    ReadBack,
+    Seek,
+    Workload,
+    reads,
+)
+from recollect.verify.running.workloads import Client as Planner
+from recollect.verify.target import pipe
+from recollect.verify.target.clients import (
+    CLOSE_TIMEOUT_S,
+    Client,
+    ClientDied,
+    Clients,
+    Listener,
+    TargetBroken,
+)
 
 OPERATION_TIMEOUT_S = 15.0
 """An operation that takes longer hangs: its client is killed, and the outcome is unknown."""
@@ -228,7 +239,7 @@ class Run:
     def _ask_the_engine(self) -> None:
         """Where a session came back short, looks whether the engine still has the rows."""
         short = self.transcript.short_sessions()
-        held = inspecting.numbers_in(self.endpoint.engine, self.endpoint) if short else None
+        held = engine_inspection.numbers_in(self.endpoint.engine, self.endpoint) if short else None
         if held is not None:
             process = self._clients.number()
             for session in short:

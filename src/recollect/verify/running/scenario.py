@@ -13,7 +13,7 @@ KINDS: dict[str, str] = {"valkey": "redis"}
 """Products that are the same engine under another name."""
 
 
-RECALL = ("recollect.recall.targets", "recollect.recall.rows_sqlite", "recollect.recall.chroma_server")
+RECALL = ("recollect.verify.recall_targets", "recollect.recall.rows_sqlite", "recollect.recall.chroma_server")
 SLOW_IMPORTS = {"server": RECALL, "embedded": (*RECALL, "chromadb")}
 """Of targets on Chroma, by its policy: they take up to seconds to import, and start no thread of their own doing so."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from recollect.verify import op, pipe
-from recollect.verify.history import HistoryWriter
-from recollect.verify.said import mark
-from recollect.verify.unmarked import Moments, Place, Unmarked, places
-from recollect.verify.views import to_runs
-from recollect.verify.workloads import (
+from recollect.verify.judging import op
+from recollect.verify.judging.history import HistoryWriter
+from recollect.verify.judging.read_deltas import to_runs
+from recollect.verify.running.unnumbered_texts import Moments, Place, Unmarked, places
+from recollect.verify.running.workloads import (
     Body,
     Intent,
     Outcome,
@@ -21,6 +20,8 @@ from recollect.verify.workloads import (
     Seek,
     Write,
 )
+from recollect.verify.target import pipe
+from recollect.verify.target.marked_text import mark
 
 RETRIES_MAX = 3
 

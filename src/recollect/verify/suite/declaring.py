@@ -15,12 +15,12 @@ from typing import Any
 
 from recollect.verify.durations import seconds
 from recollect.verify.engines import ENGINES, EngineError
-from recollect.verify.faults import FAULTS
-from recollect.verify.importing import from_here, home_of, own_folders
+from recollect.verify.matrix.selection import BadRequest, Request, check
 from recollect.verify.providers import url as addresses
-from recollect.verify.selection import BadRequest, Request, check
-from recollect.verify.suite import Suite
-from recollect.verify.targets import BUILT_IN
+from recollect.verify.running.faults import FAULTS
+from recollect.verify.suite.suite import Suite
+from recollect.verify.target.module_folders import from_here, home_of, own_folders
+from recollect.verify.target.target import BUILT_IN
 
 WISHES = (
     "engine",

@@ -8,10 +8,10 @@
         assert "Xiao Li" in httpx.get(f"{service.base_url}/memories").text
 
 The service runs in a process group of its own, with a data folder of its own named by an environment variable, behind
-a proxy (`recollect.service_proxy`) that can kill it the moment its answer is complete, or lose the answer. `base_url`
-stays the same over restarts, so an open page or client finds it again.
+a proxy (`service_proxy`) that can kill it the moment its answer is complete, or lose the answer. `base_url` stays the
+same over restarts, so an open page or client finds it again.
 
-The fixture is `recollect.service_fixture.service_under_test`.
+The fixture is `recollect.verify.suite.service_fixture.service_under_test`.
 """
 
 import contextlib
@@ -218,7 +218,7 @@ class Service:
 
 
 class _Proxy:
-    """The other process of `recollect.service_proxy`."""
+    """The other process of `recollect.verify.suite.service_proxy`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

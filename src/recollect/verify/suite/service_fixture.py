@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from recollect.service import Service
+    from recollect.verify.suite.service import Service
 
 
 @pytest.fixture
 def service_under_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Service]]:
-    """Starts a command as a service on a data folder of its own; `recollect.service.Service` has what can be done.
+    """Starts a command as a service on a data folder of its own; `Service` has what can be done.
 
     ``service_under_test(command, health="/health", data_env="DATA_DIR", …)``. Everything that was started is ended when
     the test ends.
     """
-    from recollect.service import Service  # only a test that uses it pays for it
+    from recollect.verify.suite.service import Service  # only a test that uses it pays for it
 
     services: list[Service] = []
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from recollect.verify.cell_process import Order, Seen
-from recollect.verify.importing import from_here
-from recollect.verify.pool import Pool
-from recollect.verify.results import Require, Result, replay_command, worse_than
-from recollect.verify.selection import Cell, Place, Request, select
-from recollect.verify.verdict import Status, Verdict
+from recollect.verify.judging.verdict import Status, Verdict
+from recollect.verify.matrix.cell_process import Order, Seen
+from recollect.verify.matrix.pool import Pool
+from recollect.verify.matrix.results import Require, Result, replay_command, worse_than
+from recollect.verify.matrix.selection import Cell, Place, Request, select
+from recollect.verify.target.module_folders import from_here
 
 PLACES_AHEAD = 4
 """How far a process that has nothing to do may run ahead of the tests."""

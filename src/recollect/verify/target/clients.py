@@ -18,18 +18,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from recollect.verify import clock, other_python, pipe, preloading, worker
+from recollect.verify import clock
 from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import folder, processes
+from recollect.verify.target import other_python, pipe, warm_imports, worker
 
 PRELOAD = (
-    "recollect.verify.worker",
+    "recollect.verify.target.worker",
     "recollect.verify.builtin",
-    "recollect.stores.sqlite",
-    "recollect.stores.redis",
-    "recollect.stores.postgres",
+    "recollect.stores.sqlite.store",
+    "recollect.stores.redis.store",
+    "recollect.stores.postgres.store",
     # What a migration imports: a third of a second, in every cell that starts with an empty PostgreSQL.
     "alembic.command",
     "sqlalchemy.ext.asyncio",
@@ -126,7 +127,7 @@ class Clients:
 
     def __init__(self, log: Path, preload: tuple[str, ...] = ()) -> None:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([*PRELOAD, preloading.__name__])
+        self._context.set_forkserver_preload([*PRELOAD, warm_imports.__name__])
         self._preload = preload
         self._log = log
         self.recorded: Mapping[str, str] | None = None
@@ -277,7 +278,7 @@ def _movable_clock() -> Iterator[None]:
     """Preloads the clock into a fork server that starts now; nobody else inherits it, and it shows the real time."""
     former = os.environ.get("LD_PRELOAD")
     if clock.unavailable() is None:
-        os.environ |= clock.preloading(former or "")
+        os.environ |= clock.warm_imports(former or "")
     try:
         yield
     finally:
@@ -303,11 +304,11 @@ def _socket_in_run_folder() -> Iterator[None]:
 @contextmanager
 def _importing(modules: tuple[str, ...]) -> Iterator[None]:
     """The modules that a fork server which starts now imports, whatever they do."""
-    os.environ[preloading.VARIABLE] = os.pathsep.join(modules)
+    os.environ[warm_imports.VARIABLE] = os.pathsep.join(modules)
     try:
         yield
     finally:
-        del os.environ[preloading.VARIABLE]
+        del os.environ[warm_imports.VARIABLE]
 
 
 @contextmanager

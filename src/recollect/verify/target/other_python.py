@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 
 import recollect
-from recollect.verify import pipe, worker
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.targets import BUILT_IN
+from recollect.verify.target import pipe, worker
+from recollect.verify.target.target import BUILT_IN
 
 # What it finds itself comes first. Messages of a failed import go to the target's log.
 _BEGIN = (

@@ -57,7 +57,7 @@ NOBODY_ANSWERED: frozenset[str] = frozenset(
         "sqlalchemy.exc.InterfaceError",
         "sqlalchemy.exc.TimeoutError",
         "httpx.TransportError",
-        "recollect.verify.targets.FactoryRaised",
+        "recollect.verify.target.target.FactoryRaised",
     }
 )
 

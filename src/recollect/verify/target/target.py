@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, cast
 from recollect.message import Damaged, Message
 from recollect.store import Receipt, Stored
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.pipe import Acked, Odd, Said
-from recollect.verify.said import Recognised, recognise, role_of
+from recollect.verify.target.marked_text import Recognised, recognise, role_of
+from recollect.verify.target.pipe import Acked, Odd, Said
 
 BUILT_IN: dict[str, str] = {
     "sqlite": "recollect.verify.builtin:sqlite",

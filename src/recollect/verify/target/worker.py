@@ -16,12 +16,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from recollect.verify import clock, outcomes, pipe
+from recollect.verify import clock
 from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.lines import LineWatch, files_of
-from recollect.verify.sending import Sending
-from recollect.verify.targets import (
+from recollect.verify.target import outcomes, pipe
+from recollect.verify.target.line_watching import LineWatch, files_of
+from recollect.verify.target.sent_requests import Sending
+from recollect.verify.target.target import (
     BadTarget,
     FactoryRaised,
     Target,

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from recollect.errors import CannotOpen, EngineUnavailable
-from recollect.stores.postgres_errors import UNREACHABLE, short_reason
+from recollect.stores.postgres.errors import UNREACHABLE, short_reason
 
 MIGRATE_TIMEOUT_S = 600.0
 """`recollect migrate`: a migration of a large memory may rewrite it."""

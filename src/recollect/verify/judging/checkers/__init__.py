@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from recollect.verify.checkers import (
+from recollect.verify.judging.checkers import (
     corrupted,
     cross_session_leak,
     dirty_read,
@@ -33,8 +33,8 @@ from recollect.verify.checkers import (
     torn_turn,
     unreadable,
 )
-from recollect.verify.evidence import Evidence
-from recollect.verify.finding import Checker, Finding
+from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.finding import Checker, Finding
 
 CHECKERS: tuple[Checker, ...] = (
     refuses_to_start,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Set
 
-from recollect.verify.evidence import NEVER, Evidence
-from recollect.verify.finding import Finding, subject
+from recollect.verify.judging.evidence import NEVER, Evidence
+from recollect.verify.judging.finding import Finding, subject
 
 NAME = "corrupted"
 

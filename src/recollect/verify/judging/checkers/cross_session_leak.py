@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import Evidence
-from recollect.verify.finding import Finding, name_of
+from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.finding import Finding, name_of
 
 NAME = "cross-session-leak"
 

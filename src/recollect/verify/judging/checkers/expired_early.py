@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import Evidence
-from recollect.verify.finding import Finding, subject
-from recollect.verify.losses import losses
+from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.finding import Finding, subject
+from recollect.verify.judging.losses import losses
 
 NAME = "expired-early"
 

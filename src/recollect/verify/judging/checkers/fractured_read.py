@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import Evidence
-from recollect.verify.finding import Finding, subject
+from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.finding import Finding, subject
 
 NAME = "fractured-read"
 

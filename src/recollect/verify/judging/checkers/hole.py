@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import Evidence
-from recollect.verify.finding import Finding, before_fault, name_of, subject
-from recollect.verify.survivors import after_a_disturbance
+from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.finding import Finding, before_fault, name_of, subject
+from recollect.verify.judging.survivors import after_a_disturbance
 
 NAME = "hole"
 

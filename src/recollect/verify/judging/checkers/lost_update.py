@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import NEVER, Evidence, Loss
-from recollect.verify.finding import Finding, name_of, subject
-from recollect.verify.losses import losses
+from recollect.verify.judging.evidence import NEVER, Evidence, Loss
+from recollect.verify.judging.finding import Finding, name_of, subject
+from recollect.verify.judging.losses import losses
 
 NAME = "lost-update"
 

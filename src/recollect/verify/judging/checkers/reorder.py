@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import Evidence
-from recollect.verify.finding import Finding, name_of, subject
+from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.finding import Finding, name_of, subject
 
 NAME = "reorder"
 _TURN, _REAL_TIME, _READS = "turn", "real-time", "reads"

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Set
 
-from recollect.verify.evidence import NEVER, Evidence, Loss, Recovery
-from recollect.verify.finding import Finding, before_fault, subject
-from recollect.verify.losses import losses
+from recollect.verify.judging.evidence import NEVER, Evidence, Loss, Recovery
+from recollect.verify.judging.finding import Finding, before_fault, subject
+from recollect.verify.judging.losses import losses
 
 NAME = "silent-reset"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.evidence import DROPPED, IN_WHOLE, NEVER, Disturbance, Evidence
-from recollect.verify.finding import Finding, before_fault, subject
-from recollect.verify.losses import losses
+from recollect.verify.judging.evidence import DROPPED, IN_WHOLE, NEVER, Disturbance, Evidence
+from recollect.verify.judging.finding import Finding, before_fault, subject
+from recollect.verify.judging.losses import losses
 
 NAME = "torn-turn"
 

@@ -1,15 +1,15 @@
 """Faults, as a table: every name of the design, what it verifies, and what it does not."""
 
-from recollect.verify.faults.clock import CLOCK_FAULTS
-from recollect.verify.faults.config import CONFIG_FAULTS
-from recollect.verify.faults.disk import DISK_FAULTS
-from recollect.verify.faults.fault import Fault
-from recollect.verify.faults.lines import LINE_FAULTS
-from recollect.verify.faults.network import NETWORK_FAULTS
-from recollect.verify.faults.process import PROCESS_FAULTS
-from recollect.verify.faults.replication import REPLICATION_FAULTS
-from recollect.verify.faults.storage import STORAGE_FAULTS
-from recollect.verify.faults.version import VERSION_FAULTS
+from recollect.verify.running.faults.clock import CLOCK_FAULTS
+from recollect.verify.running.faults.config import CONFIG_FAULTS
+from recollect.verify.running.faults.disk import DISK_FAULTS
+from recollect.verify.running.faults.fault import Fault
+from recollect.verify.running.faults.lines import LINE_FAULTS
+from recollect.verify.running.faults.network import NETWORK_FAULTS
+from recollect.verify.running.faults.process import PROCESS_FAULTS
+from recollect.verify.running.faults.replication import REPLICATION_FAULTS
+from recollect.verify.running.faults.storage import STORAGE_FAULTS
+from recollect.verify.running.faults.version import VERSION_FAULTS
 
 FAULTS: dict[str, Fault] = {
     fault.name: fault

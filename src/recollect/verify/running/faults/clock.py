@@ -17,14 +17,14 @@ from recollect.verify import clock, providers
 from recollect.verify.clock import Clock
 from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines import Endpoint, EngineError
-from recollect.verify.faults.fault import Fault
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.running.faults.fault import Fault
 from recollect.verify.wire import pgwire, resp
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
-    from recollect.verify.scenario import Scenario
+    from recollect.verify.running.run import Run
+    from recollect.verify.running.scenario import Scenario
 
 BACK_S = 3600.0
 FORWARD_S = 7 * 86400.0

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Endpoint, Reconfigurable
-from recollect.verify.faults.fault import Fault, give_witness, ours_only
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.faults.fault import Fault, give_witness, ours_only
+from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
+    from recollect.verify.running.run import Run
 
 # What an operator changes it to, by the policy that is in place.
 CHANGED_TO: dict[str, dict[str, str]] = {

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from recollect.verify import providers
 from recollect.verify.host.errors import EngineError
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
+    from recollect.verify.running.run import Run
 
 
 def nothing(run: Run) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from recollect.verify.disk.recorder import Aim, Faults
-from recollect.verify.faults.fault import only
-from recollect.verify.faults.recorded import down, recorder_of, recording_obstacle, up
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.faults.fault import only
+from recollect.verify.running.faults.recorded import down, recorder_of, recording_obstacle, up
+from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
+    from recollect.verify.running.run import Run
 
 FLUSH = "flush"
 FLUSH_TIMEOUT_S = 25.0

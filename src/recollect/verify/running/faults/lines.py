@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from recollect.verify import pipe
-from recollect.verify.faults.fault import Fault, servers_only
-from recollect.verify.workloads import Body, ReadBack, SaveBack, Write
+from recollect.verify.running.faults.fault import Fault, servers_only
+from recollect.verify.running.workloads import Body, ReadBack, SaveBack, Write
+from recollect.verify.target import pipe
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
-    from recollect.verify.seats import Seat
+    from recollect.verify.running.client_state import Seat
+    from recollect.verify.running.run import Run
 
 SWEEP_S = 1.5
 """Time for a sweep. Its order is random, so that other seeds reach the lines for which this one had no time."""

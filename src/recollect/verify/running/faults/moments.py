@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from recollect.verify import pipe
 from recollect.verify.engines import Counting
 from recollect.verify.engines.redis import RedisEngine
-from recollect.verify.faults.fault import only
-from recollect.verify.faults.lines import guest_writes, watching
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.faults.fault import only
+from recollect.verify.running.faults.lines import guest_writes, watching
+from recollect.verify.running.scenario import Scenario
+from recollect.verify.target import pipe
 from recollect.verify.wire.resp import fields_of
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
-    from recollect.verify.seats import Seat
+    from recollect.verify.running.client_state import Seat
+    from recollect.verify.running.run import Run
 
 CHILD_DELAY_US = 1_000_000
 """What Redis's own debugging option makes its saving child wait after each key."""

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recollect.verify import providers
-from recollect.verify.faults.fault import Fault, servers_only
-from recollect.verify.faults.occupation import occupied
-from recollect.verify.proxy import Proxy
+from recollect.verify.running.faults.fault import Fault, servers_only
+from recollect.verify.running.faults.occupation import occupied
+from recollect.verify.running.proxy import Proxy
 
 if TYPE_CHECKING:
     from recollect.verify.engines import Endpoint
-    from recollect.verify.runner import Run
-    from recollect.verify.scenario import Scenario
+    from recollect.verify.running.run import Run
+    from recollect.verify.running.scenario import Scenario
 
 REPLIES_PER_LOSS = 8
 LATENCY_S = (0.01, 0.06)

@@ -6,14 +6,19 @@ import time
 from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Pausable
-from recollect.verify.faults.fault import Fault, ours_only, servers_only
-from recollect.verify.faults.flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
-from recollect.verify.faults.moments import BETWEEN_WRITES, MOMENTS, kill_between_writes, moment_obstacle
-from recollect.verify.faults.recorded import record
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.faults.fault import Fault, ours_only, servers_only
+from recollect.verify.running.faults.flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
+from recollect.verify.running.faults.moments import (
+    BETWEEN_WRITES,
+    MOMENTS,
+    kill_between_writes,
+    moment_obstacle,
+)
+from recollect.verify.running.faults.recorded import record
+from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
+    from recollect.verify.running.run import Run
 
 ONE_WRITER = "one-writer"
 """Only one process writes; what is looked at is the other one, which reads and stays."""

@@ -11,12 +11,12 @@ from recollect.verify.disk.building import ShimUnavailableError, shim_path
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines.postgres import PostgresEngine
-from recollect.verify.faults.fault import container_of, ours_only
 from recollect.verify.host.errors import EngineError
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.faults.fault import container_of, ours_only
+from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
+    from recollect.verify.running.run import Run
 
 _IN_PYTHON = ("sqlite", "chroma")
 _BESIDE_VECTORS = ("chroma",)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Replica, Replicated
-from recollect.verify.faults.fault import Fault, servers_only
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.faults.fault import Fault, servers_only
+from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
+    from recollect.verify.running.run import Run
 
 
 def _obstacle(scenario: Scenario) -> str | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from recollect.verify import providers
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.build import Build
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.scenario import Scenario
 
 # Older and newer, in the order of preference.
 PAIRS: dict[str, tuple[tuple[str, str], ...]] = {

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recollect.verify.faults.fault import Fault, give_witness, only, ours_only
-from recollect.verify.scenario import Scenario
+from recollect.verify.running.faults.fault import Fault, give_witness, only, ours_only
+from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
+    from recollect.verify.running.run import Run
 
 INDEX = "index"
 """Only the files of the vector index, under a running engine."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Upgradable
-from recollect.verify.faults.clock import CLOCK_FAULTS, leap_forward
-from recollect.verify.faults.fault import Fault, give_witness, servers_only
-from recollect.verify.faults.steps import NoStep, step
-from recollect.verify.scenario import Scenario
-from recollect.verify.targets import BUILT_IN
+from recollect.verify.running.faults.clock import CLOCK_FAULTS, leap_forward
+from recollect.verify.running.faults.fault import Fault, give_witness, servers_only
+from recollect.verify.running.faults.steps import NoStep, step
+from recollect.verify.running.scenario import Scenario
+from recollect.verify.target.target import BUILT_IN
 
 if TYPE_CHECKING:
-    from recollect.verify.runner import Run
+    from recollect.verify.running.run import Run
 
 _OPTIONS = "--previous package.module:factory, or --previous-python PATH"
 

@@ -4,8 +4,8 @@ A workload is a generator function: it yields an intent, and is sent the outcome
 ends by itself; the runner stops asking. `WORKLOADS` is the table.
 """
 
-from recollect.verify.workloads.append import append, mixed, trimmed, turns
-from recollect.verify.workloads.intents import (
+from recollect.verify.running.workloads.append import append, mixed, trimmed, turns
+from recollect.verify.running.workloads.intents import (
     CALLED,
     Body,
     Client,
@@ -21,8 +21,8 @@ from recollect.verify.workloads.intents import (
     Write,
     reads,
 )
-from recollect.verify.workloads.rewriting import compact, forget, rewrite, summarise
-from recollect.verify.workloads.watching import context, search, watch
+from recollect.verify.running.workloads.rewriting import compact, forget, rewrite, summarise
+from recollect.verify.running.workloads.watching import context, search, watch
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload

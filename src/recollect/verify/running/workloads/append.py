@@ -2,7 +2,7 @@
 
 import random
 
-from recollect.verify.workloads.intents import Body, Client, Plan, ReadBack, Workload, Write
+from recollect.verify.running.workloads.intents import Body, Client, Plan, ReadBack, Workload, Write
 
 WORDS = (
     "my order",

@@ -1,7 +1,16 @@
 """Reading, changing and writing back: where a newer message is overwritten."""
 
-from recollect.verify.workloads.append import sentence
-from recollect.verify.workloads.intents import Body, Client, Plan, ReadBack, Remove, SaveBack, Workload, Write
+from recollect.verify.running.workloads.append import sentence
+from recollect.verify.running.workloads.intents import (
+    Body,
+    Client,
+    Plan,
+    ReadBack,
+    Remove,
+    SaveBack,
+    Workload,
+    Write,
+)
 
 COMPACT_EVERY = 8
 

@@ -1,7 +1,16 @@
 """Reading while others write."""
 
-from recollect.verify.workloads.append import sentence
-from recollect.verify.workloads.intents import Body, Client, Plan, ReadBack, ReadParts, Seek, Workload, Write
+from recollect.verify.running.workloads.append import sentence
+from recollect.verify.running.workloads.intents import (
+    Body,
+    Client,
+    Plan,
+    ReadBack,
+    ReadParts,
+    Seek,
+    Workload,
+    Write,
+)
 
 MANY = 100
 

@@ -1,0 +1,1 @@
+"""Every crash state of one recorded run."""

@@ -1,0 +1,1 @@
+"""From a saved history to a verdict: pure, and importing nothing else of the kit."""

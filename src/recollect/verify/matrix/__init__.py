@@ -1,0 +1,1 @@
+"""Many runs: which cells there are, run side by side, confirmed and made smaller."""

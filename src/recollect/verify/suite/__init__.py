@@ -1,0 +1,1 @@
+"""The kit inside a test suite: stores as test classes, services as fixtures."""
