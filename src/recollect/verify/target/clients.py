@@ -278,7 +278,7 @@ def _movable_clock() -> Iterator[None]:
     """Preloads the clock into a fork server that starts now; nobody else inherits it, and it shows the real time."""
     former = os.environ.get("LD_PRELOAD")
     if clock.unavailable() is None:
-        os.environ |= clock.warm_imports(former or "")
+        os.environ |= clock.preloading(former or "")
     try:
         yield
     finally:
