@@ -1,4 +1,4 @@
-"""Kept for its address: releases call each other's workers by it. The code is in `recollect.verify.target.other_python`."""
+"""Kept for its address, by which releases start each other's workers; see `recollect.verify.target.other_python`."""
 
 from recollect.verify.target.other_python import main
 
