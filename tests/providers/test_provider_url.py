@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from recollect.verify import engines
-from recollect.verify.host.folder import this_process
-from recollect.verify.providers.lease import Lease, is_over
 from recollect.verify.providers.url import engine_of, postgres_address, redis_address, without_credentials
 from recollect.verify.wire import resp
 
@@ -88,38 +84,6 @@ def test_database_0_with_other_peoples_keys_is_refused_unless_told_so(redis: Any
         redis.ask("DEL", "somebody-elses")
 
 
-def test_a_later_run_sweeps_what_a_killed_run_left(redis: Any, database: resp.Connection) -> None:
-    gone = Lease(replace(this_process(), started_ticks=1), time.time() + 1000)
-    alive = Lease(this_process(), time.time() + 1000)
-    for token, lease in (("deadbeef0001", gone), ("feedc0de0002", alive)):
-        database.ask("SET", f"recollect:lease:{token}", lease.encoded())
-        database.ask("SET", f"chat:{token}:1", "left")
-    attached = engines.attach(url_of(redis, 15))
-    attached.start()
-    attached.stop()
-    left = database.ask("KEYS", "*")
-    assert isinstance(left, list)
-    assert set(map(str, left)) == {"somebody-elses", "recollect:lease:feedc0de0002", "chat:feedc0de0002:1"}
-
-
-@pytest.mark.parametrize(
-    ("change", "expires_in_s", "over"),
-    [
-        ({}, 100, False),
-        ({}, -1, True),
-        ({"started_ticks": 1}, 100, True),
-        ({"boot": "another machine"}, 100, False),
-        ({"boot": "another machine"}, -1, True),
-    ],
-)
-def test_a_lease_is_over_when_its_owner_is_gone_or_its_time_is_up(
-    change: dict[str, Any], expires_in_s: float, over: bool
-) -> None:
-    owner = replace(this_process(), **change)
-    assert is_over(json.dumps({"owner": asdict(owner), "expires": time.time() + expires_in_s})) is over
-    assert is_over("not a lease")
-
-
 def test_postgres_gets_a_database_of_its_own(postgres: Any) -> None:
     attached = engines.attach(postgres.endpoint.url)
     endpoint = attached.start()
@@ -140,19 +104,6 @@ def test_postgres_gets_a_schema_where_it_may_not_create_databases(postgres: Any)
     assert (endpoint.namespace,) in postgres.ask("SELECT nspname FROM pg_namespace")
     attached.stop()
     assert (endpoint.namespace,) not in postgres.ask("SELECT nspname FROM pg_namespace")
-
-
-def test_postgres_databases_of_killed_runs_are_swept_and_no_others(postgres: Any) -> None:
-    gone = Lease(replace(this_process(), started_ticks=1), time.time() + 1000).encoded()
-    postgres.ask("CREATE DATABASE recollect_deadbeef0001")
-    postgres.ask(f"COMMENT ON DATABASE recollect_deadbeef0001 IS '{gone}'")
-    postgres.ask("CREATE DATABASE recollect_feedc0de0002")  # being made right now: no comment yet
-    postgres.ask("CREATE DATABASE recollections")
-    attached = engines.attach(postgres.endpoint.url)
-    attached.start()
-    attached.stop()
-    names = {row[0] for row in postgres.ask("SELECT datname FROM pg_database")}
-    assert names == {"postgres", "template0", "template1", "recollect_feedc0de0002", "recollections"}
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 
 from recollect.verify.engines import postgres, redis
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host.errors import EngineError, StartFailed
+from recollect.verify.host.marker import Marker
 from recollect.verify.providers import url as address_of
 from recollect.verify.providers.url import PostgresNamespace, RedisNamespace
 from recollect.verify.wire import pgwire, resp
@@ -21,12 +21,12 @@ class AttachedEngine:
         self.provider = address_of.NAME
         self.policy = "custom"
         self._shown = address_of.without_credentials(url)
-        token = secrets.token_hex(6)
+        marker = Marker.new()
         self._namespace: RedisNamespace | PostgresNamespace
         if self.name == "redis":
-            self._namespace = RedisNamespace(url, token, allow_shared=allow_shared)
+            self._namespace = RedisNamespace(url, marker, allow_shared=allow_shared)
         else:
-            self._namespace = PostgresNamespace(url, token)
+            self._namespace = PostgresNamespace(url, marker)
         self._endpoint: Endpoint | None = None
 
     @property

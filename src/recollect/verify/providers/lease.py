@@ -1,43 +1,71 @@
 """Who may clean up a namespace on an engine that belongs to others.
 
-A namespace is ours while its lease lives. A run that was killed leaves its namespace behind; a later run may
-remove it when its owner is a process of this very machine that is gone, or when its lease has run out,
-wherever it was taken.
+A namespace is ours while its lease lives. A run that was killed leaves its namespace behind; a later run may remove it
+when the lease proves that a run made it (`recollect.verify.host.marker`) and says that this run is over: its owner is a
+process of this very machine that is gone, or, where that cannot be known, its time is up by the engine's own clock.
+
+A lease that cannot be read is not a lease: what it is kept in belongs to somebody else.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+
+import msgspec
 
 from recollect.verify.host.folder import Owner, this_process
+from recollect.verify.host.marker import Marker
 
-LIFETIME_S = 3600
+LIFETIME_S = 24 * 3600
+
+
+class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    proof: str
+    """The marker's, from which the namespace has its name."""
+    thing: str
+    """What the engine itself calls the namespace, such as `database 16401`: a copy under the same name is another."""
+    owner: Owner
+    expires: float
+    """Epoch seconds of the engine's clock."""
+
+    @classmethod
+    def taken(cls, marker: Marker, thing: str, now: float) -> Lease:
+        return cls(marker.proof, thing, this_process(), now + LIFETIME_S)
+
+    def encoded(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def over(self, now: float) -> bool:
+        known = this_process()
+        if (self.owner.boot, self.owner.namespace) == (known.boot, known.namespace):
+            return self.owner.gone()
+        return now > self.expires
+
+
+def read(encoded: str | None) -> Lease | None:
+    """The lease, if it is one."""
+    try:
+        return msgspec.json.decode((encoded or "").encode(), type=Lease)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
 
 
 @dataclass(frozen=True)
-class Lease:
-    owner: Owner
-    expires: float
-    """Epoch seconds."""
+class Found:
+    """Something on the engine that is called as one of our namespaces could be."""
 
-    @classmethod
-    def taken_now(cls) -> Lease:
-        return cls(this_process(), time.time() + LIFETIME_S)
+    name: str
+    """Without what all our names begin with."""
+    thing: str
+    encoded: str | None = field(repr=False)
+    """What stands where a lease would be."""
 
-    def encoded(self) -> str:
-        return json.dumps({"owner": asdict(self.owner), "expires": self.expires})
-
-    def over(self) -> bool:
-        same_machine = self.owner.boot == this_process().boot
-        return time.time() > self.expires or (same_machine and self.owner.gone())
-
-
-def is_over(encoded: str | None) -> bool:
-    """An encoded lease is over; one that cannot be read, or is missing, protects nothing."""
-    try:
-        told = json.loads(encoded or "")
-        return Lease(Owner(**told["owner"]), float(told["expires"])).over()
-    except (ValueError, TypeError, KeyError):
-        return True
+    def is_left(self, now: float) -> bool:
+        """A run of ours made it, and that run is over. The only reason there is to remove what others may use."""
+        lease = read(self.encoded)
+        return (
+            lease is not None
+            and Marker(lease.proof).proves(self.name)
+            and lease.thing == self.thing
+            and lease.over(now)
+        )

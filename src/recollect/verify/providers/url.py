@@ -7,19 +7,20 @@ Everything of a run is in a namespace with a random name:
 - PostgreSQL: a database of its own, or, for a role that may not create one, a schema that comes first in the
   search path.
 
-A lease (a key; a comment on the database or schema) lets a later run remove what a killed run left.
+A lease (a key; a comment on the database or schema) lets a later run remove what a killed run left, and nothing else:
+see `recollect.verify.providers.lease`. A database that was made and not yet commented when the run was killed stays.
 """
 
 from __future__ import annotations
 
-import re
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit, urlunsplit
 
 from recollect.verify.host.errors import EngineError, NotOurs, UnknownName
-from recollect.verify.providers import lease
-from recollect.verify.providers.lease import Lease
+from recollect.verify.host.marker import Marker
+from recollect.verify.providers.lease import Found, Lease
 from recollect.verify.wire import pgwire, resp
 
 NAME = "url"
@@ -32,6 +33,9 @@ SCHEMES = {
     "postgres": "postgres",
 }
 WORD = "recollect"
+_LEASES = f"{WORD}:lease:"
+_KEYS = "keys"
+"""What a lease on Redis is for: keys have no number of the engine's own."""
 _SCAN_BATCH = 500
 
 
@@ -59,31 +63,34 @@ class Namespace:
 class RedisNamespace:
     """Database 0 is where everybody's keys are: with other people's in it, it is refused unless `allow_shared`."""
 
-    def __init__(self, url: str, token: str, *, allow_shared: bool) -> None:
+    def __init__(self, url: str, marker: Marker, *, allow_shared: bool) -> None:
         self.url = url
         self.address = redis_address(url)
-        self.token = token
+        self._marker = marker
         self._allow_shared = allow_shared
-        self._lease_key = f"{WORD}:lease:{token}"
 
     def open(self) -> Namespace:
         with resp.Connection(self.address) as connection:
             self._sweep(connection)
             if self.address.database == 0 and not self._allow_shared:
                 self._refuse_others(connection)
-            self._renew(connection)
-        return Namespace(self.token, self.url)
+            self._take_lease(connection, "NX")
+        return Namespace(self._marker.name, self.url)
 
     def renew(self) -> None:
         with resp.Connection(self.address) as connection:
-            self._renew(connection)
+            self._take_lease(connection, "XX")
 
-    def _renew(self, connection: resp.Connection) -> None:
-        connection.ask("SET", self._lease_key, Lease.taken_now().encoded())
+    def _take_lease(self, connection: resp.Connection, when: str) -> None:
+        lease = Lease.taken(self._marker, _KEYS, _redis_time(connection))
+        if connection.ask("SET", _LEASES + self._marker.name, lease.encoded(), when) != "OK":
+            raise NotOurs(
+                f"{_LEASES}{self._marker.name} on {without_credentials(self.url)} is not ours any more"
+            )
 
     def close(self) -> None:
         with resp.Connection(self.address) as connection:
-            self._remove(connection, self.token)
+            _remove_keys(connection, self._marker.name)
 
     def _refuse_others(self, connection: resp.Connection) -> None:
         others = int(str(connection.ask("DBSIZE")))
@@ -95,24 +102,42 @@ class RedisNamespace:
             )
 
     def _sweep(self, connection: resp.Connection) -> None:
-        """What killed runs have left: every lease that is over, with its keys."""
-        for key in _scan(connection, f"{WORD}:lease:*"):
-            if lease.is_over(str(connection.ask("GET", key))):
-                self._remove(connection, key.rpartition(":")[2])
+        """What killed runs have left: every lease of ours that is over, with its keys."""
+        now = _redis_time(connection)
+        for key in _scan(connection, f"{_LEASES}*"):
+            found = Found(key.removeprefix(_LEASES), _KEYS, _text_at(connection, key))
+            if found.is_left(now):
+                _remove_keys(connection, found.name)
 
-    def _remove(self, connection: resp.Connection, token: str) -> None:
-        """The lease goes last: a sweep that is killed half-way is taken up by the next."""
-        if not re.fullmatch(r"[a-z0-9]{8,}", token):
-            raise EngineError(f"{token!r} is not a namespace of a run; nothing was removed")
-        own = f"{WORD}:lease:{token}"
-        batch: list[str] = []
-        for key in _scan(connection, f"*{token}*"):
-            if key != own:
-                batch.append(key)
-            if len(batch) >= _SCAN_BATCH:
-                connection.ask("UNLINK", *batch)
-                batch = []
-        connection.ask("UNLINK", *batch, own)
+
+def _redis_time(connection: resp.Connection) -> float:
+    match connection.ask("TIME"):
+        case [str() as seconds, str()]:
+            return float(seconds)
+        case reply:
+            raise EngineError(f"TIME was answered with {reply!r}, not with seconds and microseconds")
+
+
+def _text_at(connection: resp.Connection, key: str) -> str | None:
+    try:
+        value = connection.ask("GET", key)
+    except resp.RespError:  # a hash, a list: nothing that we have written
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _remove_keys(connection: resp.Connection, word: str) -> None:
+    """All keys with a marker's name in them. The lease goes last: a sweep that is killed half-way is taken up by the
+    next."""
+    own = _LEASES + word
+    batch: list[str] = []
+    for key in _scan(connection, f"*{word}*"):
+        if key != own:
+            batch.append(key)
+        if len(batch) >= _SCAN_BATCH:
+            connection.ask("UNLINK", *batch)
+            batch = []
+    connection.ask("UNLINK", *batch, own)
 
 
 def _scan(connection: resp.Connection, pattern: str) -> list[str]:
@@ -130,56 +155,114 @@ def _scan(connection: resp.Connection, pattern: str) -> list[str]:
             return sorted(found)
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """A database or a schema: how the catalogue calls it, and how it goes."""
+
+    word: str
+    mine: str
+    """Number, name and comment of each that the role itself has made."""
+    drop: str
+
+    def thing(self, number: str) -> str:
+        return f"{self.word.lower()} {number}"
+
+
+_DATABASE = _Kind(
+    "DATABASE",
+    "SELECT oid, datname, shobj_description(oid, 'pg_database') FROM pg_database"
+    " WHERE pg_get_userbyid(datdba) = current_user",
+    "WITH (FORCE)",
+)
+_SCHEMA = _Kind(
+    "SCHEMA",
+    "SELECT oid, nspname, obj_description(oid, 'pg_namespace') FROM pg_namespace"
+    " WHERE pg_get_userbyid(nspowner) = current_user",
+    "CASCADE",
+)
+
+
 class PostgresNamespace:
-    def __init__(self, url: str, token: str) -> None:
+    """The number that the catalogue gave to our database or schema when it was made is in the lease: one that was
+    restored, renamed or made by others under our name has another."""
+
+    def __init__(self, url: str, marker: Marker) -> None:
         self.url = url
         self.address = postgres_address(url)
-        self.name = f"{WORD}_{token}"
-        self._kind = "DATABASE"
+        self.name = f"{WORD}_{marker.name}"
+        self._marker = marker
+        self._kind = _DATABASE
+        self._number: str | None = None
 
     def open(self) -> Namespace:
         with pgwire.Connection(self.address) as connection:
-            self._kind = "DATABASE" if _may_create_databases(connection) else "SCHEMA"
+            self._kind = _DATABASE if _may_create_databases(connection) else _SCHEMA
             self._sweep(connection)
-            connection.ask(f"CREATE {self._kind} {pgwire.quoted(self.name)}")
-            self._comment(connection)
+            self._make(connection)
         return Namespace(self.name, self._url_inside())
+
+    def _make(self, connection: pgwire.Connection) -> None:
+        """A schema and its lease are there together or not at all; a database cannot be made in a transaction."""
+        together = self._kind is _SCHEMA
+        if together:
+            connection.ask("BEGIN")
+        connection.ask(f"CREATE {self._kind.word} {pgwire.quoted(self.name)}")
+        self._number = next(number for number, name, _ in self._mine(connection) if name == self.name)
+        try:
+            self._comment(connection)
+        except pgwire.PgError:
+            if not together:
+                self._drop(connection, self.name, self._kind.drop)
+            raise
+        if together:
+            connection.ask("COMMIT")
 
     def renew(self) -> None:
         with pgwire.Connection(self.address) as connection:
+            if not self._still_ours(connection):
+                raise NotOurs(f"{self.name} on {without_credentials(self.url)} is not ours any more")
             self._comment(connection)
 
     def _comment(self, connection: pgwire.Connection) -> None:
-        note = pgwire.literal(Lease.taken_now().encoded())
-        connection.ask(f"COMMENT ON {self._kind} {pgwire.quoted(self.name)} IS {note}")
+        lease = Lease.taken(self._marker, self._kind.thing(str(self._number)), _postgres_time(connection))
+        note = pgwire.literal(lease.encoded())
+        connection.ask(f"COMMENT ON {self._kind.word} {pgwire.quoted(self.name)} IS {note}")
 
     def close(self) -> None:
         with pgwire.Connection(self.address) as connection:
-            self._drop(connection, self.name)
+            if self._still_ours(connection):
+                self._drop(connection, self.name, self._kind.drop)
 
-    def _drop(self, connection: pgwire.Connection, name: str) -> None:
-        if not re.fullmatch(rf"{WORD}_[a-z0-9]{{8,}}", name):
-            raise EngineError(f"{name!r} is not a namespace of a run; nothing was removed")
-        how = "WITH (FORCE)" if self._kind == "DATABASE" else "CASCADE"
-        connection.ask(f"DROP {self._kind} IF EXISTS {pgwire.quoted(name)} {how}")
+    def _still_ours(self, connection: pgwire.Connection) -> bool:
+        return any((number, name) == (self._number, self.name) for number, name, _ in self._mine(connection))
+
+    def _mine(self, connection: pgwire.Connection) -> list[tuple[str, str, str | None]]:
+        return [
+            (str(number), str(name), comment) for number, name, comment in connection.ask(self._kind.mine)
+        ]
+
+    def _drop(self, connection: pgwire.Connection, name: str, how: str) -> None:
+        connection.ask(f"DROP {self._kind.word} IF EXISTS {pgwire.quoted(name)} {how}")
 
     def _sweep(self, connection: pgwire.Connection) -> None:
-        rows = connection.ask(
-            "SELECT datname, shobj_description(oid, 'pg_database') FROM pg_database"
-            if self._kind == "DATABASE"
-            else "SELECT nspname, obj_description(oid, 'pg_namespace') FROM pg_namespace"
-        )
-        for name, comment in rows:
-            # One without a comment is being made right now by another run, or is not ours.
-            if re.fullmatch(rf"{WORD}_[a-z0-9]{{8,}}", name or "") and comment and lease.is_over(comment):
-                self._drop(connection, str(name))
+        """What killed runs have left. Nobody is thrown out: a database that somebody looks into stays for now."""
+        now = _postgres_time(connection)
+        for number, name, comment in self._mine(connection):
+            found = Found(name.removeprefix(f"{WORD}_"), self._kind.thing(number), comment)
+            if name != found.name and found.is_left(now):
+                with contextlib.suppress(pgwire.PgError):
+                    self._drop(connection, name, "" if self._kind is _DATABASE else self._kind.drop)
 
     def _url_inside(self) -> str:
         parts = urlsplit(self.url)
-        if self._kind == "DATABASE":
+        if self._kind is _DATABASE:
             return urlunsplit(parts._replace(path=f"/{self.name}"))
         option = f"options={quote(f'-c search_path={self.name},public', safe='')}"
         return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, option)))))
+
+
+def _postgres_time(connection: pgwire.Connection) -> float:
+    return float(str(connection.value("SELECT extract(epoch FROM clock_timestamp())")))
 
 
 def _may_create_databases(connection: pgwire.Connection) -> bool:
