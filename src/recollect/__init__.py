@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RecollectError,
         Refused,
         StoreReplaced,
+        TurnReused,
         Unreadable,
     )
     from recollect.message import Damaged, Message
@@ -64,6 +65,7 @@ __all__ = [
     "Store",
     "StoreReplaced",
     "Stored",
+    "TurnReused",
     "Unreadable",
     "open_store",
 ]

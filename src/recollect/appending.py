@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from recollect.errors import Refused, shorten
+from recollect.errors import Refused, TurnReused, shorten
+from recollect.fingerprint import fingerprint
 from recollect.message import Message, encode
 
 SESSION_BYTES_MAX = 100_000
@@ -25,6 +26,13 @@ class Append(msgspec.Struct, frozen=True):
     records: list[bytes]
     turn: bytes | None
     expect: int | None
+    fingerprint: bytes | None
+    """Of the messages, where there is a turn id to keep it with."""
+
+    def reused(self) -> TurnReused:
+        """The error of a turn id that is known with another fingerprint."""
+        assert self.turn is not None
+        return TurnReused(self.session, session_of(self.turn))
 
 
 def checked_append(
@@ -45,7 +53,9 @@ def checked_append(
         raise Refused(
             f"messages: more than {TURN_RECORD_BYTES_MAX:,} bytes in one turn; append smaller turns"
         )
-    return Append(session, key, records, None if turn is None else _turn_key(turn), expect)
+    if turn is None:
+        return Append(session, key, records, None, expect, None)
+    return Append(session, key, records, _turn_key(turn), expect, fingerprint(messages))
 
 
 _NOT_MESSAGES = "messages: a sequence of Message, such as [Message('user', 'hello')]"

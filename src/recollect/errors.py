@@ -2,6 +2,7 @@
 
     RecollectError
     ├── Refused (ValueError)        bad input; nothing was written, and the same call will fail again
+    │   └── TurnReused              the turn id is known with other messages; give new messages a new id
     ├── NotWritten                  nothing was written; safe to retry
     │   └── Conflict                `expect` did not match: someone wrote in between; read again, then retry
     ├── OutcomeUnknown              written or not: retry with the same `turn` id
@@ -22,6 +23,20 @@ class RecollectError(Exception):
 
 class Refused(RecollectError, ValueError):
     """The input cannot be stored as it is. Nothing was written."""
+
+
+class TurnReused(Refused):
+    """The turn id was used before, for other messages. Nothing was written."""
+
+    def __init__(self, session: str, turn: str) -> None:
+        super().__init__(
+            f"turn {shorten(turn)} of session {shorten(session)} was stored before with other messages; "
+            "nothing was written: a retry sends the same messages, and new messages need a new turn id"
+        )
+        self.session, self.turn = session, turn
+
+    def __reduce__(self) -> tuple[type["TurnReused"], tuple[str, str]]:
+        return type(self), (self.session, self.turn)
 
 
 class NotWritten(RecollectError):

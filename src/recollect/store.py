@@ -4,7 +4,8 @@
 ``isinstance(store, Listable)``. Every store in `recollect.stores` keeps these promises:
 
 * a turn (the messages of one `append`) is in memory whole or not at all;
-* a retry with the same `turn` id stores nothing new and returns the first receipt;
+* a retry with the same `turn` id stores nothing new and returns the first receipt; other messages under that id are
+  refused (`TurnReused`);
 * `expect` is compare-and-set on the session's last sequence;
 * order is a per-session sequence given by the engine, without gaps, never reused, not even after `forget`;
 * what cannot be decoded, or is provably gone, is a `Damaged` item in its place: never an exception for the whole
@@ -84,8 +85,9 @@ class MemoryStore(Protocol):
     ) -> Receipt:
         """Stores the messages as one turn at the end of the session.
 
-        `turn` makes a retry safe: the same id stores nothing new. `expect` is the last sequence the caller saw (0 for
-        an empty session); if another writer was there since, nothing is written and `Conflict` is raised.
+        `turn` makes a retry safe: the same id with the same messages stores nothing new, with other messages it is
+        refused (`TurnReused`). `expect` is the last sequence the caller saw (0 for an empty session); if another writer
+        was there since, nothing is written and `Conflict` is raised.
         """
         ...
 

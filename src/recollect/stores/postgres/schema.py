@@ -13,7 +13,7 @@ import asyncpg
 
 from recollect.errors import CannotOpen
 
-RELEASE_SCHEMA = 1
+RELEASE_SCHEMA = 2
 """The newest revision this release knows; a test compares it with the migrations."""
 
 VERSION_TABLE = "recollect_version"
@@ -52,8 +52,8 @@ def usable(version: Version | None) -> Version | None:
 
 # ---- appending
 
-APPEND = "SELECT recollect_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
-STORED, REPEATED, CONFLICT = 0, 1, 2
+APPEND = "SELECT recollect_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+STORED, REPEATED, CONFLICT, REUSED = 0, 1, 2, 3
 
 # One append to a session that lives, without the function's overhead. It finds no row, and so changes nothing, wherever
 # the case is not plain: no such session, expired, another `expect`, a known turn, too many turns, other settings. Then
@@ -89,8 +89,8 @@ _TURN = {
     "turns": "1",
     "turn_is_new": "AND s.turns < $9 "
     "AND NOT EXISTS (SELECT FROM recollect_turns t WHERE t.session_id = s.id AND t.turn = $8)",
-    "turn": ", turn AS (INSERT INTO recollect_turns (session_id, turn, first, last) "
-    "SELECT id, $8, last - {size} + 1, last FROM session)",
+    "turn": ", turn AS (INSERT INTO recollect_turns (session_id, turn, first, last, fingerprint) "
+    "SELECT id, $8, last - {size} + 1, last, $10 FROM session)",
 }
 
 

@@ -247,7 +247,7 @@ class PostgresStore:
             reached.fingerprint,
         )
         if turn is not None:
-            arguments += (turn, self._turns_max)
+            arguments += (turn, self._turns_max, append.fingerprint)
         try:
             rows = await self._write(schema.APPEND_ONE[size > 1, turn is not None], arguments, deadline)
         except NotWritten as error:
@@ -304,6 +304,7 @@ class PostgresStore:
             [len(append.records) for append in appends],
             [record for append in appends for record in append.records],
             [append.turn for append in appends],
+            [append.fingerprint for append in appends],
             [append.expect for append in appends],
             self._options.ttl,
             self._ttl_kept,
@@ -457,7 +458,9 @@ def _portions(appends: list[Append], order: list[int]) -> list[list[int]]:
     return portions
 
 
-def _outcome(append: Append, reached: Reach, outcome: int, first: int, last: int) -> Receipt | Conflict:
+def _outcome(append: Append, reached: Reach, outcome: int, first: int, last: int) -> Receipt | Exception:
+    if outcome == schema.REUSED:
+        return append.reused()
     if outcome == schema.CONFLICT:
         assert append.expect is not None
         return Conflict(append.session, append.expect, last)

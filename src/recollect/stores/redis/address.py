@@ -1,8 +1,8 @@
 """Where the engine is, and which keys a session has there.
 
-Keys of a session: ``<prefix>:{s<id>}:m`` (its messages), ``:c`` (its counter) and ``:t`` (its turn ids). The part in
-braces is what a cluster hashes, so they share a slot; it is never empty, and the id is percent-escaped, so distinct ids
-have distinct keys and no id can hold a brace, a colon or a pattern.
+Keys of a session: ``<prefix>:{s<id>}:m`` (its messages), ``:c`` (its counter), ``:t`` (its turn ids) and ``:f`` (their
+fingerprints). The part in braces is what a cluster hashes, so they share a slot; it is never empty, and the id is
+percent-escaped, so distinct ids have distinct keys and no id can hold a brace, a colon or a pattern.
 """
 
 from dataclasses import dataclass
@@ -42,10 +42,10 @@ class Address:
     def identity_key(self) -> str:
         return f"{self.prefix}:identity"
 
-    def session_keys(self, key: bytes) -> tuple[str, str, str]:
-        """Messages, counter and turn ids of a session."""
+    def session_keys(self, key: bytes) -> tuple[str, str, str, str]:
+        """Messages, counter, turn ids and fingerprints of a session."""
         stem = f"{self.prefix}:{{s{quote(key, safe='')}}}"
-        return f"{stem}:m", f"{stem}:c", f"{stem}:t"
+        return f"{stem}:m", f"{stem}:c", f"{stem}:t", f"{stem}:f"
 
     def pattern(self, kind: str) -> str:
         return f"{self.prefix}:{{s*}}:{kind}"

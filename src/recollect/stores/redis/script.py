@@ -5,8 +5,8 @@ from importlib import resources
 
 from recollect.stores.redis.wire import pack_arguments
 
-KEYS = 3
-"""Every script gets a session's three keys."""
+KEYS = 4
+"""Every script gets a session's four keys."""
 
 
 class Script:

@@ -1,9 +1,9 @@
 """Memory in Redis or Valkey: ``redis://``, ``rediss://``, ``unix://``, ``valkey://``.
 
-A session is a list of records, a small hash that counts, and a sorted set of turn ids, in one cluster slot. An append
-is one server-side script, so it is atomic, exactly-once and ordered in one round trip; appends that arrive together
-share the round trip (`redis_commit`). A read is one transaction, or one
-script where there is something to decide: one snapshot, with its limit applied in the engine.
+A session is a list of records, a small hash that counts, a sorted set of turn ids and a hash of their fingerprints, in
+one cluster slot. An append is one server-side script, so it is atomic, exactly-once and ordered in one round trip;
+appends that arrive together share the round trip (`commit`). A read is one transaction, or one script where there
+is something to decide: one snapshot, with its limit applied in the engine.
 
 Nothing is ever silently shorter. Each element of the list carries its sequence, and the counter has no expiry: messages
 that were evicted, deleted by hand or lost with the engine's last second leave a hole that reads as one `Damaged` item.
@@ -65,8 +65,8 @@ class _Place:
 
     __slots__ = ("keys", "known", "lost_told", "snapshot")
 
-    def __init__(self, messages: str, counter: str, turns: str) -> None:
-        self.keys = pack_arguments((messages, counter, turns))
+    def __init__(self, messages: str, counter: str, turns: str, fingerprints: str) -> None:
+        self.keys = pack_arguments((messages, counter, turns, fingerprints))
         self.snapshot = (
             pack("MULTI")
             + pack("HMGET", counter, "last", "floor")
@@ -361,10 +361,11 @@ class RedisStore:
                 append.turn or b"",
                 b"%d" % place.known,
                 behind,
+                append.fingerprint or b"",
                 *append.records,
             )
         )
-        return Write(APPEND, place.keys + self._append_options + arguments, 7 + len(append.records))
+        return Write(APPEND, place.keys + self._append_options + arguments, 8 + len(append.records))
 
     async def _snapshot(self, place: _Place, last: int | None) -> tuple[list[bytes], int, int] | None:
         """What `_read` gives, sooner: no script has to turn the elements over. None unless all is as it should be."""
@@ -452,6 +453,8 @@ def _earlier_turn(append: Append, reply: Reply) -> tuple[int, int]:
         place = int(float(reply[1]))
         first = place >> 14
         return first, first + (place & 0x3FFF)
+    if isinstance(reply, list) and reply[0] == b"reused":
+        raise append.reused()
     if isinstance(reply, list) and reply[0] == b"conflict" and isinstance(reply[1], int):
         assert append.expect is not None
         raise Conflict(append.session, append.expect, reply[1])

@@ -43,6 +43,9 @@ POLICIES: dict[str, Policy] = {
     "delete-extra": Policy("delete", "extra", Durability.FSYNCED),
 }
 
+# Fingerprints of turns have a table of their own, so that releases without them go on writing to the same file.
+# Sequences are never reused, so one that such a release left behind cannot be taken for another turn's.
+#
 # A message's place is one number, so that appending a message writes one page: half of what a two-column key costs.
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS recollect_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -67,6 +70,12 @@ CREATE TABLE IF NOT EXISTS recollect_turns (
     PRIMARY KEY (session, number)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS recollect_turns_by_id ON recollect_turns (session, turn);
+CREATE TABLE IF NOT EXISTS recollect_fingerprints (
+    session INTEGER NOT NULL,
+    first INTEGER NOT NULL,  -- of the turn
+    fingerprint BLOB NOT NULL,
+    PRIMARY KEY (session, first)
+) WITHOUT ROWID;
 PRAGMA user_version = {COMPATIBILITY};
 """
 

@@ -54,8 +54,17 @@ _INSERT_ALONE = """
 INSERT INTO recollect_messages (place, record)
 SELECT ?, ? FROM recollect_sessions WHERE id = ? AND expires_at IS NULL AND floor < ?"""
 
+_TURN = """
+SELECT first, last, fingerprint FROM recollect_turns LEFT JOIN recollect_fingerprints USING (session, first)
+WHERE session = ? AND turn = ?"""
+"""Turns that were written by a release without fingerprints have none."""
+
 _RECORDS = "SELECT record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
 _PLACES = "SELECT place FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
+
+_PRUNE_FINGERPRINTS = """
+DELETE FROM recollect_fingerprints WHERE session = ?1 AND first < (
+    SELECT first FROM recollect_turns WHERE session = ?1 ORDER BY number LIMIT 1)"""
 
 _LIVE_SESSIONS = f"""
 SELECT id, key FROM recollect_sessions s
@@ -171,11 +180,10 @@ class SqliteStore(SqliteTransactions[Job]):
     def _append(self, connection: sqlite3.Connection, append: Append) -> Receipt:
         found = self._known.get(append.key) or _session(connection, append.key)
         if append.turn is not None and found is not None:
-            earlier = connection.execute(
-                "SELECT first, last FROM recollect_turns WHERE session = ? AND turn = ?",
-                (found.id, append.turn),
-            ).fetchone()
+            earlier = connection.execute(_TURN, (found.id, append.turn)).fetchone()
             if earlier is not None:
+                if earlier[2] is not None and earlier[2] != append.fingerprint:
+                    raise append.reused()
                 # The first write may not be synced yet, if another process runs with less durability: a commit that
                 # writes syncs everything before it. SQLite skips an update that changes nothing, so this counts.
                 connection.execute(
@@ -193,7 +201,7 @@ class SqliteStore(SqliteTransactions[Job]):
         for sequence, record in enumerate(append.records, first):
             connection.execute(_INSERT, (found.id << 32 | sequence, record))
         if append.turn is not None:
-            self._remember_turn(connection, found.id, append.turn, first, last)
+            self._remember_turn(connection, found.id, append, first, last)
         found.newest = last
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
@@ -252,18 +260,24 @@ class SqliteStore(SqliteTransactions[Job]):
         return found
 
     def _remember_turn(
-        self, connection: sqlite3.Connection, session: int, turn: bytes, first: int, last: int
+        self, connection: sqlite3.Connection, session: int, append: Append, first: int, last: int
     ) -> None:
         (number,) = connection.execute(
             "SELECT coalesce(max(number), 0) + 1 FROM recollect_turns WHERE session = ?", (session,)
         ).fetchone()
         connection.execute(
-            "INSERT INTO recollect_turns VALUES (?, ?, ?, ?, ?)", (session, number, turn, first, last)
+            "INSERT INTO recollect_turns VALUES (?, ?, ?, ?, ?)", (session, number, append.turn, first, last)
         )
         connection.execute(
+            "INSERT OR REPLACE INTO recollect_fingerprints VALUES (?, ?, ?)",
+            (session, first, append.fingerprint),
+        )
+        pruned = connection.execute(
             "DELETE FROM recollect_turns WHERE session = ? AND number <= ?",
             (session, number - self._options.turns_kept),
         )
+        if pruned.rowcount:
+            connection.execute(_PRUNE_FINGERPRINTS, (session,))
 
     def _refresh(self, connection: sqlite3.Connection, key: bytes) -> None:
         assert self._ttl_s is not None

@@ -1,18 +1,37 @@
 -- Appends one turn. Every check comes before the first write, so an error leaves nothing half done.
 --
--- KEYS  messages (list), counter (hash), turns (sorted set), all in one cluster slot
--- ARGV  turns_kept, ttl_ms or '', refresh, expect or '', turn or '', known, 'ask' or 'go on', record…
--- Gives the turn's last sequence, or {'retry', place, marked} | {'conflict', last} | {'behind', last}.
+-- KEYS  messages (list), counter (hash), turns (sorted set), fingerprints (hash), all in one cluster slot
+-- ARGV  turns_kept, ttl_ms or '', refresh, expect or '', turn or '', known, 'ask' or 'go on', fingerprint or '', record…
+-- Gives the turn's last sequence, or {'retry', place, marked} | {'reused'} | {'conflict', last} | {'behind', last}.
 --
 -- An element of the list is "<sequence> <record>": a message that is gone leaves a hole that can be seen.
-local messages, counter, turns = KEYS[1], KEYS[2], KEYS[3]
+-- A fingerprint's field is its turn's place, which no other turn ever has: one that a release without fingerprints left
+-- behind is never taken for another turn's.
+local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local turns_kept, ttl_ms, refresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local expect, turn, known = ARGV[4], ARGV[5], tonumber(ARGV[6])
-local count = #ARGV - 7
+local fingerprint, count = ARGV[8], #ARGV - 8
+
+local function field(place) return string.format('%.0f', place) end
+
+-- Turns beyond those that are kept, and their fingerprints.
+local function prune(beyond)
+  local pruned = redis.call('ZRANGE', turns, 0, beyond - 1, 'WITHSCORES')
+  redis.call('ZREMRANGEBYRANK', turns, 0, beyond - 1)
+  for index = 2, #pruned, 2 do redis.call('HDEL', fingerprints, field(pruned[index])) end
+  if redis.call('HLEN', fingerprints) <= turns_kept then return end
+  local oldest = tonumber(redis.call('ZRANGE', turns, 0, 0, 'WITHSCORES')[2]) -- a release without them pruned turns
+  for _, place in ipairs(redis.call('HKEYS', fingerprints)) do
+    if tonumber(place) < oldest then redis.call('HDEL', fingerprints, place) end
+  end
+end
 
 if turn ~= '' then
   local place = redis.call('ZSCORE', turns, turn)
+  redis.call('HLEN', fingerprints) -- a key of another type is an error now, not after the messages are written
   if place then
+    local known_as = redis.call('HGET', fingerprints, field(place)) -- none where an earlier release wrote the turn
+    if known_as and known_as ~= fingerprint then return {'reused'} end
     -- A write, so that WAIT and WAITAOF, which look at this connection's last write, cover the first one too.
     local marked = redis.pcall('HINCRBY', counter, 'retries', 1)
     return {'retry', place, type(marked) == 'number' and 1 or 0}
@@ -35,12 +54,12 @@ if expect ~= '' and tonumber(expect) ~= last then return {'conflict', last} end
 
 local first, length = last + 1, 0
 if count == 1 then
-  length = redis.call('RPUSH', messages, first .. ' ' .. ARGV[8])
+  length = redis.call('RPUSH', messages, first .. ' ' .. ARGV[9])
 else
   for start = 1, count, 1000 do -- Lua's stack holds a few thousand arguments
     local chunk = {}
     for index = start, math.min(start + 999, count) do
-      chunk[#chunk + 1] = (last + index) .. ' ' .. ARGV[7 + index]
+      chunk[#chunk + 1] = (last + index) .. ' ' .. ARGV[8 + index]
     end
     length = redis.call('RPUSH', messages, unpack(chunk))
   end
@@ -60,10 +79,11 @@ if new then
 end
 if floor then redis.call('HSET', counter, 'floor', floor) end
 if turn ~= '' then
-  redis.call('ZADD', turns, first * 16384 + count - 1, turn)
-  if redis.call('ZCARD', turns) > turns_kept then
-    redis.call('ZREMRANGEBYRANK', turns, 0, -turns_kept - 1)
-  end
+  local place = first * 16384 + count - 1
+  redis.call('ZADD', turns, place, turn)
+  redis.call('HSET', fingerprints, field(place), fingerprint)
+  local beyond = redis.call('ZCARD', turns) - turns_kept
+  if beyond > 0 then prune(beyond) end
 end
 if ttl_ms then
   if new or not expires or refresh ~= 'never' then
@@ -72,9 +92,11 @@ if ttl_ms then
     redis.call('HSET', counter, 'expires', expires)
   end
   redis.call('PEXPIREAT', turns, expires + 86400000) -- a retry may come after the expiry: a day is kept for it
+  redis.call('PEXPIREAT', fingerprints, expires + 86400000)
 elseif expires then
   redis.call('PERSIST', messages)
   redis.call('PERSIST', turns)
+  redis.call('PERSIST', fingerprints)
   redis.call('HDEL', counter, 'expires')
 end
 return last

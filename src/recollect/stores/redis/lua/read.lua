@@ -1,9 +1,9 @@
 -- One snapshot of a window of a session.
 --
--- KEYS  messages, counter, turns
+-- KEYS  messages, counter, turns, fingerprints
 -- ARGV  last or '', after or '', ttl_ms when reading restarts it or '', known, 'ask' or 'go on'
 -- Gives {last, first of the window, elements}, or {'behind', last}.
-local messages, counter, turns = KEYS[1], KEYS[2], KEYS[3]
+local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local limit, after, ttl_ms, known = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local found = redis.call('HMGET', counter, 'last', 'floor', 'expires')
@@ -30,6 +30,7 @@ if expires and (length == 0 or ttl_ms) then
     if type(redis.pcall('HSET', counter, 'expires', now + ttl_ms)) == 'number' then
       redis.call('PEXPIREAT', messages, now + ttl_ms)
       redis.call('PEXPIREAT', turns, now + ttl_ms + 86400000)
+      redis.call('PEXPIREAT', fingerprints, now + ttl_ms + 86400000)
     end
   end
 end

@@ -1,0 +1,37 @@
+"""What a turn id stands for: a digest of its messages, kept with the id.
+
+A retry is the same turn again; other messages under the same id are another turn, and would be lost without a word if
+they were taken for a retry. The digest tells the two apart in 16 bytes, however large the turn was.
+
+What counts is what was said: role, content, metadata and the fields of a newer release, of every message in order. What
+does not count is what a retry cannot be expected to repeat: a message's `id` and `timestamp`, which are made up where
+the caller gives none, and the record's version, which the next release raises. Mappings are compared without regard to
+the order of their keys.
+
+Digests outlive releases, so the bytes that are digested may never change: tests/golden/fingerprints.json pins them.
+"""
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+
+from recollect.message import Message
+
+FINGERPRINT_BYTES = 16
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def fingerprint(messages: Sequence[Message]) -> bytes:
+    """The digest of messages that `recollect.message.encode` has accepted."""
+    from hashlib import blake2b  # slow to import, and only turns with an id need it
+
+    digest = blake2b(digest_size=FINGERPRINT_BYTES, person=b"recollect-turn")
+    for message in messages:
+        said = [message.role, message.content, message.metadata, message.extra]
+        try:
+            digest.update(_encode_sorted(said))
+        except UnicodeEncodeError:  # a lone surrogate: only the standard codec writes it
+            digest.update(json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii"))
+    return digest.digest()
