@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from recollect.errors import Refused, TurnReused, shorten
+from recollect.bounds import bounded
+from recollect.errors import Conflict, Refused, TurnReused, shorten
 from recollect.fingerprint import fingerprint
 from recollect.message import Message, encode
 
@@ -26,8 +27,15 @@ class Append(msgspec.Struct, frozen=True):
     records: list[bytes]
     turn: bytes | None
     expect: int | None
+    """Bounded, so that an engine can compare it; a number that no session reaches is still one that none has."""
+    asked: int | None
+    """What the caller gave as `expect`."""
     fingerprint: bytes | None
     """Of the messages, where there is a turn id to keep it with."""
+
+    def conflict(self, actual: int) -> Conflict:
+        assert self.asked is not None
+        return Conflict(self.session, self.asked, actual)
 
     def reused(self) -> TurnReused:
         """The error of a turn id that is known with another fingerprint."""
@@ -46,16 +54,15 @@ def checked_append(
             raise Refused(_NOT_MESSAGES)
     if not 0 < len(messages) <= TURN_RECORDS_MAX:
         raise Refused(f"messages: a turn has 1 to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")
-    if expect is not None and (not isinstance(expect, int) or isinstance(expect, bool) or expect < 0):
-        raise Refused(f"expect: the last sequence seen, 0 for an empty session; not {expect!r}")
+    last_seen = None if expect is None else bounded("expect, the last sequence seen", expect)
     records = [encode(message) for message in messages]
     if len(records) > 1 and sum(map(len, records)) > TURN_RECORD_BYTES_MAX:
         raise Refused(
             f"messages: more than {TURN_RECORD_BYTES_MAX:,} bytes in one turn; append smaller turns"
         )
     if turn is None:
-        return Append(session, key, records, None, expect, None)
-    return Append(session, key, records, _turn_key(turn), expect, fingerprint(messages))
+        return Append(session, key, records, None, last_seen, expect, None)
+    return Append(session, key, records, _turn_key(turn), last_seen, expect, fingerprint(messages))
 
 
 _NOT_MESSAGES = "messages: a sequence of Message, such as [Message('user', 'hello')]"
@@ -83,7 +90,9 @@ def _turn_key(turn: str) -> bytes:
     return key
 
 
-def check_window(last: int | None, after: int | None) -> None:
-    for name, value in (("last", last), ("after", after)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-            raise Refused(f"{name}: a number of at least 0, or None; not {value!r}")
+def checked_window(last: int | None, after: int | None) -> tuple[int | None, int | None]:
+    """The same window in numbers that every engine holds."""
+    return (
+        None if last is None else bounded("last", last),
+        None if after is None else bounded("after", after),
+    )

@@ -48,7 +48,7 @@ class Conflict(NotWritten):
 
     def __init__(self, session: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"session {shorten(session)}: expected last sequence {expected}, but it is {actual}; "
+            f"session {shorten(session)}: expected last sequence {shown(expected)}, but it is {actual}; "
             "read the session again and decide anew"
         )
         self.session, self.expected, self.actual = session, expected, actual
@@ -83,6 +83,13 @@ class EngineUnavailable(CannotOpen):
 
 class MissingExtra(CannotOpen, ImportError):
     """The driver for this kind of address is not installed."""
+
+
+def shown(value: object) -> str:
+    """Any value as it appears in an error. Python itself refuses to write out integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of {value.bit_length():,} bits"
+    return shorten(value) if isinstance(value, str) else repr(value)[:100]
 
 
 def shorten(text: str, length_max: int = 60) -> str:

@@ -8,8 +8,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from recollect.errors import CannotOpen, MissingExtra, Refused
+from recollect.errors import CannotOpen, MissingExtra, Refused, shown
 from recollect.store import Durability, Options, Refresh, Store
+
+TTL_MAX = timedelta(days=365_000)
+"""A thousand years: what ends later than an engine's calendar would fail with every append."""
 
 
 class _Place(NamedTuple):
@@ -110,16 +113,19 @@ def checked_options(
 ) -> Options:
     if refresh not in ("append", "read", "never"):
         raise Refused(f"refresh: 'append', 'read' or 'never', not {refresh!r}")
-    if ttl is not None and ttl < timedelta(milliseconds=1):
-        raise Refused(f"ttl: at least a millisecond, or None to keep memory for ever; not {ttl}")
-    for name, value, least in (
-        ("replicas", replicas, 0),
-        ("turns_kept", turns_kept, 1),
-        ("timeout_s", timeout_s, 0.001),
-        ("pool_size", pool_size, 1),
+    if ttl is not None and not timedelta(milliseconds=1) <= ttl <= TTL_MAX:
+        raise Refused(
+            f"ttl: a millisecond to {TTL_MAX.days:,} days, or None to keep memory for ever; not {ttl}"
+        )
+    for name, value, least, most in (
+        ("replicas", replicas, 0, 1_000),
+        ("turns_kept", turns_kept, 1, 1_000_000_000),
+        ("timeout_s", timeout_s, 0.001, 1_000_000),
+        ("pool_size", pool_size, 1, 100_000),
     ):
-        if value < least:
-            raise Refused(f"{name}: at least {least}, not {value}")
+        if not least <= value <= most:  # written so that NaN is refused too
+            wanted = f"at least {least}" if value < least else f"at most {most}"
+            raise Refused(f"{name}: {wanted}, not {shown(value)}")
     return Options(
         durability=_durability(durability),
         replicas=replicas,

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ import msgspec
 import pytest
 
 from recollect import CannotOpen, Refused, StoreReplaced
+from recollect.chat import service
 from recollect.chat.app import create_app
 from recollect.chat.service import ChatService
 from recollect.chat.settings import Settings, checked
@@ -140,6 +143,45 @@ async def test_health_tells_of_the_store_and_the_last_write(serve: Serve, tmp_pa
         assert refused.status_code == 503
         assert refused.json()["error"] == "memory-missing"
         assert (await client.get("/health")).json()["durable"] is False
+
+
+@pytest.mark.parametrize("memory", [2**63, 2**63 - 1, 2**53, 10**300, 0, -1, -(2**63) - 1])
+async def test_a_memory_that_cannot_be_is_not_found_and_locks_nothing(serve: Serve, memory: int) -> None:
+    async with serve() as client:
+        await say(client, "my name is Xiao Li")
+        impossible = await client.delete(f"/memories/{memory}", params={"user": "xiao"})
+        assert (impossible.status_code, impossible.json()["error"]) == (404, "not-found")
+        await say(client, "I have a cat")
+        assert (await client.get("/health")).json()["status"] == "ok"
+
+
+@pytest.mark.parametrize(("before", "texts"), [(2**63, 1), (2**70, 1), (1, 0), (0, 0)])
+async def test_memories_before_any_number_are_told(serve: Serve, before: int, texts: int) -> None:
+    async with serve() as client:
+        await say(client, "my name is Xiao Li")
+        found = await client.get("/memories", params={"user": "xiao", "before": before})
+        assert found.status_code == 200
+        assert len(found.json()) == texts
+        assert (await client.get("/memories", params={"user": "xiao", "before": -1})).status_code == 422
+
+
+async def test_health_notices_that_writes_fail(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "PROBE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(service, "PROBE_EVERY_S", 0.0)
+    async with serve() as client:
+        await say(client, "my name is Xiao Li")
+        assert (await client.get("/health")).status_code == 200
+        other = sqlite3.connect(tmp_path / "data" / "memory.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        failing = await client.get("/health")
+        assert (failing.status_code, failing.json()["status"]) == (503, "failing")
+        assert "not acknowledged within" in failing.json()["error"]
+        other.close()
+        deadline = time.monotonic() + 20
+        while (await client.get("/health")).status_code != 200:
+            assert time.monotonic() < deadline, "the lock is gone, and health says nothing of it"
 
 
 async def test_a_replaced_store_is_refused_at_start(settings: Settings, tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """What Recall promises, on every kind of rows and index."""
 
 import asyncio
+import contextlib
 
 import pytest
 
-from recollect import Durability, Message, Refused, open_store
+from recollect import Durability, Message, NotWritten, Refused, open_store
 from recollect.recall import IndexState, Recall, open_recall
-from recollect.recall.memory import conversation_id
+from recollect.recall.memory import conversation_id, user_key
 from tests.recall.conftest import Place
 
 
@@ -161,6 +162,29 @@ async def test_what_cannot_be_asked_is_refused(place: Place) -> None:
             await recall.search("u", "x", k=0)
         with pytest.raises(Refused, match="user: an id of text"):
             await recall.add("", ["x"])
+
+
+@pytest.mark.parametrize("number", [2**53, 2**63 - 1, 2**63, 2**70, 10**400])
+async def test_any_number_may_be_asked_for_and_locks_nothing(place: Place, number: int) -> None:
+    async with place.open() as recall:
+        await recall.add("xiao", ["a cat"])
+        assert await recall.forget("xiao", number) == 0
+        assert [memory.text for memory in await recall.memories("xiao", before=number)] == ["a cat"]
+        assert [memory.text for memory in await recall.memories("xiao", limit=number)] == ["a cat"]
+        assert await recall.memories("xiao", before=0) == []
+        with pytest.raises(Refused, match="sequence"):
+            await recall.forget("xiao", -number)
+        with pytest.raises(Refused, match="before"):
+            await recall.memories("xiao", before=-number)
+        # Below the check, where a driver raises what it likes in the middle of a transaction.
+        with contextlib.suppress(NotWritten):
+            assert await recall.rows.forget(user_key("xiao"), [number]) == 0
+        async with place.open(timeout_s=2.0) as other:
+            await other.add("xiao", ["a dog"])
+        await recall.rows.probe()
+        await recall.add("xiao", ["a bird"])
+        found = [memory.text for memory in await recall.memories("xiao")]
+        assert found == ["a bird", "a dog", "a cat"]
 
 
 async def test_any_text_comes_back_as_it_was(place: Place) -> None:

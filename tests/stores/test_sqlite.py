@@ -126,6 +126,43 @@ async def test_a_transaction_that_cannot_begin_is_not_written(path: Path) -> Non
             await store.append("s", [Message("user", "b")])
 
 
+@pytest.mark.parametrize("error", [OverflowError, MemoryError, AssertionError, sqlite3.OperationalError])
+async def test_no_error_inside_a_transaction_keeps_the_lock(path: Path, error: type[Exception]) -> None:
+    """Whatever it is: nothing of it is written, and this store and others write on."""
+
+    def wrong(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO recollect_meta VALUES ('half', 'done')")
+        raise error("in the middle")
+
+    async with open_store(f"sqlite:///{path}") as store:
+        assert isinstance(store, SqliteStore)
+        await store.append("s", [Message("user", "1")])
+        with pytest.raises(NotWritten, match="in the middle"):
+            await store._submit(wrong)
+        await store.append("s", [Message("user", "2")])
+        async with open_store(f"sqlite:///{path}", timeout_s=1.0) as other:
+            await other.append("s", [Message("user", "3")])
+        assert [item.sequence for item in await store.history("s")] == [1, 2, 3]
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT * FROM recollect_meta WHERE name = 'half'").fetchall() == []
+    connection.close()
+
+
+async def test_an_interrupt_inside_a_transaction_keeps_no_lock(path: Path) -> None:
+    """Ctrl-C while a commit runs on the event loop's own thread."""
+
+    def interrupted(connection: sqlite3.Connection) -> None:
+        raise KeyboardInterrupt
+
+    async with open_store(f"sqlite:///{path}") as store:
+        assert isinstance(store, SqliteStore)
+        with pytest.raises(KeyboardInterrupt):
+            store._commit([interrupted], wait_s=0.0)
+        async with open_store(f"sqlite:///{path}", timeout_s=1.0) as other:
+            assert (await other.append("s", [Message("user", "1")])).last == 1
+        assert (await store.append("s", [Message("user", "2")])).last == 2
+
+
 async def test_what_is_no_database_is_unreadable(path: Path) -> None:
     path.write_bytes(b"this is a text file, not a database at all" * 100)
     with pytest.raises(Unreadable, match="not a database"):

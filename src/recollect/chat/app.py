@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 from recollect import __version__
+from recollect.bounds import is_sequence
 from recollect.chat import page
 from recollect.chat.documentation import documentation
 from recollect.chat.limits import Limits
@@ -169,6 +170,8 @@ def _add_memories(app: FastAPI) -> None:
 
     @app.delete("/memories/{memory}", response_model=Forgotten, summary="Forget one memory of a user")
     async def forget_one(request: Request, memory: int, user: User) -> Any:
+        if not is_sequence(memory):
+            return JSONResponse({"error": "not-found", "detail": "no memory can have this number"}, 404)
         return Forgotten(forgotten=await _service(request).recall.forget(user, memory))
 
     @app.delete("/memories", response_model=Forgotten, summary="Forget all memories of a user")

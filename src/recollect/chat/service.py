@@ -24,6 +24,10 @@ from recollect.recall.memory import Hit, Memory, conversation_id
 from recollect.recall.recall import context_of
 from recollect.store import Durability, Receipt, Store, Stored
 
+PROBE_TIMEOUT_S = 3.0
+"""A write that takes longer is one that fails, to who asks for the memory's health."""
+PROBE_EVERY_S = 1.0
+
 RETRIED_MAX = 50
 """How far behind a message its answer is looked for when its turn is sent again."""
 
@@ -69,6 +73,8 @@ class ChatService:
         self._last_write_durable = True
         self._last_write_at: float | None = None
         self._replaced: str | None = None
+        self._probe: asyncio.Future[None] | None = None
+        self._probed_at = 0.0
 
     @classmethod
     async def open(cls, settings: Settings) -> "ChatService":
@@ -100,6 +106,8 @@ class ChatService:
         return cls(settings, store, recall)
 
     async def close(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
         await self.recall.close()
         await self.store.close()
 
@@ -188,13 +196,25 @@ class ChatService:
         same = error is None
         try:
             await self.store.state("health")
-            await self.recall.rows.held(b"health", 1)
+            await self._check_writing()
         except StoreReplaced as replaced:
             same, error = False, str(replaced)
         except RecollectError as broken:
             error = str(broken)
         ok = error is None and self._last_write_durable
         return Health(ok, same, self._last_write_durable, self._last_write_at, error)
+
+    async def _check_writing(self) -> None:
+        """Raises what a write raises now. One probe serves all who ask within a second: it costs an fsync."""
+        now = time.monotonic()
+        if self._probe is None or (self._probe.done() and now - self._probed_at > PROBE_EVERY_S):
+            self._probed_at = now
+            self._probe = asyncio.ensure_future(self.recall.rows.probe())
+            self._probe.add_done_callback(_heard)
+        ended, _ = await asyncio.wait([self._probe], timeout=PROBE_TIMEOUT_S)
+        if not ended:
+            raise NotWritten(f"a write was not acknowledged within {PROBE_TIMEOUT_S:g} s")
+        self._probe.result()
 
     def engine(self) -> dict[str, Any]:
         """What answers, and what it is: said with every reply."""
@@ -229,6 +249,12 @@ def _prepare_folder(folder: Path, allow_ephemeral: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotOpen(f"{folder}: cannot be created ({error.strerror})") from error
+
+
+def _heard(probe: "asyncio.Future[None]") -> None:
+    """Nobody may be left to ask how a slow probe ended."""
+    if not probe.cancelled():
+        probe.exception()
 
 
 def _message_id(conversation: str, turn: str) -> str:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from recollect.bounds import bounded
 from recollect.errors import CannotOpen, MissingExtra, RecollectError
 from recollect.opening import checked_options
 from recollect.recall.embedding import Embedder, EmbedderChanged, HashingEmbedder
@@ -97,7 +98,7 @@ def open_recall(
         options=options,
         reembed=reembed,
         on_progress=on_progress,
-        exact_rows_max=exact_rows_max,
+        exact_rows_max=bounded("exact_rows_max", exact_rows_max),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from types import TracebackType
 
+from recollect.bounds import bounded, is_sequence
 from recollect.errors import Refused
 from recollect.message import Damaged, Message
 from recollect.recall.comparing import merged, nearest, scan
@@ -207,6 +208,7 @@ class Recall:
 
     async def _hits(self, user: bytes, near: Sequence[Near], k: int) -> list[Hit]:
         """What the rows say of these: only the user's, only what is not forgotten."""
+        near = [item for item in near if is_sequence(item.sequence)]  # an index may come back damaged
         if not near:
             return []
         rows = {row.sequence: row for row in await self.rows.fetch(user, [item.sequence for item in near])}
@@ -228,12 +230,14 @@ class Recall:
 
     async def memories(self, user: str, *, before: int | None = None, limit: int = 100) -> list[Memory]:
         """What is remembered of the user, newest first, from the rows."""
-        rows = await self.rows.newest(user_key(user), before, limit)
+        above = None if before is None else bounded("before", before)
+        rows = await self.rows.newest(user_key(user), above, bounded("limit", limit))
         return [memory_of(row.sequence, row.record) for row in rows]
 
     async def forget(self, user: str, sequence: int | None = None) -> int:
         """Forgets one memory of the user, or all of them; how many there were. The conversation is not touched."""
-        count = await self.rows.forget(user_key(user), None if sequence is None else [sequence])
+        sequences = None if sequence is None else [bounded("sequence", sequence)]
+        count = await self.rows.forget(user_key(user), sequences)
         if self._indexer is not None:
             self._indexer.nudge()
         return count

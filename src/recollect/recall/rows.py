@@ -102,6 +102,10 @@ class Rows(Protocol):
         """Empties these memories of the user, or all of them; how many there were."""
         ...
 
+    async def probe(self) -> None:
+        """A small write that changes nothing of what is remembered; raises what a write raises now."""
+        ...
+
     async def changes(self, after: int, limit: int) -> list[Change]:
         """What came and went after a number, in order; fewer than `limit` means that is all."""
         ...

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from recollect.batching import Batcher
+from recollect.bounds import INTEGER_MAX
 from recollect.errors import (
     CannotOpen,
     EngineUnavailable,
@@ -145,6 +146,9 @@ class PostgresRows:
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         return len(await self._send(_FORGET, user, None if sequences is None else list(sequences)))
 
+    async def probe(self) -> None:
+        await self._send("UPDATE recall_counter SET last = last")
+
     async def move(self, space: Space) -> None:
         await self._send(
             "UPDATE recall_meta SET space = $1, embedder = $2, dimension = $3",
@@ -192,7 +196,7 @@ class PostgresRows:
         statement = (
             _ROW + "WHERE owner = $1 AND forgotten IS NULL AND sequence < $2 ORDER BY sequence DESC LIMIT $3"
         )
-        return await self._rows(statement, user, before or 2**62, limit)
+        return await self._rows(statement, user, INTEGER_MAX if before is None else before, limit)
 
     async def held(self, user: bytes, limit: int) -> int:
         statement = (

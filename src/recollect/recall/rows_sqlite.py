@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from recollect.bounds import INTEGER_MAX
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
 from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
 from recollect.store import Options
@@ -99,6 +100,16 @@ class SqliteRows(SqliteTransactions[Job]):
 
         return int(await self._submit(job))
 
+    async def probe(self) -> None:
+        # Another value each time: SQLite skips a change that changes nothing.
+        await self._submit(
+            lambda connection: (
+                connection.execute(
+                    "INSERT OR REPLACE INTO recall_meta VALUES ('probed', ?)", (repr(time.time()),)
+                ).rowcount
+            )
+        )
+
     async def move(self, space: Space) -> None:
         content = json.dumps({"number": space.number, "name": space.name, "dimension": space.dimension})
         await self._submit(
@@ -158,7 +169,11 @@ class SqliteRows(SqliteTransactions[Job]):
             "SELECT sequence, user, record, vector FROM recall_memories "
             "WHERE user = ? AND forgotten IS NULL AND sequence < ? ORDER BY sequence DESC LIMIT ?"
         )
-        return await self._rows(statement, (user, before or 2**62, limit), inline=limit <= INLINE_ROWS_MAX)
+        return await self._rows(
+            statement,
+            (user, INTEGER_MAX if before is None else before, limit),
+            inline=limit <= INLINE_ROWS_MAX,
+        )
 
     async def held(self, user: bytes, limit: int) -> int:
         statement = (

@@ -23,8 +23,9 @@ from typing import Any
 
 import asyncpg
 
-from recollect.appending import Append, check_window, checked_append, session_key, session_of
+from recollect.appending import Append, checked_append, checked_window, session_key, session_of
 from recollect.batching import Batcher
+from recollect.bounds import INTEGER_MAX
 from recollect.errors import (
     Conflict,
     DurabilityUnavailable,
@@ -53,8 +54,6 @@ BATCH_BYTES_MAX = 32 * 1024 * 1024
 """Records sent in one statement, unless a single turn has more."""
 
 IN_FLIGHT_MAX = 2
-
-NO_LIMIT = 2**62
 
 SETTINGS_CHANGED = "RC001"
 """Raised by `recollect_append`, before it writes anything."""
@@ -143,10 +142,10 @@ class PostgresStore:
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
     ) -> list[Stored]:
-        check_window(last, after)
+        last, after = checked_window(last, after)
         key = session_key(session)
-        after = min(after or 0, NO_LIMIT)
-        last = NO_LIMIT if last is None else min(last, NO_LIMIT)
+        after = after or 0
+        last = INTEGER_MAX if last is None else last
         if self._touch_on_read:
             await self._touch(key)
         if last == 0:
@@ -462,6 +461,5 @@ def _outcome(append: Append, reached: Reach, outcome: int, first: int, last: int
     if outcome == schema.REUSED:
         return append.reused()
     if outcome == schema.CONFLICT:
-        assert append.expect is not None
-        return Conflict(append.session, append.expect, last)
+        return append.conflict(last)
     return Receipt(append.session, first, last, reached.durability, reached.replicas)

@@ -20,9 +20,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Self
 
-from recollect.appending import Append, check_window, checked_append, session_key, session_of
+from recollect.appending import Append, checked_append, checked_window, session_key, session_of
 from recollect.errors import (
-    Conflict,
     EngineUnavailable,
     NotWritten,
     OutcomeUnknown,
@@ -53,6 +52,8 @@ from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, conne
 from recollect.witness import Witness
 
 SESSIONS_REMEMBERED_MAX = 10_000
+SEQUENCE_MAX = 2**39 - 1
+"""See `append.lua`."""
 SCAN_COUNT = 1000
 PROBE_TIMEOUT_S = 6.0
 PROBE_LIFE_MS = 10_000
@@ -153,7 +154,7 @@ class RedisStore:
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
     ) -> list[Stored]:
-        check_window(last, after)
+        last, after = checked_window(last, after)
         key = session_key(session)
         self._check_open(EngineUnavailable)
         if last == 0:
@@ -456,6 +457,7 @@ def _earlier_turn(append: Append, reply: Reply) -> tuple[int, int]:
     if isinstance(reply, list) and reply[0] == b"reused":
         raise append.reused()
     if isinstance(reply, list) and reply[0] == b"conflict" and isinstance(reply[1], int):
-        assert append.expect is not None
-        raise Conflict(append.session, append.expect, reply[1])
+        raise append.conflict(reply[1])
+    if isinstance(reply, list) and reply[0] == b"full":
+        raise Refused(f"session {shorten(append.session)}: full after {SEQUENCE_MAX:,} messages")
     raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}; retry with the same turn id")

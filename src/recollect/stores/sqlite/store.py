@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from recollect.appending import Append, check_window, checked_append, session_key, session_of
-from recollect.errors import Conflict, EngineUnavailable, NotWritten, RecollectError, Refused, shorten
+from recollect.appending import Append, checked_append, checked_window, session_key, session_of
+from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Refused, shorten
 from recollect.message import Damaged, Message, decode_all
 from recollect.store import Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.file import (
@@ -141,7 +141,7 @@ class SqliteStore(SqliteTransactions[Job]):
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
     ) -> list[Stored]:
-        check_window(last, after)
+        last, after = checked_window(last, after)
         key = session_key(session)
         if self._options.refresh == "read" and self._ttl_s is not None:
             await self._submit(lambda connection: self._refresh(connection, key))
@@ -192,7 +192,7 @@ class SqliteStore(SqliteTransactions[Job]):
                 return Receipt(append.session, earlier[0], earlier[1], self._policy.durability)
         last_seen = 0 if found is None else found.last
         if append.expect is not None and append.expect != last_seen:
-            raise Conflict(append.session, append.expect, last_seen)
+            raise append.conflict(last_seen)
         first, last = last_seen + 1, last_seen + len(append.records)
         if last > SEQUENCE_MAX:
             raise Refused(f"session {shorten(append.session)}: full after {SEQUENCE_MAX:,} messages")
@@ -378,8 +378,8 @@ def _session(connection: sqlite3.Connection, key: bytes) -> _Session | None:
 
 def _history(connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None) -> list[Stored]:
     """The window's messages in their places; where rows are missing in between, a `Damaged` item says so."""
-    connection.execute("BEGIN")  # one snapshot for all that follows
     try:
+        connection.execute("BEGIN")  # one snapshot for all that follows
         found = _session(connection, key)
         if found is None or found.newest is None or found.expired(time.time()):
             return []

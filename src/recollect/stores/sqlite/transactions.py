@@ -122,25 +122,31 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     def _commit(self, jobs: list[Job], wait_s: float) -> list[Any] | None:
         """Runs the jobs in one transaction; None if another process kept the lock."""
+        try:
+            results = self._transaction(jobs, time.monotonic() + wait_s)
+        except BaseException:  # whatever it is, a transaction left open would lock everybody out
+            self._roll_back()
+            raise
+        if results is None:
+            self._roll_back()
+        return results
+
+    def _transaction(self, jobs: list[Job], deadline: float) -> list[Any] | None:
         connection = self._writer
-        deadline = time.monotonic() + wait_s
         try:
             if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
                 return None
             started = time.monotonic()
             self._begun(connection)
             results = [self._outcome(job, connection) for job in jobs]
-        except sqlite3.Error as error:
-            self._roll_back()
-            raise NotWritten(f"{self._path}: {error}; nothing was written") from error
+        except Exception as error:
+            reason = str(error) if isinstance(error, sqlite3.Error) else repr(error)
+            raise NotWritten(f"{self._path}: {reason}; nothing was written") from error
         try:
-            committed = until(deadline, lambda: connection.execute("COMMIT"))
+            if not until(deadline, lambda: connection.execute("COMMIT")):
+                return None
         except sqlite3.Error as error:
-            self._roll_back()
             raise commit_failed(self._path, error) from error
-        if not committed:
-            self._roll_back()
-            return None
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
         self._check_file()
         return results

@@ -2,7 +2,8 @@
 --
 -- KEYS  messages (list), counter (hash), turns (sorted set), fingerprints (hash), all in one cluster slot
 -- ARGV  turns_kept, ttl_ms or '', refresh, expect or '', turn or '', known, 'ask' or 'go on', fingerprint or '', record…
--- Gives the turn's last sequence, or {'retry', place, marked} | {'reused'} | {'conflict', last} | {'behind', last}.
+-- Gives the turn's last sequence, or {'retry', place, marked} | {'reused'} | {'conflict', last} | {'behind', last} |
+-- {'full', last}.
 --
 -- An element of the list is "<sequence> <record>": a message that is gone leaves a hole that can be seen.
 -- A fingerprint's field is its turn's place, which no other turn ever has: one that a release without fingerprints left
@@ -51,6 +52,8 @@ if known > last then -- the caller was given more than the engine still knows
   last = known
 end
 if expect ~= '' and tonumber(expect) ~= last then return {'conflict', last} end
+-- Numbers are doubles here: above this a turn's place, which is sequence * 16384 + count, would be rounded.
+if last + count >= 549755813888 then return {'full', last} end
 
 local first, length = last + 1, 0
 if count == 1 then
