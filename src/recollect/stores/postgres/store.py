@@ -27,7 +27,6 @@ from recollect.appending import Append, checked_append, checked_window, session_
 from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
 from recollect.errors import (
-    Conflict,
     DurabilityUnavailable,
     EngineUnavailable,
     NotWritten,
