@@ -29,7 +29,7 @@ from recollect.verify.target.target import BUILT_IN
 # What it finds itself comes first. Messages of a failed import go to the target's log.
 _BEGIN = (
     "import sys; lacking = [folder for folder in sys.argv[2:] if folder not in sys.path]; sys.path += lacking; "
-    f"import {__name__} as here; here.main(int(sys.argv[1]), lacking)"
+    "from recollect.verify import other_python; other_python.main(int(sys.argv[1]), lacking)"
 )
 
 
