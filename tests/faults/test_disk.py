@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from recollect.verify.judging.verdict import Verdict
-from recollect.verify.running.faults import FAULTS, recorded
+from recollect.verify.running.faults import FAULTS, recorded_engine
 from recollect.verify.running.faults import disk as disk_faults
 from recollect.verify.running.scenario import Scenario
 from tests.faults.cells import run_cell
@@ -147,7 +147,7 @@ def test_what_the_recorder_cannot_see_is_unknown(tmp_path: Path) -> None:
 
 def test_reasons_are_given_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = Scenario(target="redis", engine="redis", policy="aof-always", fault="power-loss")
-    monkeypatch.setattr(recorded, "cannot_see", lambda program: f"{program} is linked statically")
+    monkeypatch.setattr(recorded_engine, "cannot_see", lambda program: f"{program} is linked statically")
     said = FAULTS["power-loss"].obstacle(scenario)
     assert said is not None
     assert "linked statically" in said

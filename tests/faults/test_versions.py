@@ -8,7 +8,7 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.judging.history import History
 from recollect.verify.providers import find
 from recollect.verify.running.faults import FAULTS
-from recollect.verify.running.faults.steps import NoStep, Step, step
+from recollect.verify.running.faults.version_steps import NoStep, VersionStep, step
 from recollect.verify.running.scenario import Scenario
 from tests.faults.cells import run_cell
 
@@ -31,7 +31,7 @@ three_postgres = pytest.mark.skipif(
 )
 
 
-def majors(found: Step) -> tuple[str, str]:
+def majors(found: VersionStep) -> tuple[str, str]:
     return found.start.split(".")[0], found.goal.split(".")[0]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect import Message
-from recollect.verify.target.clients import start_fork_server
+from recollect.verify.target.workers import start_fork_server
 
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOAD = ("chromadb", "recollect.verify.recall_targets", "recollect.recall.rows_sqlite")

@@ -116,7 +116,7 @@ def test_a_reader_that_dies_of_one_session_is_followed_by_one_that_reads_the_nex
 def test_a_store_whose_close_hangs_is_named_and_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.verify.target.clients.CLOSE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("recollect.verify.target.workers.CLOSE_TIMEOUT_S", 0.2)
     one, verdict = run(tmp_path, "tests.verify.stores:never_closes", "wal-full", "restart", **FILE)
     assert verdict.status == "held", verdict
     assert any("close() took longer" in hang for hang in one.notes.hangs)

@@ -24,7 +24,7 @@ from recollect.verify.explore.exploration import NothingRecorded, TargetCheck, T
 from recollect.verify.explore.resuming import Explored, explore_run
 from recollect.verify.host.errors import EngineError
 from recollect.verify.matrix.selection import BadRequest, Request, check, engine_of
-from recollect.verify.target.clients import TargetBroken
+from recollect.verify.target.workers import TargetBroken
 
 
 def explore(

@@ -40,9 +40,9 @@ from recollect.verify.judging.op import Disturbance, Header
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import Body, ReadBack, Write
 from recollect.verify.target import outcomes, pipe, worker
-from recollect.verify.target.clients import Client, Clients
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.target import Target
+from recollect.verify.target.workers import Client, Clients
 
 SESSIONS = ("session-0", "session-1")
 _FAULT = "power-loss"

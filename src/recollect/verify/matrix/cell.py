@@ -20,8 +20,8 @@ from recollect.verify.matrix.cell_process import Done, Look, Order, Seen, Step, 
 from recollect.verify.matrix.results import Result
 from recollect.verify.matrix.target_probe import abilities_of
 from recollect.verify.running.run import Run
-from recollect.verify.target.clients import TargetBroken
 from recollect.verify.target.module_folders import import_from
+from recollect.verify.target.workers import TargetBroken
 
 
 def run_cell(order: Order, say: IO[bytes]) -> Result:

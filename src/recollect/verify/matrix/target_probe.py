@@ -7,8 +7,8 @@ from recollect.verify import engines
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
 from recollect.verify.matrix.selection import Request, engine_of
-from recollect.verify.target.clients import Clients
 from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.workers import Clients
 
 _OF_STORES = frozenset({"forget", "batches", "turn", "expect", "last", "after"})
 _OF_RECALL = frozenset({"forget", "batches", "turn", "search"})

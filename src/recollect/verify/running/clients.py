@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from recollect.verify.running.workloads import Intent, Outcome, Plan
 from recollect.verify.target import pipe
-from recollect.verify.target.clients import Client
+from recollect.verify.target.workers import Client
 
 
 @dataclass

@@ -37,7 +37,7 @@ from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import OK_OPS_MIN, Disturbance, Header, Trait
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.running import engine_inspection
-from recollect.verify.running.client_state import Notes, Seat
+from recollect.verify.running.clients import Notes, Seat
 from recollect.verify.running.faults import FAULTS, Fault
 from recollect.verify.running.proxy import Proxy
 from recollect.verify.running.scenario import Scenario, save
@@ -54,7 +54,7 @@ from recollect.verify.running.workloads import (
 )
 from recollect.verify.running.workloads import Client as Planner
 from recollect.verify.target import pipe
-from recollect.verify.target.clients import (
+from recollect.verify.target.workers import (
     CLOSE_TIMEOUT_S,
     Client,
     ClientDied,

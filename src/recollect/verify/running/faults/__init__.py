@@ -1,11 +1,11 @@
 """Faults, as a table: every name of the design, what it verifies, and what it does not."""
 
+from recollect.verify.running.faults.at_line import LINE_FAULTS
 from recollect.verify.running.faults.clock import CLOCK_FAULTS
-from recollect.verify.running.faults.config import CONFIG_FAULTS
 from recollect.verify.running.faults.disk import DISK_FAULTS
 from recollect.verify.running.faults.fault import Fault
-from recollect.verify.running.faults.lines import LINE_FAULTS
 from recollect.verify.running.faults.network import NETWORK_FAULTS
+from recollect.verify.running.faults.policy_change import CONFIG_FAULTS
 from recollect.verify.running.faults.process import PROCESS_FAULTS
 from recollect.verify.running.faults.replication import REPLICATION_FAULTS
 from recollect.verify.running.faults.storage import STORAGE_FAULTS

@@ -15,7 +15,7 @@ from recollect.verify.running.workloads import Body, ReadBack, SaveBack, Write
 from recollect.verify.target import pipe
 
 if TYPE_CHECKING:
-    from recollect.verify.running.client_state import Seat
+    from recollect.verify.running.clients import Seat
     from recollect.verify.running.run import Run
 
 SWEEP_S = 1.5

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from recollect.verify.disk.recorder import Aim, Faults
 from recollect.verify.running.faults.fault import only
-from recollect.verify.running.faults.recorded import down, recorder_of, recording_obstacle, up
+from recollect.verify.running.faults.recorded_engine import down, recorder_of, recording_obstacle, up
 from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:

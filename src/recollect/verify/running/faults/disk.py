@@ -18,10 +18,16 @@ from recollect.verify.disk.records import Op
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.disk.states import zero_tails
 from recollect.verify.engines import Pausable
+from recollect.verify.running.faults.chroma_flush import (
+    ALONE,
+    FLUSH,
+    aim_at_flush,
+    await_flush,
+    flush_obstacle,
+)
 from recollect.verify.running.faults.fault import Fault
-from recollect.verify.running.faults.flush import ALONE, FLUSH, aim_at_flush, await_flush, flush_obstacle
-from recollect.verify.running.faults.moments import BESIDE_A_CHILD, moment_obstacle
-from recollect.verify.running.faults.recorded import down, record, recorder_of, recording_obstacle, up
+from recollect.verify.running.faults.kill_moments import BESIDE_A_CHILD, moment_obstacle
+from recollect.verify.running.faults.recorded_engine import down, record, recorder_of, recording_obstacle, up
 from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:

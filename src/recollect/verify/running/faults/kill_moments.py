@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Counting
 from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.running.faults.at_line import guest_writes, watching
 from recollect.verify.running.faults.fault import only
-from recollect.verify.running.faults.lines import guest_writes, watching
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.target import pipe
 from recollect.verify.wire.resp import fields_of
 
 if TYPE_CHECKING:
-    from recollect.verify.running.client_state import Seat
+    from recollect.verify.running.clients import Seat
     from recollect.verify.running.run import Run
 
 CHILD_DELAY_US = 1_000_000

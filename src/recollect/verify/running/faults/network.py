@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recollect.verify import providers
+from recollect.verify.running.faults.connection_limit import occupied
 from recollect.verify.running.faults.fault import Fault, servers_only
-from recollect.verify.running.faults.occupation import occupied
 from recollect.verify.running.proxy import Proxy
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import time
 from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Pausable
+from recollect.verify.running.faults.chroma_flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
 from recollect.verify.running.faults.fault import Fault, ours_only, servers_only
-from recollect.verify.running.faults.flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
-from recollect.verify.running.faults.moments import (
+from recollect.verify.running.faults.kill_moments import (
     BETWEEN_WRITES,
     MOMENTS,
     kill_between_writes,
     moment_obstacle,
 )
-from recollect.verify.running.faults.recorded import record
+from recollect.verify.running.faults.recorded_engine import record
 from recollect.verify.running.scenario import Scenario
 
 if TYPE_CHECKING:

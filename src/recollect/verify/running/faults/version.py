@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from recollect.verify.engines import Upgradable
 from recollect.verify.running.faults.clock import CLOCK_FAULTS, leap_forward
 from recollect.verify.running.faults.fault import Fault, give_witness, servers_only
-from recollect.verify.running.faults.steps import NoStep, step
+from recollect.verify.running.faults.version_steps import NoStep, step
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.target.target import BUILT_IN
 

@@ -22,7 +22,7 @@ PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-class Step(NamedTuple):
+class VersionStep(NamedTuple):
     """Versions as they can be asked for: ``redis@7.0.15``."""
 
     start: str
@@ -36,7 +36,7 @@ class NoStep(Exception):
     """There are no two versions to step between; the message says which one is missing."""
 
 
-def step(scenario: Scenario) -> Step:
+def step(scenario: Scenario) -> VersionStep:
     """Where the engine of this scenario starts, and where it goes."""
     up = scenario.fault == "upgrade"
     _, _, start = scenario.engine.partition("@")
@@ -61,13 +61,13 @@ def _provider(scenario: Scenario) -> str | None:
     return (scenario.provider or "").partition(":")[0] or None
 
 
-def _checked(start: Build, goal: Build, up: bool) -> Step:
+def _checked(start: Build, goal: Build, up: bool) -> VersionStep:
     if not (_number(goal) > _number(start) if up else _number(goal) < _number(start)):
         kind, wanted = ("an upgrade", "newer") if up else ("a downgrade", "older")
         raise NoStep(
             f"{kind} needs a version that is {wanted}: {goal.version} is not {wanted} than {start.version}"
         )
-    return Step(start.version, goal.version)
+    return VersionStep(start.version, goal.version)
 
 
 def _nearest(scenario: Scenario, build: Build, up: bool) -> Build:
@@ -89,11 +89,11 @@ def _number(build: Build) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", build.version))
 
 
-def _known(scenario: Scenario, up: bool) -> Step:
+def _known(scenario: Scenario, up: bool) -> VersionStep:
     pairs = PAIRS.get(scenario.engine_name, ())
     for older, newer in pairs:
         if _present(scenario, older) and _present(scenario, newer):
-            return Step(older, newer) if up else Step(newer, older)
+            return VersionStep(older, newer) if up else VersionStep(newer, older)
     if not pairs:
         raise NoStep(f"no two versions of {scenario.engine_name} are known to step between: name one with @")
     wanted = " or ".join(f"{older} and {newer}" for older, newer in pairs)
