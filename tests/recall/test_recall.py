@@ -156,6 +156,16 @@ def test_no_two_conversations_share_an_id() -> None:
     assert len({conversation_id(user, session) for user, session in pairs}) == len(pairs)
 
 
+async def test_sessions_and_turns_are_not_glued_into_each_other(place: Place) -> None:
+    async with place.open() as recall:
+        pairs = [("a\0b", "c"), ("a", "b\0c"), ("a~1b", "c"), ("a", "b~1c"), ("a", "c"), ("", "a\0c")]
+        for number, (session, turn) in enumerate(pairs):
+            for _ in range(2):
+                await recall.add("u", [f"fact {number}"], session=session, turn=turn)
+        found = await recall.memories("u")
+        assert sorted(memory.text for memory in found) == [f"fact {number}" for number in range(len(pairs))]
+
+
 async def test_what_cannot_be_asked_is_refused(place: Place) -> None:
     async with place.open() as recall:
         with pytest.raises(Refused, match="k: 1 to 10000, not 0"):

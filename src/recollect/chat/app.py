@@ -1,7 +1,8 @@
 """The chat service over HTTP: routes and their shapes. What they do is in `recollect.chat.service`.
 
 Every answer that reports a failure says whether the message was written, in `error`: ``not-written`` (safe to send
-again), ``outcome-unknown`` (send again with the same turn), ``memory-missing``, ``refused``, ``model-failed``.
+again), ``outcome-unknown`` (send again with the same turn), ``memory-missing``, ``refused``, ``turn-reused`` (the turn
+is known with another text), ``turn-forgotten``, ``model-failed``.
 """
 
 import json
@@ -18,9 +19,9 @@ from recollect.bounds import is_sequence
 from recollect.chat import page
 from recollect.chat.documentation import documentation
 from recollect.chat.limits import Limits
-from recollect.chat.service import ChatService, Said, Used
+from recollect.chat.service import ChatService, Said, TurnForgotten, Used
 from recollect.chat.settings import Settings, from_environment
-from recollect.errors import NotWritten, OutcomeUnknown, RecollectError, Refused, StoreReplaced
+from recollect.errors import NotWritten, OutcomeUnknown, RecollectError, Refused, StoreReplaced, TurnReused
 from recollect.message import Message, new_id
 from recollect.recall.llm import ModelFailed
 from recollect.recall.memory import Memory
@@ -43,7 +44,8 @@ class ChatRequest(BaseModel):
         default=None,
         min_length=1,
         max_length=ID_LENGTH_MAX,
-        description="An id of the message. Sent again with the same one, it is stored and answered once.",
+        description="An id of the message. Sent again with the same one, it is stored and answered once; "
+        "another message with the same one is refused (409).",
     )
     stream: bool = Field(default=False, description="Server-sent events instead of one answer.")
 
@@ -138,7 +140,8 @@ def _add_talking(app: FastAPI) -> None:
         """Answers after the message and the facts in it have reached the durability the service was started with.
 
         With `stream`, the events are `remembered` (it is durable), `piece` (of the reply), and `reply` (the whole, as
-        without `stream`), or `failed`.
+        without `stream`), or `failed`. The `reply` is what is stored: another text than the pieces, if another request
+        with the same turn was answered first.
         """
         service = _service(request)
         said = await service.hear(body.user, body.session, body.message, body.turn or new_id())
@@ -209,13 +212,14 @@ async def _events(service: ChatService, said: Said) -> AsyncIterator[str]:
     yield _event("remembered", {"receipt": _receipt(said.receipt), "turn": said.turn})
     pieces: list[str] = []
     try:
-        async for piece in service.stream(said):
+        async for piece in service.pieces(said):
             pieces.append(piece)
             yield _event("piece", {"text": piece})
+        text = await service.keep(said, "".join(pieces))
     except RecollectError as error:
         yield _event("failed", {"error": _kind(error)[1], "detail": str(error)})
         return
-    yield _event("reply", _reply(service, said, "".join(pieces)).model_dump())
+    yield _event("reply", _reply(service, said, text).model_dump())
 
 
 def _event(name: str, content: Any) -> str:
@@ -273,6 +277,8 @@ def _history_item(item: Any) -> HistoryItem:
 
 
 _KINDS: tuple[tuple[type[RecollectError], int, str], ...] = (
+    (TurnReused, 409, "turn-reused"),
+    (TurnForgotten, 409, "turn-forgotten"),
     (Refused, 422, "refused"),
     (StoreReplaced, 503, "memory-missing"),
     (NotWritten, 503, "not-written"),

@@ -1,7 +1,8 @@
 """The chat service without HTTP: what happens when a user says something, and what is known of the memory's health.
 
 A message is stored, its facts are extracted and stored, and only then is it answered; the answer is stored too, under
-the same turn. A retry of the turn finds all of that and gives the first answer again: nothing is said twice.
+the same turn. A retry of the turn finds all of that and gives the first answer again: nothing is said twice. Where
+several requests carry one turn, each may ask the model; the answer that was stored first is what all of them give.
 """
 
 import asyncio
@@ -16,11 +17,20 @@ import msgspec
 from recollect import opening
 from recollect.chat.ephemeral import refuse_ephemeral
 from recollect.chat.settings import Settings
-from recollect.errors import CannotOpen, NotWritten, RecollectError, StoreReplaced
+from recollect.composite import composite_id, conversation_id
+from recollect.errors import (
+    CannotOpen,
+    NotWritten,
+    RecollectError,
+    Refused,
+    StoreReplaced,
+    TurnReused,
+    shorten,
+)
 from recollect.message import Damaged, Message
 from recollect.recall import OpenAIModel, Recall, StandIn, open_recall
 from recollect.recall.llm import Labelled, ModelFailed, Streaming, answer_prompt
-from recollect.recall.memory import Hit, Memory, conversation_id
+from recollect.recall.memory import Hit, Memory
 from recollect.recall.recall import context_of
 from recollect.store import Durability, Receipt, Store, Stored
 
@@ -28,8 +38,19 @@ PROBE_TIMEOUT_S = 3.0
 """A write that takes longer is one that fails, to who asks for the memory's health."""
 PROBE_EVERY_S = 1.0
 
-RETRIED_MAX = 50
-"""How far behind a message its answer is looked for when its turn is sent again."""
+
+class TurnForgotten(Refused):
+    """The turn was said before, and forgotten since. Nothing was written: what was forgotten does not come back."""
+
+    def __init__(self, turn: str) -> None:
+        super().__init__(
+            f"turn {shorten(turn)} was said before and has been forgotten since; nothing was written: "
+            "send the message with a new turn"
+        )
+        self.turn = turn
+
+    def __reduce__(self) -> tuple[type["TurnForgotten"], tuple[str]]:
+        return type(self), (self.turn,)
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -119,14 +140,16 @@ class ChatService:
         # The same turn is the same message: what is known to come from it is not used to answer it.
         message = Message("user", text, metadata={"turn": turn}, id=_message_id(conversation, turn))
         try:
-            remembered = await self.recall.remember(user, [message], session=session, turn=turn)
+            remembered = await self.recall.remember(user, [message], session=session, turn=composite_id(turn))
+        except TurnReused as error:
+            raise TurnReused(session, turn) from error  # with the ids as the caller knows them
         except RecollectError as error:
             self._failed(error)
             raise
         receipt = remembered.conversation
         assert receipt is not None
         self._written(remembered.durability)
-        answered = await self._answer_of(conversation, receipt, turn)
+        message, answered = await self._said_before(session, receipt, message)
         found = await self.recall.search(user, text, self.settings.memories_per_reply)
         hits = [
             hit
@@ -145,43 +168,55 @@ class ChatService:
         """The whole answer, stored before it is returned."""
         if said.answered is not None:
             return said.answered
-        return await self._keep(said, await self.recall.llm.complete(said.prompt))
+        return await self.keep(said, await self.recall.llm.complete(said.prompt))
 
-    async def stream(self, said: Said) -> AsyncIterator[str]:
-        """The answer in pieces; stored when the last piece was given."""
+    async def pieces(self, said: Said) -> AsyncIterator[str]:
+        """The answer as it is made. It counts once `keep` has stored it."""
         llm = self.recall.llm
-        if said.answered is not None or not isinstance(llm, Streaming):
-            for piece in _pieces(await self.answer(said)):
+        if said.answered is None and isinstance(llm, Streaming):
+            async for piece in llm.stream(said.prompt):
                 yield piece
             return
-        pieces: list[str] = []
-        async for piece in llm.stream(said.prompt):
-            pieces.append(piece)
+        text = said.answered if said.answered is not None else await llm.complete(said.prompt)
+        for piece in _pieces(text):
             yield piece
-        await self._keep(said, "".join(pieces))
 
-    async def _keep(self, said: Said, text: str) -> str:
+    async def keep(self, said: Said, text: str) -> str:
+        """Stores the turn's answer. Gives the answer that is stored: of several requests, the first one's counts."""
+        if said.answered is not None:
+            return said.answered
         reply = Message("assistant", text, metadata={"turn": said.turn})
         conversation = conversation_id(said.user, said.session)
         try:
-            receipt = await self.store.append(conversation, [reply], turn=f"{said.turn}/reply")
+            receipt = await self.store.append(conversation, [reply], turn=composite_id(said.turn, "reply"))
+        except TurnReused:
+            pass  # the model gave another request of this turn another answer, and that one was faster
         except RecollectError as error:
             self._failed(error)
             raise
-        self._written(receipt.durability)
-        # Of two requests with one turn, the first answer counts.
-        return await self._answer_of(conversation, said.receipt, said.turn) or text
+        else:
+            self._written(receipt.durability)
+        following = await self.store.history(conversation, after=said.receipt.last)
+        answered = _answer_in(following, said.turn)
+        if answered is None:
+            raise TurnForgotten(said.turn)
+        return answered
 
-    async def _answer_of(self, conversation: str, receipt: Receipt, turn: str) -> str | None:
-        following = await self.store.history(conversation, after=receipt.last)
-        for item in following[:RETRIED_MAX]:
-            message = item.message
-            if isinstance(message, Message) and (message.role, message.metadata.get("turn")) == (
-                "assistant",
-                turn,
-            ):
-                return message.text
-        return None
+    async def _said_before(
+        self, session: str, receipt: Receipt, message: Message
+    ) -> tuple[Message, str | None]:
+        """The message as it is stored, and its answer if it has one. Both lie at or after the receipt."""
+        turn = message.metadata["turn"]
+        since = await self.store.history(receipt.session, after=receipt.first - 1)
+        if not since or since[0].sequence != receipt.first:
+            raise TurnForgotten(turn)
+        stored = since[0].message
+        if isinstance(stored, Damaged):
+            return message, _answer_in(since, turn)
+        if (stored.role, stored.content) != (message.role, message.content):
+            # A turn from before turns had fingerprints: the store took this message for a retry of it.
+            raise TurnReused(session, turn)
+        return stored, _answer_in(since, turn)
 
     async def history(self, user: str, session: str, last: int) -> list[Stored]:
         return await self.store.history(conversation_id(user, session), last=last)
@@ -236,7 +271,7 @@ class ChatService:
     def _failed(self, error: RecollectError) -> None:
         if isinstance(error, StoreReplaced):
             self._replaced = str(error)
-        if not isinstance(error, NotWritten | ModelFailed):
+        if not isinstance(error, NotWritten | ModelFailed | Refused):
             self._last_write_at = time.time()
             self._last_write_durable = False
 
@@ -258,8 +293,20 @@ def _heard(probe: "asyncio.Future[None]") -> None:
 
 
 def _message_id(conversation: str, turn: str) -> str:
-    text = f"{conversation}\0{turn}".encode("utf-8", "surrogatepass")
+    text = composite_id(conversation, turn, separator="\0").encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+
+def _answer_in(items: list[Stored], turn: str) -> str | None:
+    for item in items:
+        message = item.message
+        if (
+            isinstance(message, Message)
+            and message.role == "assistant"
+            and message.metadata.get("turn") == turn
+        ):
+            return message.text
+    return None
 
 
 def _until(recent: list[Stored], last: int) -> list[Message]:

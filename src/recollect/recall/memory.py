@@ -9,6 +9,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from recollect.composite import conversation_id as conversation_id
 from recollect.errors import Refused, shorten
 from recollect.store import Durability, Receipt
 
@@ -23,11 +24,6 @@ def user_key(user: str) -> bytes:
     if len(raw) > USER_BYTES_MAX:
         raise Refused(f"user {shorten(user)}: {len(raw):,} bytes; at most {USER_BYTES_MAX:,}")
     return blake2b(raw, digest_size=32, person=b"recollect-user").digest()
-
-
-def conversation_id(user: str, session: str) -> str:
-    """A user's session as one id for a `MemoryStore`; the length in front keeps any two pairs apart."""
-    return f"{len(user)}:{user}:{session}"
 
 
 class Memory(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from types import TracebackType
 
 from recollect.bounds import bounded, is_sequence
+from recollect.composite import composite_id, conversation_id
 from recollect.errors import Refused
 from recollect.message import Damaged, Message
 from recollect.recall.comparing import merged, nearest, scan
@@ -29,7 +30,6 @@ from recollect.recall.memory import (
     Memory,
     Remembered,
     Search,
-    conversation_id,
     user_key,
 )
 from recollect.recall.rows import Cursor, CursorMoved, Draft, Rows, Space, Write, memory_of, record_of
@@ -138,7 +138,7 @@ class Recall:
         if not facts:
             return Remembered([], self.rows.durability)
         drafts, memories = await self._drafts(facts, session)
-        turn_key = None if turn is None else _digest(f"{session or ''}\0{turn}")
+        turn_key = None if turn is None else _digest(composite_id(session or "", turn, separator="\0"))
         written = await self._write(Write(key, drafts, self._space.number, turn=turn_key))
         return Remembered(_numbered(memories, written), self.rows.durability)
 

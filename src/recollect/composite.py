@@ -1,0 +1,19 @@
+"""Ids made of several parts. Every id of ours that is glued together is made here, so that no two lists of parts meet.
+
+Parts are any text, and others choose them: a turn called ``T/reply`` must not be the reply to turn ``T``. So the
+separator is escaped inside the parts, and the parts could be told from the id again. Parts without the separator and
+without ``~`` are left as they are, which keeps the ids that were written before.
+"""
+
+
+def composite_id(*parts: str, separator: str = "/") -> str:
+    """One id for these parts; other parts, or another number of them, never give the same one."""
+    return separator.join([part.replace("~", "~0").replace(separator, "~1") for part in parts])
+
+
+def conversation_id(user: str, session: str) -> str:
+    """A user's session as one id for a `MemoryStore`; the length in front keeps any two pairs apart.
+
+    Older than `composite_id`: conversations that people have are stored under these ids.
+    """
+    return f"{len(user)}:{user}:{session}"
