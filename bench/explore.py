@@ -22,11 +22,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.disk.probes import NumbersCheck, numbers_check
+from tests.disk.recorded_run import Enough, RecordedRun
+
 from recollect.verify.disk import MODES
 from recollect.verify.disk.exploring import Exploration, Plan, explore
-from recollect.verify.disk.probes import NumbersCheck, numbers_check
 from recollect.verify.disk.recovery import RedisRecovery, ServerRecovery, home, never_read
-from recollect.verify.disk.run import Enough, RecordedRun
 from recollect.verify.disk.states import State, states
 from recollect.verify.explore import exploration
 from recollect.verify.explore.exploration import TargetCheck

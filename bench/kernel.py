@@ -8,9 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
-from recollect.verify.disk.comparison import CASES, compare
-from recollect.verify.disk.realdisk import FILE_SYSTEMS, why_not
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.disk.comparison import CASES, compare
+from tests.disk.realdisk import FILE_SYSTEMS, why_not
 
 
 def main() -> int:

@@ -19,8 +19,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.disk.probes import probe
+
 from recollect.verify.disk import Recorder
-from recollect.verify.disk.probes import probe
 from recollect.verify.engines import Engine, Options, create
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.redis import RedisEngine

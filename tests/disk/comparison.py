@@ -13,10 +13,10 @@ from pathlib import Path
 
 from recollect.verify.disk.image import Entry, scan
 from recollect.verify.disk.model import Model
-from recollect.verify.disk.probes import Loss
-from recollect.verify.disk.realdisk import FileSystem, RealDisk
-from recollect.verify.disk.run import Enough, RecordedRun
 from recollect.verify.engines.protocols import Pausable
+from tests.disk.probes import Loss
+from tests.disk.realdisk import FileSystem, RealDisk
+from tests.disk.recorded_run import Enough, RecordedRun
 
 
 @dataclass(frozen=True, slots=True)

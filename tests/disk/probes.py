@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from recollect.verify.disk.explanation import ACK
 from recollect.verify.disk.exploring import HELD, Finding
 from recollect.verify.disk.image import Image
 from recollect.verify.disk.recovery import home, recovery
@@ -26,7 +27,6 @@ from recollect.verify.wire import pgwire, resp
 
 _TEXT = "x" * 100
 _FIRST = list(range(10_000))
-ACK = "ack "
 
 
 class Probe(Protocol):

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from recollect.verify.disk.explanation import ACK
 from recollect.verify.disk.image import Image, materialise
 from recollect.verify.disk.model import Mode, Model
-from recollect.verify.disk.probes import ACK, Loss, Probe, probe
-from recollect.verify.disk.realdisk import RealDisk
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.disk.records import Record
 from recollect.verify.disk.selfcheck import Blindness, check_sight
 from recollect.verify.engines import Engine, Options, create
 from recollect.verify.engines.postgres import PostgresEngine
+from tests.disk.probes import Loss, Probe, probe
+from tests.disk.realdisk import RealDisk
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.disk import MODES, Faults, Image, Mode, Op, states
-from recollect.verify.disk.probes import Loss
-from recollect.verify.disk.run import Enough, RecordedRun
 from recollect.verify.engines import StartFailed
 from recollect.verify.wire.pgwire import PgError
 from recollect.verify.wire.resp import RespError
+from tests.disk.probes import Loss
+from tests.disk.recorded_run import Enough, RecordedRun
 
 NOTHING, LAST, TAIL, ALL = "nothing", "the last one", "a tail", "everything"
 TAIL_OR_NOTHING = "a tail or nothing"

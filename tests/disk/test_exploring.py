@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.disk import MODES, Content, Image, Mode, Op, Record
-from recollect.verify.disk.explanation import explain
+from recollect.verify.disk.explanation import ACK, explain
 from recollect.verify.disk.exploring import (
     HELD,
     Finding,
@@ -20,10 +20,10 @@ from recollect.verify.disk.exploring import (
     load_findings,
     save_findings,
 )
-from recollect.verify.disk.probes import ACK, numbers_check
 from recollect.verify.disk.recording import Recording, save
 from recollect.verify.disk.recovery import never_read
-from recollect.verify.disk.run import Enough, RecordedRun
+from tests.disk.probes import numbers_check
+from tests.disk.recorded_run import Enough, RecordedRun
 from tests.disk.test_model import BASE, create, sync, write
 
 RUN = [

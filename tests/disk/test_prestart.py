@@ -15,12 +15,12 @@ import pytest
 from recollect.verify import providers
 from recollect.verify.disk import MODES, Content, Image, scan
 from recollect.verify.disk.prestart.redis import PrestartedRedis, can_be_prestarted
-from recollect.verify.disk.probes import numbers_in
 from recollect.verify.disk.recovery import RedisRecovery, ServerRecovery, home
-from recollect.verify.disk.run import Enough, RecordedRun
 from recollect.verify.disk.states import states
 from recollect.verify.engines import EngineError
 from recollect.verify.host.waiting import wait_until
+from tests.disk.probes import numbers_in
+from tests.disk.recorded_run import Enough, RecordedRun
 
 _STAMP = re.compile(r"^\s*\d+:\S+ \d+ \w+ \d+ [\d:.]+ ")
 AOF = "appendonlydir/appendonly.aof"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.disk.comparison import CASES, Case, compare
-from recollect.verify.disk.realdisk import FILE_SYSTEMS, FileSystem, RealDisk, why_not
+from tests.disk.comparison import CASES, Case, compare
+from tests.disk.realdisk import FILE_SYSTEMS, FileSystem, RealDisk, why_not
 
 QUICK = ("redis aof-everysec", "sqlite wal-normal", "sqlite delete-full", "postgres@18 async-commit")
 

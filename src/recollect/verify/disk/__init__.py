@@ -8,7 +8,6 @@ recorder → log → durability model → crash images → states. Each arrow is
 `states`     every distinct crash state of one run
 `exploring`  each of them tried on the real engine                 `recovery`, `workspace`, `prestart/`, `explanation`
 `selfcheck`  did the recorder see everything?
-`realdisk`   the same power loss on a real file system, to compare (root only)
 """
 
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
