@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recollect.verify.judging.history import RecordedHistory
-from recollect.verify.judging.op import Ask, Disturbance, Element, Header, Rows
+from recollect.verify.judging.op import Ask, Element, Header, Rows
 
 from .history_simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
 
@@ -108,7 +108,7 @@ def refuses_to_start(seed: int) -> Planted:
     plot.prologue()
     plot.crash(plot.rng.choice(CRASHES))
     plot.tick()
-    plot.writer.engine_refused("bad file format", Disturbance(deadline_s=5.0))
+    plot.writer.engine_refused("bad file format")
     return Planted(plot.history(), "refuses-to-start", frozenset())
 
 

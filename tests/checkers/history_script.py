@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import msgspec
 
@@ -20,6 +21,14 @@ from recollect.verify.judging.op import (
     Write,
 )
 from recollect.verify.judging.verdict import Anomaly, Verdict
+
+
+def save_history(history: RecordedHistory, path: Path) -> None:
+    """Saves a history as it is, numbers and times included."""
+    encoder = msgspec.json.Encoder()
+    with path.open("wb") as file:
+        file.write(encoder.encode(history.header) + b"\n")
+        file.write(encoder.encode_lines(history.events))
 
 
 class Script:

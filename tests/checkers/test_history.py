@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.verify.judging.analyze import analyze
-from recollect.verify.judging.history import History, HistoryError, HistoryWriter, write_history
-from recollect.verify.judging.op import Ask, Context, Disturbance, Element, Header, Odd, Seen, Write, checksum
+from recollect.verify.judging.history import History, HistoryError, HistoryWriter
+from recollect.verify.judging.op import Ask, Context, Disturbance, Element, Header, Odd, Seen, Write
 from recollect.verify.judging.read_deltas import OddTable, ViewEncoder, chain_of, count_of, from_runs, to_runs
 
+from .history_script import save_history
 from .history_simulator import valid_history
 
 
 def saved(tmp_path: Path, seed: int = 3) -> Path:
     path = tmp_path / "history.jsonl"
-    with path.open("wb") as file:
-        write_history(valid_history(seed), file)
+    save_history(valid_history(seed), path)
     return path
 
 
@@ -219,12 +219,15 @@ def test_the_writer_stamps_both_clocks() -> None:
     assert msgspec.json.decode(lines[2])["drift_s"] == 60.0
 
 
-def test_checksums_cover_content_role_and_metadata() -> None:
-    plain = checksum("hello", "user", {"a": 1, "b": 2})
-    assert plain == checksum("hello", "user", {"b": 2, "a": 1})
-    others = {checksum("hello!", "user"), checksum("hello", "tool"), checksum("hello", "user", {"a": 2})}
-    assert len(others | {plain}) == 4
-    assert 0 <= plain < 1 << 48
+def test_a_field_that_only_another_release_has_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    with path.open("wb") as file, HistoryWriter(file, Header(recollect="0.1.0")) as writer:
+        writer.engine_refused("bad file format")
+    header, event = path.read_bytes().splitlines()
+    former = event[:-1] + b',"value":{"is":"disturbance","deadline_s":5.0,"detail":"d"}}'
+    path.write_bytes(header + b"\n" + former + b"\n")
+    (read,) = History(path)
+    assert read.value == Disturbance(detail="d")
 
 
 # A read is any mix of known messages (right or wrong checksum), unknown numbers, and items without one.

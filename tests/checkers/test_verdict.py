@@ -12,10 +12,9 @@ import pytest
 from recollect.verify.judging import checkers
 from recollect.verify.judging.analyze import analyze, main, render
 from recollect.verify.judging.checkers import ANOMALIES
-from recollect.verify.judging.history import write_history
 from recollect.verify.judging.op import Ask, Element
 
-from .history_script import Script
+from .history_script import Script, save_history
 
 
 def crashed(
@@ -334,8 +333,7 @@ def test_an_element_counts_once_under_the_first_name_that_fits() -> None:
 
 def save(script: Script, tmp_path: Path) -> Path:
     path = tmp_path / "history.jsonl"
-    with path.open("wb") as file:
-        write_history(script.history(), file)
+    save_history(script.history(), path)
     return path
 
 

@@ -79,8 +79,7 @@ def test_all_states_are_tried_by_several_processes() -> None:
 
 def test_the_first_bad_state_is_explained() -> None:
     found = explore(BASE, RUN, LengthCheck, Plan("ext4", 1))
-    assert found.first_bad is not None
-    state, _ = found.first_bad
+    state, _ = next(found.bad())
     told = str(explain(BASE, RUN, state, "ext4"))
     assert told.splitlines() == [
         "Acknowledged last: 0",
@@ -194,8 +193,7 @@ def test_a_policy_that_loses_is_caught(sqlite_run: RecordedRun) -> None:
     plan = Plan("ext4", 1, exclude=never_read("sqlite"))
     records = sqlite_run.records()
     found = explore(sqlite_run.recorder.base, records, numbers_check("sqlite", "wal-normal"), plan)
-    assert found.first_bad is not None
-    state, finding = found.first_bad
+    state, finding = next(found.bad())
     assert finding.anomaly == "lost-tail"
     assert "memory.db-wal" in str(explain(sqlite_run.recorder.base, records, state, "ext4"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import Element, Header, Operation, Write, checksum
+from recollect.verify.judging.op import Element, Header, Operation, Write
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.running.scenario import Scenario
@@ -53,7 +53,7 @@ class _Client:
 
     def _append(self, process: int) -> None:
         first = self.writer.messages
-        sums = tuple(checksum(f"text {first + n}", "user") for n in range(self.rng.choice((1, 2))))
+        sums = tuple(range(first, first + self.rng.choice((1, 2))))
         session = self.rng.choice(self.sessions)
         operation: Operation = "append"
         self.writer.invoke_write(process, session, operation, Write(first, sums, turn=f"turn-{first}"))

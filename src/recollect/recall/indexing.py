@@ -96,7 +96,6 @@ class Indexer:
         self._closed = False
         self.state = IndexState.REBUILDING
         self.rebuilds = 0
-        self.last_error: str | None = None
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     # ---- for Recall
@@ -148,7 +147,6 @@ class Indexer:
     def suspect(self, reason: str) -> None:
         """The index did not do what the rows say it should: it is checked before it is used again."""
         self._doubt = reason
-        self.last_error = reason
         self.state = IndexState.DOWN
         self._ready.clear()
         self._wake.set()
@@ -224,7 +222,6 @@ class Indexer:
         if marker is None:
             await self._rebuild(reason)
         self._doubt = None
-        self.last_error = None
         self.state = IndexState.READY
         self._ready.set()
 

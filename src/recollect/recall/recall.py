@@ -249,10 +249,6 @@ class Recall:
         return IndexState.NONE if self._indexer is None else self._indexer.state
 
     @property
-    def index_error(self) -> str | None:
-        return None if self._indexer is None else self._indexer.last_error
-
-    @property
     def rebuilds(self) -> int:
         """How many times the index was rebuilt from rows since it was opened."""
         return 0 if self._indexer is None else self._indexer.rebuilds

@@ -104,10 +104,6 @@ class Exploration:
             if finding is not None and finding.anomaly is not None:
                 yield state, finding
 
-    @property
-    def first_bad(self) -> tuple[State, Finding] | None:
-        return next(self.bad(), None)
-
 
 class WorkerFailed(Exception):
     """A check raised: that is a fault of the check, and nothing may be concluded from its state."""

@@ -55,14 +55,9 @@ class ContainerEngine(CarriedEngine):
         host, port = self._container.address()
         return Login(host, port)
 
-    def recreate(self) -> Endpoint:
+    def reconfigure(self, policy: str) -> Endpoint:
         """A new container in place of this one, as `docker compose up` after a change: an anonymous volume
         is lost."""
-        self.stop()
-        self._container.discard()
-        return self.start()
-
-    def reconfigure(self, policy: str) -> Endpoint:
         chosen = named(self.name, self._recipe.policies, policy)
         self.stop()
         self._policy = chosen

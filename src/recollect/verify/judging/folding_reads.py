@@ -47,11 +47,7 @@ class ReadFolder:
         # The columns are bound once: they are looked up for every element of every read.
         self._turns, self._states, self._ranks = evidence.message_turn, evidence.state, evidence.rank
         self._seen_at, self._entered = evidence.seen_at, evidence.entered
-        self._owners, self._dones, self._invokes = (
-            evidence.turn_session,
-            evidence.turn_done,
-            evidence.turn_invoked,
-        )
+        self._owners, self._dones = evidence.turn_session, evidence.turn_done
         self.strikes: list[int] = []
         self.struck = NEVER  # index of the latest disturbance that can have cost data
         self.begun_s = 0.0  # when the read that is being folded was invoked, and when it completed

@@ -145,9 +145,9 @@ class HistoryWriter:
     def engine_started(self, value: Disturbance | None = None) -> int:
         return self._disturb("engine-started", "", value)
 
-    def engine_refused(self, error: str, value: Disturbance | None = None) -> int:
+    def engine_refused(self, error: str) -> int:
         """The engine did not come back on its own data within the deadline."""
-        return self._disturb("engine-refused", "", value, error)
+        return self._disturb("engine-refused", "", None, error)
 
     def flush(self) -> None:
         self._file.flush()
@@ -252,14 +252,6 @@ class RecordedHistory:
 
 
 AnyHistory = History | RecordedHistory
-
-
-def write_history(history: AnyHistory, file: IO[bytes]) -> None:
-    """Save a history as it is, numbers and times included."""
-    encoder = msgspec.json.Encoder()
-    file.write(encoder.encode(history.header) + b"\n")
-    for block in history.blocks():
-        file.write(encoder.encode_lines(block))
 
 
 def _decode_header(line: bytes) -> Header:

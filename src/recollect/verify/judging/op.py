@@ -14,8 +14,6 @@ matched to it. A repeated attempt at the same turn uses the same numbers: it is 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -36,12 +34,6 @@ Trait = Literal["single_writer", "no_batches", "at_least_once", "ordered_by_cloc
 Refresh = Literal["message", "append", "read", "never"]
 
 FORMAT = 1
-
-
-def checksum(content: str, role: str, metadata: Mapping[str, object] | None = None) -> int:
-    """48 bits over content, role and metadata; a read recomputes it from what came back."""
-    body = msgspec.json.encode((content, role, dict(metadata or {})), order="sorted")
-    return int.from_bytes(hashlib.blake2b(body, digest_size=6).digest())
 
 
 class Element(NamedTuple):
@@ -147,7 +139,6 @@ class Disturbance(msgspec.Struct, frozen=True, tag="disturbance", tag_field="is"
     """Value of a fault or engine event. `offset_s` moves the engine's clock until the fault is healed."""
 
     offset_s: float = 0.0
-    deadline_s: float | None = None
     detail: str = ""
 
 
