@@ -61,6 +61,7 @@ async def test_each_policy(policy: str, code: int, name: str | None, window_s: f
         assert found[name].window
         # Our engine has it on its command line, which ALTER SYSTEM cannot override.
         assert "command line" in found[name].procedure[0]
+        assert "and restart it cleanly" in found[name].procedure[0]
 
 
 async def test_of_a_role_of_a_database_and_of_both(engine: PostgresEngine, direct: Connection) -> None:

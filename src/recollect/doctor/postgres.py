@@ -380,8 +380,10 @@ def _session(answers: Answers) -> Finding:
 def _set(answers: Answers, name: str, value: str) -> str:
     """How to change a server's setting, depending on where it was set: a command line beats ALTER SYSTEM."""
     if answers.sources.get(name) == "command line":
-        return f"take `-c {name}=…` off the server's command line (ALTER SYSTEM cannot override it) and "
-        "restart it cleanly"
+        return (
+            f"take `-c {name}=…` off the server's command line (ALTER SYSTEM cannot override it) "
+            "and restart it cleanly"
+        )
     return f"ALTER SYSTEM SET {name} = {value}, then SELECT pg_reload_conf()"
 
 

@@ -27,7 +27,7 @@ class ComposeEngine(CarriedEngine):
             raise EngineError(
                 "a compose service is configured by its file: its policy is 'custom'; give no other"
             )
-        self._service = ComposeService(Path(file), service, pull=options.pull)
+        self._service = ComposeService(Path(file), service)
         super().__init__(recipe, self._service, options, f"service {service!r}")
 
     @property

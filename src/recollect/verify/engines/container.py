@@ -22,7 +22,7 @@ class ContainerEngine(CarriedEngine):
 
     def __init__(self, recipe: Recipe, build: Build, options: Options, storage: str) -> None:
         self._policy = choose(recipe.engine, recipe.policies, recipe.default_policy, options)
-        docker.ensure_local(build.location, pull=options.pull)
+        docker.ensure_local(build.location)
         self.build = build
         self._container = Container(storage)
         super().__init__(recipe, self._container, options, build.location)

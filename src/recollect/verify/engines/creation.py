@@ -16,9 +16,8 @@ from recollect.verify.engines.options import Options
 from recollect.verify.engines.protocols import Engine, Policy
 from recollect.verify.engines.recipe import Recipe
 from recollect.verify.engines.sqlite import SqliteEngine
-from recollect.verify.host.errors import NotInstalled, NotOurs, UnknownName
+from recollect.verify.host.errors import NotOurs, UnknownName
 from recollect.verify.providers import compose, docker
-from recollect.verify.providers.build import Build
 
 ENGINES: Mapping[str, type[LocalServer]] = {
     "redis": redis.RedisEngine,
@@ -60,20 +59,10 @@ def create(
         return _service(spec, detail, chosen)
     if "://" in (provider or ""):
         raise NotOurs(f"{spec} at an address is used, never broken: engines.attach(url) instead of create()")
-    build = _build(spec, name or None, chosen)
+    build = providers.find(spec, name or None)
     if build.provider == docker.NAME:
         return ContainerEngine(CONTAINER_RECIPES[build.engine], build, chosen, detail or "named")
     return ENGINES[build.engine](build, chosen)
-
-
-def _build(spec: str, provider: str | None, options: Options) -> Build:
-    try:
-        return providers.find(spec, provider)
-    except NotInstalled:
-        engine, product, version = providers.parse(spec)
-        if provider != docker.NAME or not options.pull or engine not in CONTAINER_RECIPES:
-            raise
-        return docker.official(engine, product, version)
 
 
 def _service(spec: str, place: str, options: Options) -> Engine:

@@ -20,7 +20,5 @@ class Options:
     port: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the server's environment at every start (a preloaded shim, a time zone)."""
-    pull: bool = False
-    """Whether the docker and compose providers may fetch an image."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 30.0

@@ -50,7 +50,7 @@ def command() -> tuple[str, ...]:
 class ComposeService:
     """One service of one file, in a project of this run."""
 
-    def __init__(self, file: Path, service: str, *, pull: bool = False) -> None:
+    def __init__(self, file: Path, service: str) -> None:
         if not file.is_file():
             raise EngineError(f"no compose file {file}; write --provider compose:FILE#SERVICE")
         self._client = docker.client()
@@ -58,7 +58,6 @@ class ComposeService:
         self.file = file.resolve()
         self.service = service
         self.project = docker_sweep.project_name(folder.run_id(), next(_numbers))
-        self._pull = pull
         self.resolved = self._resolve()
         services: dict[str, Any] = self.resolved["services"]
         if service not in services:
@@ -97,8 +96,8 @@ class ComposeService:
             definition.pop(key, None)
         if definition.get("ports"):
             definition["ports"] = [_container_port(port) for port in definition["ports"]]
-        if not self._pull and "image" in definition:
-            docker.ensure_local(definition["image"], pull=False)
+        if "image" in definition:
+            docker.ensure_local(definition["image"])
         definition["volumes"] = [_read_only(volume) for volume in definition.get("volumes") or []]
 
     # Running it ---------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""Engines in containers of images that are already on this machine. An image is pulled only when that was
-asked for.
+"""Engines in containers of images that are already on this machine. No image is ever pulled.
 
 What a local image is called decides which engine it is (`redis:7-alpine`, `docker.io/library/postgres:16`),
 its tag is the version; the official images also say their exact version in their environment.
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recollect.verify.host.errors import EngineError, NotInstalled
+from recollect.verify.host.errors import NotInstalled
 from recollect.verify.providers.build import Build, Gap
 
 if TYPE_CHECKING:
@@ -117,30 +116,15 @@ def _builds_of(image: Any) -> Iterator[Build]:
                 yield Build(family.engine, family.product, version, NAME, reference)
 
 
-def official(engine: str, product: str | None, version: str | None) -> Build:
-    """The image to pull for an engine that no local image offers."""
-    if product == "Valkey":
-        return Build(engine, product, version or "latest", NAME, f"valkey/valkey:{version or 'latest'}")
-    tag = version or PULLS[engine][-1]
-    return Build(engine, "Redis" if engine == "redis" else "PostgreSQL", tag, NAME, f"{engine}:{tag}")
-
-
-def ensure_local(image: str, *, pull: bool) -> None:
-    """The image is here, or is fetched if that was asked for; otherwise the command that fetches it."""
+def ensure_local(image: str) -> None:
+    """Refuses an image that is not here, with the command that fetches it."""
     import docker
 
     with contextlib.closing(client()) as connected:
         try:
             connected.images.get(image)
         except docker.errors.ImageNotFound:
-            if not pull:
-                raise NotInstalled(
-                    f"image {image} is not on this machine: `docker pull {image}`, or --pull"
-                ) from None
-            try:
-                connected.images.pull(image)
-            except docker.errors.APIError as error:
-                raise EngineError(f"cannot pull {image}: {error.explanation or error}") from error
+            raise NotInstalled(f"image {image} is not on this machine: `docker pull {image}`") from None
 
 
 @functools.cache
