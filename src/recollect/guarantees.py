@@ -362,29 +362,6 @@ _KEEPS: dict[str, tuple[str, str]] = {
 }
 _CUSTOM = "custom settings promise nothing we can look up, so nothing acknowledged may be lost"
 
-_DURABILITY: dict[tuple[str, str], Durability] = {
-    ("redis", "none"): "buffered",
-    ("redis", "rdb"): "buffered",
-    ("redis", "aof-no"): "written",
-    ("redis", "aof-everysec"): "buffered",
-    ("redis", "aof-always"): "fsynced",
-    ("redis", "mixed"): "buffered",
-    ("postgres", "default"): "fsynced",
-    ("postgres", "async-commit"): "buffered",
-    ("postgres", "fsync-off"): "written",
-    ("sqlite", "wal-full"): "fsynced",
-    ("sqlite", "wal-normal"): "written",
-    ("sqlite", "delete-full"): "written",
-    ("sqlite", "delete-extra"): "fsynced",
-    ("chroma", "embedded"): "written",
-    ("chroma", "server"): "written",
-}
-
-
-def durability(engine: str, policy: str) -> Durability:
-    """The strongest that a `Receipt` may claim; of `custom` settings nothing is known, hence `buffered`."""
-    return _DURABILITY.get(_known(engine, policy), "buffered")
-
 
 def promise(engine: str, policy: str, fault: str) -> Promise:
     """What the engine promises when this fault strikes under this policy."""

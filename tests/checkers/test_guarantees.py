@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.guarantees import ENGINES, FAULTS, durability, promise, what_can_be_lost
+from recollect.guarantees import ENGINES, FAULTS, promise, what_can_be_lost
 from recollect.verify.judging.checkers import ANOMALIES
 
 CELLS = [(engine, policy, fault) for engine in ENGINES for policy in ENGINES[engine] for fault in FAULTS]
@@ -30,37 +30,30 @@ def test_all_faults_of_the_design_are_known() -> None:
 
 # What FACTS measured: does the policy lose acknowledged writes on SIGKILL, on power loss?
 @pytest.mark.parametrize(
-    ("engine", "policy", "kill", "power", "durable"),
+    ("engine", "policy", "kill", "power"),
     [
-        ("redis", "none", True, True, "buffered"),
-        ("redis", "rdb", True, True, "buffered"),
-        ("redis", "aof-everysec", True, True, "buffered"),
-        ("redis", "mixed", True, True, "buffered"),
-        ("redis", "aof-always", False, False, "fsynced"),
-        ("redis", "aof-no", False, True, "written"),
-        ("valkey", "aof-everysec", True, True, "buffered"),
-        ("postgres", "default", False, False, "fsynced"),
-        ("postgres", "async-commit", True, True, "buffered"),
-        ("postgres", "fsync-off", False, True, "written"),
-        ("sqlite", "wal-full", False, False, "fsynced"),
-        ("sqlite", "wal-normal", False, True, "written"),
-        ("sqlite", "delete-full", False, True, "written"),
-        ("sqlite", "delete-extra", False, False, "fsynced"),
-        ("chroma", "embedded", False, False, "written"),
-        ("chroma", "server", False, False, "written"),
-        ("redis", "custom", False, False, "buffered"),
+        ("redis", "none", True, True),
+        ("redis", "rdb", True, True),
+        ("redis", "aof-everysec", True, True),
+        ("redis", "mixed", True, True),
+        ("redis", "aof-always", False, False),
+        ("redis", "aof-no", False, True),
+        ("valkey", "aof-everysec", True, True),
+        ("postgres", "default", False, False),
+        ("postgres", "async-commit", True, True),
+        ("postgres", "fsync-off", False, True),
+        ("sqlite", "wal-full", False, False),
+        ("sqlite", "wal-normal", False, True),
+        ("sqlite", "delete-full", False, True),
+        ("sqlite", "delete-extra", False, False),
+        ("chroma", "embedded", False, False),
+        ("chroma", "server", False, False),
+        ("redis", "custom", False, False),
     ],
 )
-def test_the_table(engine: str, policy: str, kill: bool, power: bool, durable: str) -> None:
+def test_the_table(engine: str, policy: str, kill: bool, power: bool) -> None:
     assert ("lost-tail" in promise(engine, policy, "kill-engine").allows) == kill
     assert ("lost-tail" in promise(engine, policy, "power-loss").allows) == power
-    assert durability(engine, policy) == durable
-    # What survives only the engine's death may be lost with the power, and the other way round.
-    if durable == "fsynced":
-        assert not kill
-        assert not power
-    if durable == "written":
-        assert not kill
 
 
 def test_silence_is_never_promised_for_wiped_volumes() -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from recollect.verify.disk import ShimUnavailableError, building, cannot_see, shim_path
 
+PRINT_PATH = "from recollect.verify.disk import shim_path; print(shim_path())"
+
 
 @pytest.fixture
 def unbundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
@@ -36,15 +38,20 @@ def test_compiled_at_first_use_and_kept(unbundled: Path) -> None:
 
 
 def test_a_damaged_shim_is_compiled_again(unbundled: Path) -> None:
-    unbundled.mkdir(parents=True)
-    building.cached_path().write_bytes(b"\x7fELF and nothing more")
-    assert shim_path().stat().st_size > 1000
+    # Compiled by another process: this one would go on with the shim that it has loaded.
+    printed = subprocess.run([sys.executable, "-c", PRINT_PATH], capture_output=True, text=True, check=True)
+    kept = Path(printed.stdout.strip())
+    assert kept.parent == unbundled
+    kept.write_bytes(b"\x7fELF and nothing more")
+    assert shim_path() == kept
+    assert kept.stat().st_size > 1000
 
 
 def test_many_processes_compile_at_once(unbundled: Path) -> None:
-    code = "from recollect.verify.disk import shim_path; print(shim_path())"
     started = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ)
+        subprocess.Popen(
+            [sys.executable, "-c", PRINT_PATH], stdout=subprocess.PIPE, text=True, env=os.environ
+        )
         for _ in range(3)
     ]
     printed = {process.communicate(timeout=60)[0].strip() for process in started}

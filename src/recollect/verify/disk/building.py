@@ -14,16 +14,7 @@ BUNDLED = Path(__file__).parent / "shim.so"
 ShimUnavailableError = NativeUnavailableError
 
 
-def _shim() -> Native:
-    return Native("shim", "the disk recorder", SOURCES, BUNDLED, "recollect_layout", LAYOUT)
-
-
 @functools.cache
 def shim_path() -> Path:
     """A shim that loads into this process, compiled now if need be."""
-    return _shim().path()
-
-
-def cached_path() -> Path:
-    """Where a shim compiled from these sources on this machine is kept between runs."""
-    return _shim().cached_path()
+    return Native("shim", "the disk recorder", SOURCES, BUNDLED, "recollect_layout", LAYOUT).path()
