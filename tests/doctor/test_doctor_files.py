@@ -94,6 +94,12 @@ async def test_an_interrupted_transaction(tmp_path: Path) -> None:
     [
         ("30 1 0:27 / /data rw - tmpfs tmpfs rw", "disk-in-memory", "loss"),
         ("30 1 0:27 / / rw - overlay overlay rw", "disk-in-container-layer", "loss"),
+        (
+            "30 1 8:1 /var/lib/kubelet/pods/3f1c/volumes/kubernetes.io~empty-dir/d /data rw - ext4 /dev/sda1 rw",
+            "disk-in-pod",
+            "loss",
+        ),
+        ("30 1 0:27 / /data rw - fuse.fuse-overlayfs none rw", "disk-in-container-layer", "loss"),
         ("30 1 0:27 / /data rw - nfs4 server:/ rw", "disk-on-network", "cannot-tell"),
         ("1 1 0:1 / / rw - overlay overlay rw\n2 1 0:2 / /data rw - ext4 /dev/sda rw", None, None),
         ("1 1 0:1 / / rw - ext4 /dev/sda rw\n2 1 0:2 / /database rw - tmpfs tmpfs rw", None, None),
@@ -117,15 +123,6 @@ def test_a_file_on_tmpfs_is_a_loss_whatever_the_policy(tmp_path: Path) -> None:
     diagnosis = sqlite.diagnose(sqlite.read(path, "x", "wal-full", mounts))
     assert diagnosis.exit_code == 1
     assert named(diagnosis)["disk-in-memory"].window == "everything"
-
-
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no tmpfs at /dev/shm on this machine")
-async def test_a_real_tmpfs() -> None:
-    mounts = disk.own_mounts()
-    assert mounts is not None
-    mount = disk.mount_of(Path("/dev/shm"), mounts)
-    assert mount is not None
-    assert mount.kind == "tmpfs"
 
 
 async def test_what_is_no_engine(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from recollect.doctor import disk
 from recollect.doctor.diagnosis import Diagnosis, Finding, ordered
 from recollect.doctor.sqlite import WAL_VERSION
 from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.filesystems import mountinfo_of
 from recollect.guarantees import promise
 
 DATABASE = "chroma.sqlite3"
@@ -66,7 +67,7 @@ def examine_folder(path: Path, address: str) -> Diagnosis:
             why_not=why_not,
             journal="wal" if wal else "rollback",
             folder=str(path.resolve()),
-            mounts=disk.own_mounts(),
+            mounts=mountinfo_of(),
         )
     )
 

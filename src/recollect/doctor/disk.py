@@ -1,46 +1,20 @@
-"""Which file system a folder is on, as far as it can be seen from here.
+"""What an engine's file system can lose, as far as it can be seen from here.
 
-Data in memory (tmpfs) or in a container's own layer (overlay) is durable until the machine or the container
-goes, whatever the engine promises. The engine's folder is only believed when one of its own processes is seen
-to work in it: the same path on another machine, or inside another container, is another folder.
+Data on a file system that forgets is durable until the machine, the container or the pod goes, whatever the engine
+promises. The engine's folder is only believed when one of its own processes is seen to work in it: the same path on
+another machine, or inside another container, is another folder.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import NamedTuple
 
 from recollect.doctor.diagnosis import Finding
+from recollect.filesystems import mount_of, mountinfo_of
 
-VOLATILE = frozenset({"tmpfs", "ramfs", "devtmpfs"})
-LAYERED = frozenset({"overlay", "overlayfs", "aufs"})
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse"}
 )
-
-OWN_MOUNTS = Path("/proc/self/mountinfo")
-
-
-class Mount(NamedTuple):
-    point: str
-    kind: str
-
-
-def mount_of(path: Path, mounts: str) -> Mount | None:
-    """The mount that holds an absolute path; `mounts` is the text of a `/proc/…/mountinfo`."""
-    best: Mount | None = None
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        fields = before.split()
-        if len(fields) < 5 or not after:
-            continue
-        point = re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), fields[4])
-        holds = point == "/" or path == Path(point) or Path(point) in path.parents
-        # Of two mounts on one point the later one is seen.
-        if holds and (best is None or len(point) >= len(best.point)):
-            best = Mount(point, after.split()[0])
-    return best
 
 
 def mounts_of_process(pid: int, folder: str, names: tuple[str, ...]) -> str | None:
@@ -50,9 +24,9 @@ def mounts_of_process(pid: int, folder: str, names: tuple[str, ...]) -> str | No
         name = (process / "comm").read_text().strip()
         if not any(known in name for known in names) or str((process / "cwd").readlink()) != folder:
             return None
-        return (process / "mountinfo").read_text()
     except OSError:
         return None
+    return mountinfo_of(pid)
 
 
 def folder_of_process(pid: int) -> str | None:
@@ -63,16 +37,9 @@ def folder_of_process(pid: int) -> str | None:
         return None
 
 
-def own_mounts() -> str | None:
-    try:
-        return OWN_MOUNTS.read_text()
-    except OSError:
-        return None
-
-
 def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding | None:
     """What the file system itself can lose; a note where it cannot be seen."""
-    mount = None if mounts is None else mount_of(Path(folder), mounts)
+    mount = None if mounts is None else mount_of(folder, mounts)
     if mount is None:
         return Finding(
             name="disk-not-visible",
@@ -80,7 +47,7 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding 
             sentence="the engine's file system cannot be seen from here: whether it is a disk was not checked",
             procedure=("on the engine's own machine, look with `df -T` at its data folder",),
         )
-    if mount.kind in VOLATILE:
+    if mount.goes_with == "memory":
         return Finding(
             name="disk-in-memory",
             level="loss",
@@ -90,7 +57,7 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding 
             setting=f"{folder} on {mount.kind}",
             procedure=steps,
         )
-    if mount.kind in LAYERED:
+    if mount.goes_with == "container":
         return Finding(
             name="disk-in-container-layer",
             level="loss",
@@ -99,6 +66,17 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding 
             when=("wipe-volume",),
             window="everything",
             setting=f"{folder} on {mount.kind}",
+            procedure=steps,
+        )
+    if mount.goes_with == "pod":
+        return Finding(
+            name="disk-in-pod",
+            level="loss",
+            sentence=f"can lose everything: the data is in a Kubernetes emptyDir ({mount.point}), which is deleted "
+            "with the pod",
+            when=("wipe-volume",),
+            window="everything",
+            setting=f"{folder} in an emptyDir",
             procedure=steps,
         )
     if mount.kind in NETWORK:

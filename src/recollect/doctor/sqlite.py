@@ -13,6 +13,7 @@ from pathlib import Path
 from recollect.doctor import disk
 from recollect.doctor.diagnosis import Diagnosis, Finding, loss, ordered
 from recollect.errors import CannotOpen
+from recollect.filesystems import mountinfo_of
 from recollect.guarantees import what_can_be_lost
 
 MAGIC = b"SQLite format 3\x00"
@@ -40,7 +41,7 @@ class Answers:
 
 
 def examine(path: Path, address: str, policy: str | None) -> Diagnosis:
-    return diagnose(read(path, address, policy, disk.own_mounts()))
+    return diagnose(read(path, address, policy, mountinfo_of()))
 
 
 def read(path: Path, address: str, policy: str | None, mounts: str | None) -> Answers:
