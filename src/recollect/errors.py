@@ -1,7 +1,7 @@
 """Every error that recollect raises. Each tells the truth about one question: was it written?
 
     RecollectError
-    ├── Refused (ValueError)        bad input; nothing was written, and the same call will fail again
+    ├── Refused (ValueError)        bad input, or a fork's copy of a store; nothing was written, and never will be
     │   └── TurnReused              the turn id is known with other messages; give new messages a new id
     ├── NotWritten                  nothing was written; safe to retry
     │   └── Conflict                `expect` did not match: someone wrote in between; read again, then retry

@@ -11,7 +11,6 @@ Any number of threads may share a store; their appends are grouped as those of t
 """
 
 import asyncio
-import os
 import threading
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from types import TracebackType
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 from recollect import opening
 from recollect.errors import RecollectError
 from recollect.message import Message
+from recollect.owner import Owner
 from recollect.store import Durability, Receipt, SessionState, Store, Stored
 
 Value = TypeVar("Value")
@@ -32,7 +32,7 @@ class SyncStore:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="recollect", daemon=True)
         self._thread.start()
-        self._pid = os.getpid()
+        self._owner = Owner()
         self._closed = False
         try:
             self._store = self._wait(_await(pending))
@@ -81,7 +81,7 @@ class SyncStore:
 
     def close(self) -> None:
         """In a fork this does nothing: the loop, its thread and the connections are those of the parent."""
-        if self._closed or self._forked:
+        if self._closed or self._owner.forked:
             return
         try:
             self._wait(self._store.close())
@@ -98,18 +98,11 @@ class SyncStore:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, Value]) -> Value:
-        if self._closed or self._forked:
+        if self._closed or self._owner.forked:
             work.close()
-            raise RecollectError(
-                "a store does not survive fork: open it in this process"
-                if self._forked
-                else "the store is closed"
-            )
+            self._owner.check()
+            raise RecollectError("the store is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    @property
-    def _forked(self) -> bool:
-        return os.getpid() != self._pid
 
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

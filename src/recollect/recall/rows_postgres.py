@@ -22,6 +22,7 @@ from recollect.errors import (
     RecollectError,
     StoreReplaced,
 )
+from recollect.owner import Owner
 from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
@@ -115,6 +116,7 @@ class PostgresRows:
         self._pool = Pool(url, options.pool_size, self._prepare)
         self._batcher = Batcher[Write, list[int]](self._run, timeout_s=options.timeout_s)
         self._closed = False
+        self._owner = Owner()
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "PostgresRows":
@@ -137,6 +139,7 @@ class PostgresRows:
     # ---- writing
 
     async def write(self, write: Write) -> Written:
+        self._owner.check()
         if self._closed:
             raise NotWritten("the memory is closed")
         if write.cursor is None and write.drafts:
@@ -230,7 +233,8 @@ class PostgresRows:
         return rows[0][0] if rows else 0
 
     async def close(self) -> None:
-        if self._closed:
+        """In a fork this does nothing: the connections are those of the parent."""
+        if self._closed or self._owner.forked:
             return
         self._closed = True
         await self._batcher.drain()

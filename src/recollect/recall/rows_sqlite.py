@@ -255,8 +255,7 @@ class SqliteRows(SqliteTransactions[Job]):
     # ---- running transactions
 
     async def _submit(self, job: Job) -> Any:
-        if self._closed:
-            raise NotWritten("the memory is closed")
+        self._check_open(NotWritten)
         if self._batcher.alone() and self._inline():
             results = self._commit([job], 0.0)
             if results is not None:
@@ -309,7 +308,10 @@ def _open(kind: type[SqliteRows], path: Path, policy_name: str, options: Options
             _prepare(connection, path, deadline)
         finally:
             connection.close()
-        return kind(path, policy_name, options)
+        opened: list[SqliteRows] = []
+        if not until(deadline, lambda: opened.append(kind(path, policy_name, options))):
+            raise EngineUnavailable(f"{path} is locked by another process")
+    return opened[0]
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, deadline: float) -> None:

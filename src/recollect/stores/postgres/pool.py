@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import asyncpg
 
 from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.owner import Owner
 from recollect.stores.postgres.errors import UNREACHABLE, short_reason
 
 if TYPE_CHECKING:
@@ -54,9 +55,11 @@ class Pool:
         self._idle: list[tuple[Connection, float]] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._owner = Owner()
 
     def take(self) -> Connection | None:
         """A connection that was in use a moment ago, if there is one: the quick way, without waiting."""
+        self._owner.check()
         if self._idle and self._taken < self._size:
             connection, released_at = self._idle[-1]
             if time.monotonic() - released_at < IDLE_TRUSTED_S and not connection.is_closed():

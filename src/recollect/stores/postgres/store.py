@@ -35,6 +35,7 @@ from recollect.errors import (
     StoreReplaced,
 )
 from recollect.message import Message
+from recollect.owner import Owner
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach, reach, read_settings
@@ -88,6 +89,7 @@ class PostgresStore:
         self._last_appender = 0
         self._known: set[int] = set()  # hashes, because an id may be long; a wrong guess costs a round trip
         self._closed = False
+        self._owner = Owner()
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "PostgresStore":
@@ -121,6 +123,7 @@ class PostgresStore:
         self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
+        self._owner.check()
         if self._closed:
             raise NotWritten("the store is closed")
         appender = id(asyncio.current_task())
@@ -168,7 +171,8 @@ class PostgresStore:
                 break
 
     async def close(self) -> None:
-        if self._closed:
+        """In a fork this does nothing: the connections are those of the parent."""
+        if self._closed or self._owner.forked:
             return
         self._closed = True
         await self._batcher.drain()

@@ -32,6 +32,7 @@ from recollect.errors import (
     shorten,
 )
 from recollect.message import Message
+from recollect.owner import Owner
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.commit import Commit, Write
@@ -98,6 +99,7 @@ class RedisStore:
         self._witness: Witness | None = None
         self._replaced: str | None = None
         self._closed = False
+        self._owner = Owner()
         self._places: dict[str, _Place] = {}
         ttl_ms = None if options.ttl is None else max(1, round(options.ttl.total_seconds() * 1000))
         self._append_options = pack_arguments(
@@ -176,7 +178,8 @@ class RedisStore:
             raise OutcomeUnknown(f"forgotten, but {write.shortfall}; forget again")
 
     async def close(self) -> None:
-        if self._closed:
+        """In a fork this does nothing: the connections are those of the parent."""
+        if self._closed or self._owner.forked:
             return
         self._closed = True
         await self._commit.drain()
@@ -340,6 +343,7 @@ class RedisStore:
             )
 
     def _check_open(self, kind: type[RecollectError]) -> None:
+        self._owner.check()
         if self._replaced is not None:
             raise StoreReplaced(self._replaced)
         if self._closed:

@@ -120,6 +120,8 @@ def opening(path: Path) -> Iterator[None]:
         raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
     try:
         yield
+    except FileNotFoundError as error:
+        raise CannotOpen(f"{error.filename} was taken away while it was opened; open it again") from error
     except sqlite3.OperationalError as error:
         raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error
     except sqlite3.DatabaseError as error:
@@ -198,40 +200,3 @@ def until(deadline: float, step: Callable[[], object]) -> bool:
 
 def is_locked(error: sqlite3.Error) -> bool:
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-class FileGuard:
-    """Notices that the path no longer names the file that was opened.
-
-    A deleted or overwritten file has no links left: asked of an open descriptor, that is cheap enough for every commit.
-    Whether the path still leads there (a moved folder, another mount) takes a walk through the folders, so it is asked
-    at most every `PATH_CHECK_S`. The descriptor is an O_PATH one: closing any other would drop SQLite's own locks.
-    """
-
-    PATH_CHECK_S = 0.05
-
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        status = os.stat(path)  # noqa: PTH116
-        self._id = status.st_dev, status.st_ino
-        self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC) if hasattr(os, "O_PATH") else None
-        self._path_checked_at = 0.0
-
-    def intact(self) -> bool:
-        if self._descriptor is not None:
-            if os.fstat(self._descriptor).st_nlink == 0:
-                return False
-            now = time.monotonic()
-            if now - self._path_checked_at < self.PATH_CHECK_S:
-                return True
-            self._path_checked_at = now
-        try:
-            status = os.stat(self._path)  # noqa: PTH116
-        except OSError:
-            return False
-        return (status.st_dev, status.st_ino) == self._id
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None

@@ -127,8 +127,7 @@ class SqliteStore(SqliteTransactions[Job]):
         self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
-        if self._closed:
-            raise NotWritten("the store is closed")
+        self._check_open(NotWritten)
         receipt = self._append_now(append) if self._batcher.alone() else None
         if receipt is None:
             receipt = await self._batcher.submit(append)
@@ -221,6 +220,7 @@ class SqliteStore(SqliteTransactions[Job]):
         if self._ttl_s is not None or sequence > SEQUENCE_MAX:
             return None
         started = time.monotonic()
+        self._check(self._guard.harm_before_write())
         try:
             cursor = self._writer.execute(
                 _INSERT_ALONE, (known.id << 32 | sequence, append.records[0], known.id, sequence)
@@ -236,7 +236,7 @@ class SqliteStore(SqliteTransactions[Job]):
             return None
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
         known.newest = sequence
-        self._check_file()
+        self._check(self._guard.harm_after_commit())
         return Receipt(append.session, sequence, sequence, self._policy.durability)
 
     def _begin_or_renew(self, connection: sqlite3.Connection, key: bytes, found: _Session | None) -> _Session:
@@ -313,8 +313,7 @@ class SqliteStore(SqliteTransactions[Job]):
     # ---- running transactions
 
     async def _submit(self, job: Job) -> Any:
-        if self._closed:
-            raise NotWritten("the store is closed")
+        self._check_open(NotWritten)
         return await self._batcher.submit(job)
 
     def _append_now(self, append: Append) -> Receipt | None:

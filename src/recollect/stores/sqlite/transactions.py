@@ -5,8 +5,8 @@ microseconds on a good disk, less than handing it to a thread and back would cos
 long as commits stay short (`INLINE_MAX_S`) and nobody else holds the lock. Otherwise it runs on a thread of its own,
 where waiting hurts nobody. Reads do the same, by how many rows they may bring.
 
-SQLite goes on writing to a file that was deleted under it, without any error. So every commit and read checks that the
-path still names the file that was opened; if not, nothing is acknowledged and `StoreReplaced` is raised.
+Every write and read asks the `guard` whether the files are still there; if not, nothing is acknowledged and
+`StoreReplaced` is raised.
 """
 
 import asyncio
@@ -28,8 +28,10 @@ from recollect.errors import (
     Unreadable,
 )
 from recollect.guarantees import what_can_be_lost
+from recollect.owner import Owner
 from recollect.store import Durability, Options
-from recollect.stores.sqlite.file import POLICIES, FileGuard, is_locked, until
+from recollect.stores.sqlite.file import POLICIES, is_locked, until
+from recollect.stores.sqlite.guard import FileGuard
 
 INLINE_MAX_S = 0.002
 """Commits that take longer on average leave the event loop."""
@@ -57,10 +59,15 @@ class SqliteTransactions(ABC, Generic[Job]):
         self._timeout_s = options.timeout_s
         self._commit_s = 0.0  # a moving average
         self._closed = False
+        self._owner = Owner()
         self._writer = self._connect()
         self._reader = self._connect()
         self._far_reader = self._connect()
-        self._guard = FileGuard(path)
+        for connection in (self._writer, self._reader, self._far_reader):
+            connection.execute(
+                "SELECT 1 FROM sqlite_master"
+            ).fetchone()  # opens the log: what is guarded is what is used
+        self._guard = FileGuard(path, log=self._policy.journal == "wal")
         self._write_thread = ThreadPoolExecutor(1, f"{self._THREADS}-write")
         self._read_thread = ThreadPoolExecutor(1, f"{self._THREADS}-read")
         self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
@@ -72,7 +79,8 @@ class SqliteTransactions(ABC, Generic[Job]):
         return self._policy.durability
 
     async def close(self) -> None:
-        if self._closed:
+        """In a fork this does nothing: the connections and their threads are those of the parent."""
+        if self._closed or self._owner.forked:
             return
         await self._batcher.drain()
         self._closed = True
@@ -80,9 +88,9 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     async def _release(self) -> None:
         await asyncio.to_thread(self._end_threads)
-        for connection in (self._reader, self._far_reader, self._writer):
-            connection.close()
-        self._guard.close()
+        with self._guard.closing():
+            for connection in (self._reader, self._far_reader, self._writer):
+                connection.close()
 
     def _end_threads(self) -> None:
         self._write_thread.shutdown()
@@ -137,9 +145,13 @@ class SqliteTransactions(ABC, Generic[Job]):
             if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
                 return None
             started = time.monotonic()
+            self._check(self._guard.harm_before_write(locked=True))
             self._begun(connection)
             results = [self._outcome(job, connection) for job in jobs]
+        except RecollectError:
+            raise
         except Exception as error:
+            self._check(self._guard.harm_before_read())
             reason = str(error) if isinstance(error, sqlite3.Error) else repr(error)
             raise NotWritten(f"{self._path}: {reason}; nothing was written") from error
         try:
@@ -148,7 +160,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         except sqlite3.Error as error:
             raise commit_failed(self._path, error) from error
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
-        self._check_file()
+        self._check(self._guard.harm_after_commit())
         return results
 
     def _roll_back(self) -> None:
@@ -158,9 +170,8 @@ class SqliteTransactions(ABC, Generic[Job]):
     # ---- reading
 
     async def _read(self, query: Callable[[sqlite3.Connection], Value], *, inline: bool = False) -> Value:
-        if self._closed:
-            raise EngineUnavailable(f"the {self._CALLED} is closed")
-        self._check_file()
+        self._check_open(EngineUnavailable)
+        self._check(self._guard.harm_before_read())
         try:
             if inline and self._policy.journal == "wal":
                 try:
@@ -180,11 +191,16 @@ class SqliteTransactions(ABC, Generic[Job]):
             raise EngineUnavailable(f"{self._path} was locked for {self._timeout_s:g} s")
         return answer[0]
 
-    def _check_file(self) -> None:
-        if not self._guard.intact():
+    def _check_open(self, kind: type[RecollectError]) -> None:
+        self._owner.check()
+        if self._closed:
+            raise kind(f"the {self._CALLED} is closed")
+
+    def _check(self, harm: str | None) -> None:
+        if harm is not None:
             raise StoreReplaced(
-                f"{self._path} was deleted or replaced while the {self._CALLED} was open; what was written since then "
-                "is not there. Open it again once the volume is back."
+                f"{harm} while the {self._CALLED} was open; what was written lately may not be there. "
+                "Open it again once the volume is back."
             )
 
 
