@@ -17,7 +17,11 @@ def main() -> None:
         engine = engines.create(name, provider=provider or None)
         engine.start()
         started.append(engine)
-    told = {"folder": str(folder.current()), "warden": processes.warden_pid(), "run": folder.run_id()}
+    told = {
+        "folder": str(folder.current()),
+        "warden": processes.warden_pid(),
+        "run": folder.run_marker().name,
+    }
     print(json.dumps(told), flush=True)
     while True:  # a signal that came just before `signal.pause` would be waited for
         time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from dataclasses import replace
@@ -60,6 +61,15 @@ def _database(connection: pgwire.Connection) -> Dump:
         source = f"{pgwire.quoted(str(schema))}.{pgwire.quoted(str(table))}"
         found[f"{source} {number}"] = sorted(connection.ask(f"SELECT t::text FROM {source} t"))
     return found
+
+
+def docker() -> Dump:
+    """Every container, volume and network that the daemon knows."""
+    from recollect.verify.providers import docker
+
+    with contextlib.closing(docker.client()) as client:
+        collections = (client.containers.list(all=True), client.volumes.list(), client.networks.list())
+        return {f"{type(item).__name__} {item.id}": item.attrs for found in collections for item in found}
 
 
 def folder(path: Path) -> Dump:

@@ -79,7 +79,7 @@ def create(file: Path) -> Iterator[Any]:
     yield make
     for engine in made:
         engine.close()
-    assert left_of(folder.run_id()) == []
+    assert left_of(folder.run_marker().name) == []
 
 
 def test_redis_of_a_compose_file(create: Any) -> None:

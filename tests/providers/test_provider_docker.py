@@ -17,9 +17,11 @@ import pytest
 from recollect.verify import engines, providers
 from recollect.verify.engines import Options
 from recollect.verify.host import folder
+from recollect.verify.host.marker import Marker
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers import docker, docker_sweep
 from recollect.verify.wire import pgwire, resp
+from tests.providers import foreign
 from tests.providers.conftest import POSTGRES_16, REDIS_7
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.usefixtures("daemon")]
@@ -38,22 +40,16 @@ def create() -> Iterator[Any]:
     yield make
     for engine in made:
         engine.close()
-    assert left_of(folder.run_id()) == []
+    assert left_of(folder.run_marker().name) == []
 
 
 def left_of(run: str) -> list[str]:
-    """Containers, volumes and networks of a run."""
-    with contextlib.closing(docker.client()) as client:
-        collections: list[tuple[Any, dict[str, bool]]] = [
-            (client.containers, {"all": True}),
-            (client.volumes, {}),
-            (client.networks, {}),
-        ]
-        return [
-            f"{item}"
-            for collection, options in collections
-            for item in docker_sweep._of_run(collection, run, **options)
-        ]
+    """Containers, volumes and networks of a run: what has its name in its own or in a label."""
+    return [
+        item
+        for item, attributes in foreign.docker().items()
+        if run in json.dumps([attributes["Name"], attributes.get("Labels"), attributes.get("Config")])
+    ]
 
 
 def ask(engine: engines.Engine, *words: str) -> resp.Reply:
@@ -173,3 +169,37 @@ def test_a_killed_runner_leaves_no_container_and_no_volume(warden_too: bool) -> 
         folder.sweep()
     wait_until(lambda: left_of(told["run"]) == [], DEADLINE_S, "containers were left")
     wait_until(lambda: not Path(told["folder"]).exists(), DEADLINE_S, "the folder was left")
+
+
+def test_containers_and_volumes_of_others_stay(create: Any) -> None:
+    """Named and labelled as ours, by somebody who has seen a run's name; and without labels at all."""
+    run = Marker.new()
+    another = Marker.new()
+    told = [
+        {docker_sweep.RUN_LABEL: run.name},
+        {docker_sweep.RUN_LABEL: run.name, docker_sweep.PROOF_LABEL: another.proof},
+        {docker_sweep.RUN_LABEL: run.name, docker_sweep.PROOF_LABEL: ""},
+        {"com.docker.compose.project": f"recollect-{run.name}-1"},
+        {},
+    ]
+    with contextlib.closing(docker.client()) as client:
+        made: list[Any] = []
+        for number, labels in enumerate(told):
+            name = f"recollect-{run.name}-{number}"
+            made.append(client.containers.create(REDIS_7, name=name, labels=labels))
+            made.append(client.volumes.create(name, labels=labels))
+            made.append(client.networks.create(name, labels=labels))
+        try:
+            before = foreign.docker()
+            ours = {docker_sweep.RUN_LABEL: run.name, docker_sweep.PROOF_LABEL: run.proof}
+            client.containers.create(REDIS_7, name=f"recollect-{run.name}-ours", labels=ours)
+            client.volumes.create(f"recollect-{run.name}-ours", labels=ours)
+            client.networks.create(f"recollect-{run.name}-ours", labels=ours)
+            docker_sweep.sweep(run.name)
+            engine = create("redis@7", provider="docker")  # a whole life beside them
+            engine.start()
+            engine.close()
+            assert foreign.docker() == before
+        finally:
+            for item in made:
+                item.remove(v=True) if hasattr(item, "image") else item.remove()

@@ -1,8 +1,12 @@
 """The one temporary folder of a run: everything the run makes is below it, and it goes when the run goes.
 
 The warden removes it when the runner ends, killed or not. When the warden was killed as well (a whole cgroup,
-the machine's power), the pid file inside says who owned it, and the next run sweeps it: the processes that
-still work in it, the containers and volumes that carry its name, and the folder.
+the machine's power), the owner file inside says who owned it, and the next run sweeps it: the processes that
+still work in it, the containers and volumes that carry its mark, and the folder.
+
+The owner file proves that a run made this very folder (`recollect.verify.host.marker`, and the folder's own number): a
+folder that is only called like ours stays, and so does a copy. One whose run was killed before it could write the file
+is empty, and stays too.
 
 The owner is a pid with its start time, the boot, and the pid namespace: a pid alone comes round again, and
 two containers that share /tmp cannot see each other's processes, so they leave each other's folders alone.
@@ -21,20 +25,21 @@ import struct
 import subprocess
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from recollect.verify.host import processes, warden
 from recollect.verify.host.errors import EngineError
+from recollect.verify.host.marker import Marker
 
 PREFIX = "recollect-run-"
 _OWNER_FILE = "owner.json"
 _FAREWELL_FILE = "farewell.json"
 _FAREWELL_TIMEOUT_S = 120.0
-_UNOWNED_AGE_S = 3600.0
 _GET_FLAGS, _SET_FLAGS, _TOP_FOLDER = 0x80086601, 0x40086602, 0x00020000  # FS_IOC_*FLAGS, FS_TOPDIR_FL
 _SOCKET_PATH_MAX = 100  # bytes; sun_path holds 108, and PostgreSQL adds ".s.PGSQL.65535" (14) and ".lock"
 
@@ -55,6 +60,21 @@ class Owner:
         return _started_ticks(self.pid) != self.started_ticks
 
 
+@dataclass(frozen=True)
+class Deed:
+    """What the owner file says."""
+
+    owner: Owner
+    proof: str
+    """The marker's, from which the folder has its name."""
+    number: int
+    """The folder's own, of the file system."""
+
+    def written_for(self, folder: Path) -> bool:
+        name = folder.name.removeprefix(PREFIX)
+        return Marker(self.proof).proves(name) and self.number == folder.lstat().st_ino
+
+
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -63,12 +83,17 @@ def _namespace() -> str:
     return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path, a name
 
 
-def _started_ticks(pid: int) -> int | None:
+def _stat_fields(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat after the command name: state, parent, group, session, terminal, …"""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _started_ticks(pid: int) -> int | None:
+    fields = _stat_fields(pid)
+    return None if fields is None or fields[0] in "ZX" else int(fields[19])
 
 
 def this_process() -> Owner:
@@ -78,38 +103,42 @@ def this_process() -> Owner:
 
 
 _folder: Path | None = None
+_marker = Marker.new()
 _lock = threading.Lock()
 
 
 def current() -> Path:
     """The run folder of this process, made (and older ones swept) at the first call."""
-    global _folder
+    global _folder, _marker
     with _lock:
         if _folder is None or not _folder.is_dir():
             sweep()
-            _folder = _make()
+            _marker = Marker.new()
+            _folder = _make(Path(tempfile.gettempdir()), _marker)
         return _folder
 
 
-def run_id() -> str:
-    """The name that containers, volumes and namespaces of this run carry."""
-    return current().name.removeprefix(PREFIX)
+def run_marker() -> Marker:
+    """What proves that containers, volumes and networks are this run's."""
+    current()
+    return _marker
 
 
-def _make() -> Path:
-    base = Path(tempfile.gettempdir())
+def _make(base: Path, marker: Marker) -> Path:
+    folder = base / f"{PREFIX}{marker.name}"
     try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        folder.mkdir(mode=0o700)
     except OSError as error:
         raise EngineError(
             f"cannot make a folder for the run in {base}: {error.strerror};"
             " set TMPDIR to a folder you may write to"
         ) from error
+    draft = folder / f"{_OWNER_FILE}.new"
+    deed = Deed(this_process(), marker.proof, folder.lstat().st_ino)
+    draft.write_bytes(msgspec.json.encode(deed))
+    draft.rename(folder / _OWNER_FILE)
     folder.chmod(0o711)  # a server that refuses root runs as another user, who must be able to pass through
     _spread_out(folder)
-    draft = folder / f"{_OWNER_FILE}.new"
-    draft.write_text(json.dumps(asdict(this_process())))
-    draft.rename(folder / _OWNER_FILE)
     processes.remove_at_end(folder)
     return folder
 
@@ -189,10 +218,7 @@ def socket_folder(preferred: Path) -> Path:
         return preferred
     folder = subfolder("s")
     if len(os.fsencode(folder)) + len("/.s.PGSQL.65535.lock") > _SOCKET_PATH_MAX:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
-        folder.chmod(0o711)
-        (folder / _OWNER_FILE).write_text(json.dumps(asdict(this_process())))
-        processes.remove_at_end(folder)
+        folder = _make(Path("/tmp"), Marker.new())
     return folder
 
 
@@ -210,17 +236,23 @@ def sweep() -> list[Path]:
 
 
 def _abandoned(folder: Path) -> bool:
+    """A run of ours made it, and that run is over."""
     try:
         status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        if not stat.S_ISDIR(status.st_mode) or not _ours_alone(status):
             return False
-        owner = Owner(**json.loads((folder / _OWNER_FILE).read_text()))
-    except FileNotFoundError:
-        # Being made right now, or the owner file was never written.
-        return folder.exists() and time.time() - folder.lstat().st_mtime > _UNOWNED_AGE_S
-    except (OSError, ValueError, TypeError):
+        file = folder / _OWNER_FILE
+        if not _ours_alone(file.lstat()):
+            return False
+        deed = msgspec.json.decode(file.read_bytes(), type=Deed)
+        return deed.written_for(folder) and deed.owner.gone()
+    except (OSError, msgspec.DecodeError, RecursionError):
         return False
-    return owner.gone()
+
+
+def _ours_alone(status: os.stat_result) -> bool:
+    """Nobody else could have written it."""
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def processes_in(folder: Path) -> list[int]:
@@ -235,9 +267,17 @@ def processes_in(folder: Path) -> list[int]:
 
 
 def _end_processes_in(folder: Path) -> None:
+    """Those that run without a terminal, as engines do: somebody who looks around in there is left alone."""
     for pid in processes_in(folder):
+        if _has_terminal(pid):
+            continue
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _has_terminal(pid: int) -> bool:
+    fields = _stat_fields(pid)
+    return fields is not None and fields[4] != "0"
 
 
 def _say_farewell(folder: Path) -> None:

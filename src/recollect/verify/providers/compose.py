@@ -9,7 +9,8 @@ in the result:
 - `container_name`, `restart` and fixed volume and network names go, so that all belongs to our project;
 - folders of the host that are mounted are mounted read-only: data in one of them is the user's, not ours to
   break;
-- an external volume is refused for the same reason.
+- an external volume is refused for the same reason;
+- everything that compose makes of it carries our labels, by which it is removed.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ComposeService:
         docker_sweep.register()
         self.file = file.resolve()
         self.service = service
-        self.project = docker_sweep.project_name(folder.run_id(), next(_numbers))
+        self.project = docker_sweep.name_of(next(_numbers))
         self.resolved = self._resolve()
         services: dict[str, Any] = self.resolved["services"]
         if service not in services:
@@ -79,17 +80,24 @@ class ComposeService:
         resolved.pop("name", None)
         for name, definition in resolved["services"].items():
             self._isolate(name, definition)
+        resolved["networks"] = {"default": None, **(resolved.get("networks") or {})}
         for kind in ("volumes", "networks"):
-            for name, definition in (resolved.get(kind) or {}).items():
-                if not definition:
-                    continue
-                if definition.get("external") and kind == "volumes":
-                    raise NotOurs(
-                        f"volume {name!r} of {self.file.name} is external: its data is not ours to break"
-                    )
-                if not definition.get("external"):
-                    definition.pop("name", None)
+            resolved[kind] = {
+                name: self._shared(kind, name, definition or {})
+                for name, definition in (resolved.get(kind) or {}).items()
+            }
         return resolved
+
+    def _shared(self, kind: str, name: str, definition: dict[str, Any]) -> dict[str, Any]:
+        """A volume or network, as one of our own."""
+        if definition.get("external"):
+            if kind == "volumes":
+                raise NotOurs(
+                    f"volume {name!r} of {self.file.name} is external: its data is not ours to break"
+                )
+            return definition
+        kept = {key: value for key, value in definition.items() if key != "name"}
+        return {**kept, "labels": _labelled(definition.get("labels"))}
 
     def _isolate(self, name: str, definition: dict[str, Any]) -> None:
         for key in ("container_name", "restart"):
@@ -98,6 +106,7 @@ class ComposeService:
             definition["ports"] = [_container_port(port) for port in definition["ports"]]
         if "image" in definition:
             docker.ensure_local(definition["image"])
+        definition["labels"] = _labelled(definition.get("labels"))
         definition["volumes"] = [_read_only(volume) for volume in definition.get("volumes") or []]
 
     # Running it ---------------------------------------------------------------------------------
@@ -181,6 +190,12 @@ class ComposeService:
             last = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-8:])
             raise EngineError(f"compose {arguments[0]} of {self.file} failed:\n{last}")
         return done.stdout
+
+
+def _labelled(labels: Any) -> dict[str, str]:
+    """Compose allows a mapping or a list of NAME=VALUE."""
+    own = labels if isinstance(labels, dict) else dict(str(item).partition("=")[::2] for item in labels or ())
+    return {**own, **docker_sweep.labels()}
 
 
 def _container_port(port: Any) -> Any:

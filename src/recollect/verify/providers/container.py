@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.verify.host import folder
 from recollect.verify.host.errors import EngineError, UnknownName
 from recollect.verify.providers import docker, docker_sweep
 
@@ -49,8 +48,8 @@ class Container:
         docker.without_ryuk()
         docker_sweep.register()
         self.storage = storage
-        self._labels = {docker_sweep.RUN_LABEL: folder.run_id()}
-        self._volume = f"recollect-{folder.run_id().lower()}-{next(_numbers)}"
+        self._labels = docker_sweep.labels()
+        self._volume = docker_sweep.name_of(next(_numbers))
         self._made: Any = None
         self._spec: ContainerSpec | None = None
 
