@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -290,3 +292,32 @@ def test_what_others_made_in_the_place_of_our_namespace_stays(postgres: Any, kin
     attached.stop()
     assert foreign.postgres(postgres.address) == before
     postgres.ask(f"DROP {kind} {name}")
+
+
+def test_a_store_in_a_schema_does_not_come_upon_the_tables_of_others(postgres: Any) -> None:
+    attached = engines.attach(postgres.endpoint.url.replace("postgres@", "humble@"))
+    assert attached.start().url.endswith("%2Cpublic"), "it holds nothing but extensions"
+    attached.stop()
+    postgres.ask("CREATE TABLE public.messages AS SELECT 'precious' AS content")
+    try:
+        postgres.ask("GRANT ALL ON public.messages TO PUBLIC")
+        url = attached.start().url
+        asked = subprocess.run(
+            [sys.executable, "-c", TAKES_WHAT_IT_FINDS, url], capture_output=True, text=True, check=False
+        )
+        assert 'relation "messages" does not exist' in asked.stderr
+        attached.stop()
+        assert postgres.ask("SELECT content FROM public.messages") == [("precious",)]
+    finally:
+        postgres.ask("DROP TABLE public.messages")
+
+
+TAKES_WHAT_IT_FINDS = """
+import asyncio, sys, asyncpg
+
+async def main():
+    connection = await asyncpg.connect(sys.argv[1])
+    await connection.execute("INSERT INTO messages VALUES ('a test')")
+
+asyncio.run(main())
+"""

@@ -10,22 +10,28 @@ Chroma rewrites its vector files in place when a number of changes has come toge
 that may do that, the state says "flushing", durably; after it, the files are fsynced and their sizes and times noted. A
 process that died in between leaves "flushing" behind, a power loss or another hand leaves other sizes or times: either
 way the generation is not trusted, not even loaded, and the index is rebuilt from the rows.
+
+The state also has the generation's own random name. A folder without such a state is not ours, whatever it is called,
+and is neither read nor deleted.
 """
 
 import fcntl
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from recollect.recall.index import IndexBroken
 
 SLOTS_MAX = 64
 _STATE = "state.json"
 _DATABASE = "chroma.sqlite3"
+_NAME = re.compile(r"\d{8}-[0-9a-f]{8}")
 
 
 class Slot:
@@ -60,7 +66,9 @@ class Slot:
         number = int(found[-1].name.split("-")[0]) + 1 if found else 1
         path = self.path / f"{number:08d}-{uuid.uuid4().hex[:8]}"
         path.mkdir(parents=True)
-        return Generation(path)
+        made = Generation(path)
+        made.claim()
+        return made
 
     def discard_others(self, kept: "Generation") -> None:
         for path in self._generations():
@@ -73,7 +81,11 @@ class Slot:
     def _generations(self) -> list[Path]:
         if not self.path.is_dir():
             return []
-        return sorted(path for path in self.path.iterdir() if path.is_dir() and path.name[:8].isdigit())
+        return sorted(
+            path
+            for path in self.path.iterdir()
+            if _NAME.fullmatch(path.name) and not path.is_symlink() and Generation(path).ours()
+        )
 
 
 class Generation:
@@ -87,12 +99,23 @@ class Generation:
     def present(self) -> bool:
         return (self.path / _STATE).exists() and (self.path / _DATABASE).exists()
 
+    def claim(self) -> None:
+        """Ours from here on, and not to be trusted yet."""
+        self._write_state(flushing=True)
+
+    def ours(self) -> bool:
+        return self._state().get("generation") == self.path.name
+
     def trusted(self) -> bool:
+        state = self._state()
+        return state.get("flushing") is False and state.get("files") == self._files()
+
+    def _state(self) -> dict[str, Any]:
         try:
             state = json.loads((self.path / _STATE).read_text())
-        except (OSError, ValueError):
-            return False
-        return state.get("flushing") is False and state.get("files") == self._files()
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return state if isinstance(state, dict) else {}
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -144,7 +167,7 @@ class Generation:
     def _write_state(self, *, flushing: bool) -> None:
         scratch = self.path / f"{_STATE}.new"
         with scratch.open("w") as file:
-            json.dump({"flushing": flushing, "files": self._files()}, file)
+            json.dump({"generation": self.path.name, "flushing": flushing, "files": self._files()}, file)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(self.path / _STATE)

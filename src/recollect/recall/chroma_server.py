@@ -6,6 +6,9 @@ process that uses the same address, and takes seconds to import.
 Any number of processes share the index. What another one has applied already, by the marker that is there, is left
 out; two that apply the same at once do no harm. The collection's name carries the rows' identity and a growing number:
 an index that is in doubt is left behind, not repaired.
+
+A collection is made with its own random name in its metadata. Only such a one is read, and deleted when it has been
+replaced: what is merely called like ours, or is a copy, is somebody else's.
 """
 
 import uuid
@@ -27,6 +30,8 @@ except ImportError as missing:
 
 _COLLECTIONS = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 _PAGE = 100
+_MADE_AS = "recollect-index"
+"""The field of a collection's metadata that says under which name we made it."""
 
 
 class ChromaServerIndex:
@@ -59,12 +64,14 @@ class ChromaServerIndex:
     async def reset(self, marker: Marker) -> None:
         old = await self._ours()
         number = 1 + max((_number(item["name"], self._prefix) for item in old), default=0)
+        # Names sort by number, so that every process finds the newest last.
+        name = f"{self._prefix}{number:08d}-{uuid.uuid4().hex[:8]}"
         created = await self._request(
             "POST",
             _COLLECTIONS,
             {
-                # Names sort by number, so that every process finds the newest last.
-                "name": f"{self._prefix}{number:08d}-{uuid.uuid4().hex[:8]}",
+                "name": name,
+                "metadata": {_MADE_AS: name},
                 "configuration": configuration(self._sync_threshold),
             },
         )
@@ -130,9 +137,13 @@ class ChromaServerIndex:
         found: list[dict[str, Any]] = []
         offset = 0
         while page := await self._request("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={offset}"):
-            found += [item for item in page if item["name"].startswith(self._prefix)]
+            found += [item for item in page if self._made(item)]
             offset += len(page)
         return sorted(found, key=lambda item: str(item["name"]))
+
+    def _made(self, item: dict[str, Any]) -> bool:
+        name = str(item["name"])
+        return name.startswith(self._prefix) and (item.get("metadata") or {}).get(_MADE_AS) == name
 
     def _known(self) -> str:
         if self._collection is None:

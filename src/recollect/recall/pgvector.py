@@ -3,6 +3,9 @@
 Vectors and marker are written in one transaction, under the lock of the marker's row: any number of processes may apply
 changes, and those that another one has applied already are left out. After a crash PostgreSQL itself brings table and
 index back together.
+
+The tables are in the first schema of the search path, and each has a comment with the number that the catalogue gave it
+when we made it. Tables of others that are called the same, there or further down the path, are not read nor dropped.
 """
 
 import asyncio
@@ -31,8 +34,14 @@ EXTENSION_MISSING = (
     "CREATE EXTENSION vector"
 )
 
+_TABLES = ("recall_index_vectors", "recall_index_marker")
+
+_PRESENT = """
+SELECT c.relname, c.oid, n.nspname, obj_description(c.oid, 'pg_class') FROM pg_class c
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = current_schema() AND c.relname = ANY($1)"""
+
 _CREATE = """
-DROP TABLE IF EXISTS recall_index_vectors, recall_index_marker;
 CREATE TABLE recall_index_marker (
     single boolean PRIMARY KEY DEFAULT true CHECK (single),
     rows text NOT NULL, space integer NOT NULL, dimension integer NOT NULL, through bigint NOT NULL
@@ -70,12 +79,9 @@ class PgVectorIndex:
 
     async def open(self) -> Marker | None:
         async def work(connection: Connection) -> Marker | None:
-            try:
-                row = await connection.fetchrow(
-                    "SELECT rows, space, dimension, through FROM recall_index_marker"
-                )
-            except asyncpg.UndefinedTableError:
+            if len(await _own_tables(connection)) < len(_TABLES):
                 return None
+            row = await connection.fetchrow("SELECT rows, space, dimension, through FROM recall_index_marker")
             return None if row is None else Marker(*row)
 
         return await self._with(work)
@@ -86,7 +92,10 @@ class PgVectorIndex:
                 await connection.execute(
                     "SELECT pg_advisory_xact_lock(hashtextextended('recollect index ' || current_schema(), 0))"
                 )
+                for table in await _own_tables(connection):
+                    await connection.execute(f"DROP TABLE {table}")
                 await connection.execute(_CREATE.format(dimension=marker.dimension))
+                await _claim(connection)
                 if marker.dimension <= HNSW_DIMENSIONS_MAX:
                     # Fits into a page. Kept aside, as rows above 2 kB are, each comparison would fetch it from there.
                     await connection.execute(
@@ -202,6 +211,27 @@ async def _prepare(connection: Connection) -> None:
     )
     # A filter on the user leaves some of the nearest out: go on looking until there are enough.
     await connection.execute("SET hnsw.iterative_scan = strict_order")
+
+
+async def _own_tables(connection: Connection) -> list[str]:
+    """The tables that we made; somebody else's of the same name are refused."""
+    found = await connection.fetch(_PRESENT, _TABLES)
+    for name, number, schema, comment in found:
+        if comment != _claim_of(number):
+            raise IndexBroken(
+                f"pgvector: {schema}.{name} was not made by this release of recollect, and is left alone: rename or "
+                "drop it, or give the index a schema of its own (?search_path=NAME)"
+            )
+    return [row[0] for row in found]
+
+
+async def _claim(connection: Connection) -> None:
+    for name, number, *_ in await connection.fetch(_PRESENT, _TABLES):
+        await connection.execute(f"COMMENT ON TABLE {name} IS '{_claim_of(number)}'")
+
+
+def _claim_of(number: int) -> str:
+    return f"recollect: a vector index, made as table {number}"
 
 
 async def _write(connection: Connection, changes: Sequence[Change]) -> None:

@@ -4,8 +4,8 @@ Everything of a run is in a namespace with a random name:
 
 - Redis: a word that is part of every session id that the run uses, and so of every key that a store makes of
   one. At the end the keys with that word are found with SCAN and removed with UNLINK, in batches.
-- PostgreSQL: a database of its own, or, for a role that may not create one, a schema that comes first in the
-  search path.
+- PostgreSQL: a database of its own, or, for a role that may not create one, a schema, which is the search path.
+  `public` comes after it only where it holds nothing but extensions: a store must not come upon others' tables.
 
 A lease (a key; a comment on the database or schema) lets a later run remove what a killed run left, and nothing else:
 see `recollect.verify.providers.lease`. A database that was made and not yet commented when the run was killed stays.
@@ -182,6 +182,11 @@ _SCHEMA = _Kind(
 )
 
 
+_PUBLIC_RELATIONS = """
+SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+ WHERE nspname = 'public' AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')"""
+
+
 class PostgresNamespace:
     """The number that the catalogue gave to our database or schema when it was made is in the lease: one that was
     restored, renamed or made by others under our name has another."""
@@ -193,12 +198,15 @@ class PostgresNamespace:
         self._marker = marker
         self._kind = _DATABASE
         self._number: str | None = None
+        self._extensions_only = False
+        """Whether `public` holds nothing but extensions, and may be on the search path."""
 
     def open(self) -> Namespace:
         with pgwire.Connection(self.address) as connection:
             self._kind = _DATABASE if _may_create_databases(connection) else _SCHEMA
             self._sweep(connection)
             self._make(connection)
+            self._extensions_only = connection.value(_PUBLIC_RELATIONS) == "0"
         return Namespace(self.name, self._url_inside())
 
     def _make(self, connection: pgwire.Connection) -> None:
@@ -257,7 +265,8 @@ class PostgresNamespace:
         parts = urlsplit(self.url)
         if self._kind is _DATABASE:
             return urlunsplit(parts._replace(path=f"/{self.name}"))
-        option = f"options={quote(f'-c search_path={self.name},public', safe='')}"
+        path = f"{self.name},public" if self._extensions_only else self.name
+        option = f"options={quote(f'-c search_path={path}', safe='')}"
         return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, option)))))
 
 
