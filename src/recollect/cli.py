@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import typer
 
+from recollect import exit_codes
 from recollect.errors import RecollectError
-
-EXIT_USAGE = 2
 
 
 class _Command(NamedTuple):
@@ -69,7 +68,7 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
 
         def explain() -> None:
             typer.echo(missing, err=True)
-            raise typer.Exit(2)
+            raise typer.Exit(exit_codes.USAGE)
 
         explain.__doc__ = missing
         function = explain
@@ -83,7 +82,7 @@ def main() -> None:
         build(sys.argv[1:])()
     except RecollectError as error:  # it says what to do next; a traceback would hide that
         typer.echo(f"recollect: {error}", err=True)
-        sys.exit(EXIT_USAGE)
+        sys.exit(exit_codes.USAGE)
 
 
 if __name__ == "__main__":

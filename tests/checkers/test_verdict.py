@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from recollect.verify.analyze import main, render
 from recollect.verify.judging import checkers
-from recollect.verify.judging.analyze import analyze, main, render
+from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.checkers import ANOMALIES
 from recollect.verify.judging.op import Ask, Element
 
@@ -386,7 +387,7 @@ def test_a_malformed_history_exits_with_2_and_its_line(tmp_path: Path) -> None:
     lines[3] = b"garbage"
     path.write_bytes(b"\n".join(lines))
     done = subprocess.run(
-        [sys.executable, "-m", "recollect.verify.judging.analyze", str(path), "--json", "-"],
+        [sys.executable, "-m", "recollect.verify.analyze", str(path), "--json", "-"],
         check=False,
         capture_output=True,
         text=True,

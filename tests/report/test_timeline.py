@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from recollect.verify.judging.course import Course
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import Element, Header, Write
 from recollect.verify.report import svg
-from recollect.verify.report.timeline import COLUMNS, LANES_MAX, Timeline, draw, of_run
+from recollect.verify.report.timeline import COLUMNS, LANES_MAX, Timeline, draw, of_history
 from recollect.verify.running.scenario import Scenario
 from tests.report.saved_runs import Clock, save_run
 
@@ -15,7 +16,7 @@ SCENARIO = Scenario(
 
 
 def drawn(folder: Path) -> Timeline:
-    timeline = draw(History(folder / "history.jsonl"))
+    timeline = draw(Course(History(folder / "history.jsonl")))
     assert timeline is not None
     return timeline
 
@@ -87,9 +88,10 @@ def test_a_drawing_keeps_its_budget_and_every_lost_lane(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_history_has_no_picture(tmp_path: Path) -> None:
-    assert of_run(tmp_path) is None
-    (tmp_path / "history.jsonl").write_text("not a history\n")
-    assert of_run(tmp_path) is None
+    history = tmp_path / "history.jsonl"
+    assert of_history(history) is None
+    history.write_text("not a history\n")
+    assert of_history(history) is None
 
 
 def test_a_lost_write_is_never_painted_over(tmp_path: Path) -> None:

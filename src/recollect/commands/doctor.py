@@ -12,13 +12,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from recollect import __version__
+from recollect import __version__, exit_codes
 from recollect.doctor import Diagnosis, Finding, examine, scrub
 from recollect.doctor.diagnosis import Level, Status
 from recollect.errors import CannotOpen, EngineUnavailable, Refused
-
-EXIT_USAGE = 2
-EXIT_CANNOT_TELL = 3
 
 SYMBOLS: dict[Level, tuple[str, str]] = {
     "loss": ("✗", "bold red"),
@@ -55,11 +52,14 @@ def doctor(
     try:
         diagnosis = asyncio.run(examine(url, timeout_s))
     except EngineUnavailable as error:
-        _fail(f"no answer, so nothing can be told: {error}", EXIT_CANNOT_TELL)
+        _fail(f"no answer, so nothing can be told: {error}", exit_codes.INCONCLUSIVE)
     except (Refused, CannotOpen) as error:
-        _fail(str(error), EXIT_USAGE)
+        _fail(str(error), exit_codes.USAGE)
     except Exception as error:  # a traceback would show the address, with its password
-        _fail(f"the doctor itself failed: {type(error).__name__}: {scrub(str(error), url)}", EXIT_CANNOT_TELL)
+        _fail(
+            f"the doctor itself failed: {type(error).__name__}: {scrub(str(error), url)}",
+            exit_codes.INCONCLUSIVE,
+        )
     if as_json:
         typer.echo(json.dumps(document(diagnosis), indent=2, ensure_ascii=False))
     else:

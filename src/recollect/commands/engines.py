@@ -10,10 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recollect import exit_codes
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.listing import Listing, everything
-
-EXIT_USAGE = 2
 
 
 def engines(
@@ -24,7 +23,7 @@ def engines(
         listing = everything()
     except EngineError as error:
         typer.echo(f"recollect: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE) from error
+        raise typer.Exit(exit_codes.USAGE) from error
     if as_json:
         typer.echo(json.dumps(asdict(listing), indent=2))
         return

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from recollect import __version__
+from recollect import __version__, exit_codes
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.verify import seconds
 from recollect.verify import engines
@@ -79,14 +79,14 @@ def explore(
         ]
     except BadRequest as bad:
         typer.echo(str(bad), err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(exit_codes.USAGE) from None
     except (NothingRecorded, ShimUnavailableError, EngineError, TargetBroken, WorkerFailed) as reason:
         typer.echo(f"unknown: {reason}", err=True)
-        raise typer.Exit(3) from None
+        raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     except KeyboardInterrupt:
         if exploration.is_recorded(folder):
             typer.echo(f"interrupted; go on with: recollect explore {target} --resume {folder}", err=True)
-        raise typer.Exit(3) from None
+        raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     documents = [show(console, run, one, folder) for one in found]
     if json_file is not None:
         text = json.dumps({"recollect": __version__, "explorations": documents}, indent=2)
@@ -150,5 +150,5 @@ def _explored(run: TargetRun, folder: Path, plan: Plan, console: Console) -> Exp
 
 def _exit_code(found: list[Explored]) -> int:
     if any(one.tally.violated for one in found):
-        return 1
-    return 0 if any(one.tally.judged for one in found) else 3
+        return exit_codes.VIOLATED
+    return exit_codes.HELD if any(one.tally.judged for one in found) else exit_codes.INCONCLUSIVE

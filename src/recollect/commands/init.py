@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from recollect import exit_codes
 from recollect.verify.matrix.selection import CORE_POLICIES
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.target.target import BUILT_IN, BadTarget, resolve
@@ -51,7 +52,7 @@ def init(
         typer.echo(
             f"{', '.join(present)}: already there; nothing was written. --force writes over.", err=True
         )
-        raise typer.Exit(2)
+        raise typer.Exit(exit_codes.USAGE)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -69,7 +70,7 @@ def _check(target: str) -> None:
         resolve(target)
     except BadTarget as error:
         typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(exit_codes.USAGE) from None
 
 
 def _test_file(target: str, engine: str, family: str) -> str:

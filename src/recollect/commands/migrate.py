@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 import typer
 
+from recollect import exit_codes
 from recollect.errors import RecollectError
 
-EXIT_USAGE = 2
 SCHEMES = ("postgresql", "postgres")
 
 
@@ -22,16 +22,16 @@ def migrate(
         typer.echo(
             f"recollect: only postgresql:// has a schema to migrate, not {scheme or 'no scheme'}", err=True
         )
-        raise typer.Exit(EXIT_USAGE)
+        raise typer.Exit(exit_codes.USAGE)
     try:
         from recollect.stores.postgres.migrations import migrate as run
         from recollect.stores.postgres.schema import RELEASE_SCHEMA
     except ImportError as error:
         typer.echo(f"recollect: pip install 'recollect[postgres]' first ({error.name} is missing)", err=True)
-        raise typer.Exit(EXIT_USAGE) from error
+        raise typer.Exit(exit_codes.USAGE) from error
     try:
         run(url)
     except RecollectError as error:
         typer.echo(f"recollect: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE) from error
+        raise typer.Exit(exit_codes.USAGE) from error
     typer.echo(f"the schema is at {RELEASE_SCHEMA}")

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
+from recollect import exit_codes
 from recollect.recall import evaluation
-
-EXIT_REGRESSION = 1
 
 
 def recall_eval(
@@ -47,4 +46,4 @@ def recall_eval(
         evaluation.as_json(measured, regressions) if as_json else evaluation.as_text(measured, regressions)
     )
     if regressions or not measured.ok:
-        raise typer.Exit(EXIT_REGRESSION)
+        raise typer.Exit(exit_codes.VIOLATED)

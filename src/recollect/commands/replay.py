@@ -9,6 +9,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from recollect import exit_codes
 from recollect.commands.writing import JsonOption, write_json
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.results import Results, exit_code
@@ -32,7 +33,7 @@ def replay(
         scenario = scenarios.load(run)
     except (OSError, msgspec.MsgspecError) as error:
         typer.echo(f"{run} is not the folder of a cell: {error}{_cells_in(run)}", err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(exit_codes.USAGE) from None
     console = Console(stderr=json_file == "-")
     folder = run / "replays"
     cells = [Cell(scenario)] * times

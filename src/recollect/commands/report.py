@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -10,15 +9,14 @@ import msgspec
 import typer
 from rich.console import Console
 
+from recollect import exit_codes
 from recollect.commands.verify import check_require
 from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryError
-from recollect.verify.judging.op import Header
 from recollect.verify.matrix import results as saved
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.report import terminal
-from recollect.verify.running.scenario import Scenario
 
 
 def report(
@@ -36,10 +34,10 @@ def report(
         parts = [_load(path) for path in runs]
     except HistoryError as error:
         typer.echo(f"not a history: {error}", err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(exit_codes.USAGE) from None
     except (OSError, msgspec.MsgspecError) as error:
         typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(exit_codes.USAGE) from None
     console = Console(stderr=json_file == "-")
     merged = merge(parts)
     terminal.show(console, merged)
@@ -66,35 +64,15 @@ def _load(path: Path) -> Results:
         return msgspec.structs.replace(
             before, folder=str(path), results=tuple(_judged_again(result, path) for result in before.results)
         )
-    history = path / "history.jsonl" if path.is_dir() else path
+    history = path / saved.HISTORY if path.is_dir() else path
     if not history.exists():
-        raise FileNotFoundError(f"{path}: no results.json and no history.jsonl in it")
-    started = time.monotonic()
-    loaded = History(history)
-    result = Result(
-        scenario=_scenario(loaded.header),
-        verdict=analyze(loaded),
-        engine_version=loaded.header.engine_version,
-        provider=loaded.header.provider,
-        folder=str(history.parent),
-    )
-    return Results(seed=loaded.header.seed, elapsed_s=time.monotonic() - started, results=(result,))
+        raise FileNotFoundError(f"{path}: no {saved.SUMMARY} and no {saved.HISTORY} in it")
+    return saved.of_history(history)
 
 
 def _judged_again(result: Result, folder: Path) -> Result:
     """The verdict anew where there is a history; runs that never got that far keep their reason."""
-    history = folder / result.folder / "history.jsonl"
+    history = folder / result.folder / saved.HISTORY
     if not result.folder or not history.exists() or result.verdict.status in ("skipped", "unknown"):
         return result
     return msgspec.structs.replace(result, verdict=analyze(History(history)))
-
-
-def _scenario(header: Header) -> Scenario:
-    return Scenario(
-        target=header.target,
-        engine=header.engine,
-        policy=header.policy,
-        fault=header.fault,
-        workload=header.workload,
-        seed=header.seed,
-    )

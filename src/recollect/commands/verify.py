@@ -14,6 +14,7 @@ import typer
 from msgspec.structs import replace
 from rich.console import Console
 
+from recollect import exit_codes
 from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
 from recollect.verify import durations, engines
 from recollect.verify.judging.verdict import Verdict
@@ -222,7 +223,7 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         typer.echo(f"cannot write to {folder}: {error.strerror}; choose another folder with --out", err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(exit_codes.USAGE) from None
     runnable = sum(cell.skipped is None for cell in cells)
     with _terminated_like_interrupted(), terminal.Progress(console, runnable, budget_s) as progress:
         matrix = Matrix(
@@ -275,11 +276,11 @@ def _lay_out(request: Request) -> tuple[list[Cell], list[Result]]:
         ]
     except BadRequest as bad:
         typer.echo(str(bad), err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(exit_codes.USAGE) from None
     if not usable and not any(found.no_engine for found in seen.values()):
         for found in seen.values():
             typer.echo(found.refusal or "", err=True)
-        raise typer.Exit(2)
+        raise typer.Exit(exit_codes.USAGE)
     return cells, broken
 
 

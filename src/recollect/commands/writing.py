@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from recollect import exit_codes
 from recollect.verify.matrix.results import Require, Results, document
 
 JsonOption = Annotated[
@@ -55,4 +56,4 @@ def write_json(results: Results, file: str | None) -> None:
 
 def _cannot_write(error: OSError) -> typer.Exit:
     typer.echo(f"cannot write {error.filename}: {error.strerror}; the run itself is saved", err=True)
-    return typer.Exit(2)
+    return typer.Exit(exit_codes.USAGE)

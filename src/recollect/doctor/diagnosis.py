@@ -9,13 +9,18 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
+from recollect import exit_codes
 from recollect.guarantees import LOSSES, UNPROVOKED_FAULTS, Promise, promise
 
 Level = Literal["loss", "cannot-tell", "note"]
 Status = Literal["can-lose", "cannot-tell", "keeps"]
 
 _ORDER: tuple[Level, ...] = ("loss", "cannot-tell", "note")
-_EXIT_CODES: dict[Status, int] = {"can-lose": 1, "cannot-tell": 3, "keeps": 0}
+_EXIT_CODES: dict[Status, int] = {
+    "can-lose": exit_codes.VIOLATED,
+    "cannot-tell": exit_codes.INCONCLUSIVE,
+    "keeps": exit_codes.HELD,
+}
 _SECRET = re.compile(r"pass|secret|token|key", re.IGNORECASE)
 
 

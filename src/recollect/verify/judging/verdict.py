@@ -6,10 +6,12 @@ history's evidence, so a saved run can be judged again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
 
+from recollect import exit_codes
 from recollect.guarantees import SURVIVES_IF, Promise, promise
 from recollect.verify.judging.checkers import ANOMALIES, Crash, Named, find
 from recollect.verify.judging.coverage import coverage
@@ -18,6 +20,7 @@ from recollect.verify.judging.finding import Finding, lead_of, name_of
 from recollect.verify.judging.losses import loss_window_s, losses
 
 Status = Literal["held", "documented-loss", "violated", "unknown", "skipped"]
+WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
 
 
 class Witness(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,6 +47,15 @@ class Anomaly(msgspec.Struct, frozen=True):
     silent: bool
     first: Witness
     sentence: str
+
+    @property
+    def voice(self) -> str:
+        return "silent" if self.silent else "loud"
+
+    @property
+    def told(self) -> str:
+        """As every report tells it."""
+        return f"{self.name} × {self.count} ({self.voice}): {self.sentence}"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +90,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         if self.unchecked:
             return f"{self.unchecked:,} of {self.acked:,} not read back"
         return f"{self.acked:,} kept"
+
+
+def exit_code(statuses: Collection[Status]) -> int:
+    """0 held or documented loss, 1 violated, 3 nothing could be concluded."""
+    if "violated" in statuses:
+        return exit_codes.VIOLATED
+    concluded = "held" in statuses or "documented-loss" in statuses
+    return exit_codes.HELD if concluded else exit_codes.INCONCLUSIVE
 
 
 def judge(evidence: Evidence) -> Verdict:

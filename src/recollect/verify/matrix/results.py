@@ -1,17 +1,23 @@
-"""The result of a cell, and of a whole run: what reports render, and what is saved."""
+"""The result of a cell, and of a whole run: what reports render, what is saved, and the `--json` document."""
 
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from recollect import __version__
+from recollect import __version__, exit_codes
 from recollect.guarantees import SURVIVES_IF
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History
+from recollect.verify.judging.op import Header
 from recollect.verify.judging.verdict import Verdict
+from recollect.verify.judging.verdict import exit_code as exit_code_of
 from recollect.verify.running.scenario import Scenario
 
 SUMMARY = "results.json"
+HISTORY = "history.jsonl"
 
 Require = str
 """``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed."""
@@ -28,6 +34,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     operations: int = 0
     folder: str = ""
     """Relative to the run's folder."""
+    history: str = ""
+    """The path of a history that is in no cell's folder."""
     reproduced: tuple[int, int] | None = None
     """How often of how many further runs the same anomaly was seen."""
     smallest: Scenario | None = None
@@ -51,6 +59,20 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         """Merged shards may have had one each."""
         return sorted({result.scenario.seed for result in self.results} or {self.seed})
 
+    def folder_of(self, result: Result) -> str:
+        """The cell's own folder, which can be replayed; empty where it has none."""
+        # Of merged shards each cell has the whole of it.
+        return f"{self.folder}/{result.folder}" if self.folder and result.folder else result.folder
+
+    def history_of(self, result: Result) -> str | None:
+        folder = self.folder_of(result)
+        return result.history or (f"{folder}/{HISTORY}" if folder else None)
+
+    def replay_of(self, result: Result) -> str | None:
+        """The command that runs the cell again."""
+        folder = self.folder_of(result)
+        return replay_command(folder) if folder else None
+
     def save(self, folder: Path) -> None:
         (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
 
@@ -59,20 +81,52 @@ def load(folder: Path) -> Results:
     return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results)
 
 
+def of_history(path: Path) -> Results:
+    """A single history, judged now, as a run of one cell."""
+    started = time.monotonic()
+    history = History(path)
+    header = history.header
+    replayable = path.name == HISTORY and (path.parent / "scenario.json").exists()
+    result = Result(
+        scenario=_described(header),
+        verdict=analyze(history),
+        engine_version=header.engine_version,
+        provider=header.provider,
+        folder=str(path.parent) if replayable else "",
+        history=str(path),
+    )
+    return Results(
+        recollect=header.recollect,
+        seed=header.seed,
+        elapsed_s=time.monotonic() - started,
+        results=(result,),
+    )
+
+
+def _described(header: Header) -> Scenario:
+    return Scenario(
+        target=header.target,
+        engine=header.engine,
+        policy=header.policy,
+        fault=header.fault,
+        workload=header.workload,
+        seed=header.seed,
+    )
+
+
 def document(results: Results) -> dict[str, Any]:
     """The `--json` document: the stable interface."""
     return {
         "recollect": results.recollect,
         "seed": results.seed,
         "elapsed_s": round(results.elapsed_s, 1),
-        "cells": [cell(result, results.folder) for result in results.results],
+        "cells": [_cell(result, results) for result in results.results],
     }
 
 
-def cell(result: Result, folder: str) -> dict[str, Any]:
-    scenario, verdict = result.scenario, result.verdict
-    place = place_of(result, folder)
-    figures: dict[str, Any] = msgspec.to_builtins(verdict)
+def _cell(result: Result, results: Results) -> dict[str, Any]:
+    scenario = result.scenario
+    figures: dict[str, Any] = msgspec.to_builtins(result.verdict)
     return {
         "target": scenario.target,
         "engine": scenario.engine_name,
@@ -88,14 +142,9 @@ def cell(result: Result, folder: str) -> dict[str, Any]:
         "reproduced": result.reproduced,
         "smallest": None if result.smallest is None else _size(result.smallest),
         "notes": list(result.notes),
-        "history": f"{place}/history.jsonl" if place else None,
-        "replay": replay_command(place) if place else None,
+        "history": results.history_of(result),
+        "replay": results.replay_of(result),
     }
-
-
-def place_of(result: Result, folder: str) -> str:
-    """The cell's own folder; of merged shards each cell has the whole of it."""
-    return f"{folder}/{result.folder}" if folder and result.folder else result.folder
 
 
 def replay_command(folder: str) -> str:
@@ -107,13 +156,12 @@ def _size(scenario: Scenario) -> dict[str, Any]:
 
 
 def exit_code(results: Results, require: Require | None = None) -> int:
-    """0 held or documented loss, 1 violated or a loss worse than required, 3 nothing could be concluded."""
-    statuses = {result.verdict.status for result in results.results}
-    if not statuses and results.shard:
-        return 0  # the other parts have all there is
-    if "violated" in statuses or (require and any(worse_than(result, require) for result in results.results)):
-        return 1
-    return 0 if statuses & {"held", "documented-loss"} else 3
+    """That of the verdicts; also 1 where a documented loss is worse than required."""
+    if not results.results and results.shard:
+        return exit_codes.HELD  # the other parts have all there is
+    if require and any(worse_than(result, require) for result in results.results):
+        return exit_codes.VIOLATED
+    return exit_code_of({result.verdict.status for result in results.results})
 
 
 def worse_than(result: Result, require: Require) -> bool:

@@ -21,12 +21,12 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from recollect.verify.judging.verdict import Status, Verdict, Witness
-from recollect.verify.matrix.results import Result, Results, replay_command
+from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict, Witness
+from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
-from recollect.verify.report.terminal import STYLES, WORST_FIRST
-from recollect.verify.report.timeline import Timeline, of_run
+from recollect.verify.report.terminal import STYLES
+from recollect.verify.report.timeline import Timeline, of_history
 
 PICTURES_BYTES = 160_000
 PICTURE_BYTES_MAX = 6_000
@@ -201,12 +201,11 @@ def _beside(documented: list[Result], unknown: list[Result]) -> str:
 
 def _cards(results: Results) -> list[Card]:
     """Every run that was not skipped, worst first, otherwise in the order of the matrix."""
-    ran = [(place, result) for place, result in enumerate(results.results) if _ran(result)]
+    ran = [(number, result) for number, result in enumerate(results.results, 1) if _ran(result)]
     ran.sort(key=lambda item: WORST_FIRST.index(item[1].verdict.status))
     budgets = _budgets([result for _, result in ran])
     return [
-        _card(result, place, results.folder, budget)
-        for (place, result), budget in zip(ran, budgets, strict=True)
+        _card(result, number, results, budget) for (number, result), budget in zip(ran, budgets, strict=True)
     ]
 
 
@@ -220,21 +219,21 @@ def _budgets(ran: list[Result]) -> list[int]:
     if share >= PICTURE_BYTES_LEAST:
         return [min(PICTURE_BYTES_MAX, share)] * len(ran)
     room = PICTURES_BYTES // PICTURE_BYTES_LEAST
-    return [PICTURE_BYTES_LEAST if place < room else 0 for place in range(len(ran))]
+    return [PICTURE_BYTES_LEAST if before < room else 0 for before in range(len(ran))]
 
 
-def _card(result: Result, place: int, folder: str, budget: int) -> Card:
+def _card(result: Result, number: int, results: Results, budget: int) -> Card:
     scenario, verdict = result.scenario, result.verdict
     engine = f"{scenario.engine_name} {result.engine_version}".strip()
     title = (scenario.target, engine, scenario.policy, scenario.fault, scenario.variant, scenario.workload)
-    at = f"{folder}/{result.folder}" if folder and result.folder else result.folder
+    history = results.history_of(result)
     return Card(
-        anchor=f"run-{place + 1}",
+        anchor=f"run-{number}",
         result=result,
         title=tuple(part for part in title if part),
         figure=_figure(verdict),
-        picture=_picture(result, Path(at), budget) if at and budget else None,
-        replay=replay_command(at) if at else None,
+        picture=_picture(result, Path(history), budget) if history and budget else None,
+        replay=results.replay_of(result),
     )
 
 
@@ -259,8 +258,8 @@ def first_lost(verdict: Verdict) -> Witness | None:
     return min(found, key=lambda witness: witness.acknowledged_s or 0.0, default=None)
 
 
-def _picture(result: Result, folder: Path, budget: int) -> Picture | None:
-    timeline = of_run(folder)
+def _picture(result: Result, history: Path, budget: int) -> Picture | None:
+    timeline = of_history(history)
     if timeline is None:
         return None
     first = first_lost(result.verdict)

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from recollect.verify.matrix.results import Require, Result, Results, replay_command, worse_than
+from recollect.verify.matrix.results import Require, Result, Results, worse_than
 from recollect.verify.report.plain import plain
 
 _COUNTED = ("failure", "error", "skipped")
@@ -43,7 +43,7 @@ def _suite(target: str, members: list[Result], results: Results, require: Requir
         Xml.SubElement(properties, "property", name=name, value=value)
     counts: Counter[str] = Counter()
     for result in members:
-        case = _case(result, results.folder, require)
+        case = _case(result, results.replay_of(result), require)
         counts.update(child.tag for child in case if child.tag in _COUNTED)
         suite.append(case)
     for tag in _COUNTED:
@@ -52,7 +52,7 @@ def _suite(target: str, members: list[Result], results: Results, require: Requir
     return suite
 
 
-def _case(result: Result, folder: str, require: Require | None) -> Xml.Element:
+def _case(result: Result, replay: str | None, require: Require | None) -> Xml.Element:
     scenario, verdict = result.scenario, result.verdict
     name = " ".join(part for part in (scenario.fault, scenario.variant, scenario.workload) if part)
     case = Xml.Element(
@@ -66,14 +66,14 @@ def _case(result: Result, folder: str, require: Require | None) -> Xml.Element:
     if verdict.status == "violated" or too_bad:
         message = verdict.reason or f"{verdict.lost} of {verdict.acked} acknowledged messages lost"
         child = Xml.SubElement(case, "failure", message=plain(message), type=_type(result, too_bad))
-        child.text = _evidence(result, folder)
+        child.text = _evidence(result, replay)
     elif verdict.status == "unknown":
         child = Xml.SubElement(case, "error", message=plain(verdict.reason or "unknown"), type="unknown")
-        child.text = _evidence(result, folder)
+        child.text = _evidence(result, replay)
     elif verdict.status == "skipped":
         Xml.SubElement(case, "skipped", message=plain(verdict.reason or "skipped"))
     elif verdict.status == "documented-loss":
-        Xml.SubElement(case, "system-out").text = _evidence(result, folder)
+        Xml.SubElement(case, "system-out").text = _evidence(result, replay)
     return case
 
 
@@ -84,18 +84,15 @@ def _type(result: Result, too_bad: bool) -> str:
     return anomalies[0].name if anomalies else "violated"
 
 
-def _evidence(result: Result, folder: str) -> str:
+def _evidence(result: Result, replay: str | None) -> str:
     """The witness sentences, the promise, and the command that runs it again."""
     verdict = result.verdict
     lines = [
         f"{verdict.status}: {verdict.lost} of {verdict.acked} acknowledged messages lost",
-        *(
-            f"{anomaly.name} × {anomaly.count} ({'silent' if anomaly.silent else 'loud'}): {anomaly.sentence}"
-            for anomaly in verdict.anomalies
-        ),
+        *(anomaly.told for anomaly in verdict.anomalies),
     ]
     if verdict.promise:
         lines.append(f"promise: {verdict.promise}")
-    if result.folder:
-        lines.append(replay_command(f"{folder}/{result.folder}" if folder else result.folder))
+    if replay is not None:
+        lines.append(replay)
     return plain("\n".join(lines))

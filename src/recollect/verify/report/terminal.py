@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from recollect.verify.judging.verdict import Status
+from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.matrix import Event
-from recollect.verify.matrix.results import Result, Results, place_of, replay_command
+from recollect.verify.matrix.results import Result, Results
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
@@ -24,7 +24,6 @@ STYLES: dict[Status, tuple[str, str]] = {
     "unknown": ("?", "magenta"),
     "skipped": ("·", "dim"),
 }
-WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
 
 LEGEND = """✓ held: nothing acknowledged was lost      ◐ documented loss: inside the engine's own promise
 ✗ violated      ? unknown      · skipped      figures: messages acknowledged, or lost/acknowledged"""
@@ -231,12 +230,7 @@ def _violations(console: Console, results: Results) -> None:
             continue
         console.print(Text(f"\n✗ {_short(result.scenario)}", style="bold red"))
         for anomaly in result.verdict.anomalies:
-            voice = "silent" if anomaly.silent else "loud"
-            console.print(
-                f"  {anomaly.name} × {anomaly.count} ({voice}): {anomaly.sentence}",
-                highlight=False,
-                markup=False,
-            )
+            console.print(f"  {anomaly.told}", highlight=False, markup=False)
         if result.reproduced is not None:
             seen, times = result.reproduced
             console.print(f"  seen again in {seen} of {times} further runs", highlight=False)
@@ -247,13 +241,10 @@ def _violations(console: Console, results: Results) -> None:
                 f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each{where}",
                 highlight=False,
             )
-        console.print(
-            f"  {replay_command(place_of(result, results.folder))}",
-            style="cyan",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,  # to be copied in one piece, however long it is
-        )
+        replay = results.replay_of(result)
+        if replay is not None:
+            # Not wrapped: it is to be copied in one piece, however long it is.
+            console.print(f"  {replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
 
 
 def _losses(console: Console, results: Results) -> None:
@@ -264,7 +255,7 @@ def _losses(console: Console, results: Results) -> None:
         verdict = result.verdict
         back_s = verdict.loss_window_s
         window = "" if back_s is None else f", back to {back_s:.2f} s before the fault"
-        seen = ", ".join(f"{one.name} ({'silent' if one.silent else 'loud'})" for one in verdict.anomalies)
+        seen = ", ".join(f"{one.name} ({one.voice})" for one in verdict.anomalies)
         text = f"  {_short(result.scenario)}: {verdict.account}, {seen}{window}. Promise: {verdict.promise}"
         console.print(text, highlight=False, markup=False)
 

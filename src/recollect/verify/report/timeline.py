@@ -1,6 +1,6 @@
-"""One run as a picture of time: a saved history, boiled down to what can be seen.
+"""One run as a picture of time: its course, boiled down to what can be seen.
 
-Two passes over the events, and memory that depends on the picture alone: the first finds the stretches where nothing
+Two passes over the course, and memory that depends on the picture alone: the first finds the stretches where nothing
 happened, the second paints every operation into the columns of a lane. Dead time (an engine that restarts, a client
 that waits) is cut out and marked, so that the moment before the fault stays wide enough to look at.
 
@@ -14,10 +14,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recollect.verify.judging.gathering import collect
-from recollect.verify.judging.history import AnyHistory, History, HistoryError
-from recollect.verify.judging.losses import losses
-from recollect.verify.judging.op import Event, Write
+from recollect.verify.judging.course import Course, Performed, Spell
+from recollect.verify.judging.history import History, HistoryError
 
 COLUMNS = 1000
 LANES_MAX = 4
@@ -33,7 +31,6 @@ CUT_COLUMNS = 40
 # Worse last: it wins the column.
 WRITES = ("kept", "failed", "unknown", "lost")
 READS = ("read", "unread")
-_WRITING = frozenset({"append", "save", "forget"})
 
 
 @dataclass(frozen=True)
@@ -109,10 +106,10 @@ class Scale:
         self._times.append(time_s)
 
     def column(self, time_s: float) -> int:
-        place = max(1, min(bisect_right(self._times, time_s), len(self._times) - 1))
-        before_s, after_s = self._times[place - 1], self._times[place]
+        knot = max(1, min(bisect_right(self._times, time_s), len(self._times) - 1))
+        before_s, after_s = self._times[knot - 1], self._times[knot]
         share = (time_s - before_s) / (after_s - before_s) if after_s > before_s else 0.0
-        left, right = self._columns[place - 1], self._columns[place]
+        left, right = self._columns[knot - 1], self._columns[knot]
         return max(0, min(COLUMNS, round(left + share * (right - left))))
 
     def is_cut(self, column: int) -> bool:
@@ -138,25 +135,25 @@ class _Outline:
     gaps: list[tuple[float, float]] = field(default_factory=list)
 
 
-def of_run(folder: Path) -> Timeline | None:
-    """The picture of a saved run; None where there is no history to draw."""
+def of_history(path: Path) -> Timeline | None:
+    """The picture of a saved history; None where there is none to draw."""
     try:
-        history = History(folder / "history.jsonl")
-        return draw(history)
+        return draw(Course(History(path)))
     except (OSError, HistoryError):
         return None
 
 
-def draw(history: AnyHistory) -> Timeline | None:
-    outline = _outline(history)
+def draw(course: Course) -> Timeline | None:
+    outline = _outline(course)
     if outline is None:
         return None
-    lost = {loss.message for loss in losses(collect(history))}
     scale = Scale(outline.start_s, outline.end_s, outline.gaps)
-    painter = _Painter(scale, lost, outline.end_s)
-    for event in history:
-        painter.see(event)
-    painter.end()
+    painter = _Painter(scale)
+    for happened in course:
+        if isinstance(happened, Performed):
+            painter.paint(happened)
+        else:
+            painter.band(happened)
     return Timeline(
         lanes=painter.lanes(),
         faults=tuple(painter.faults[:BANDS_MAX]),
@@ -170,16 +167,14 @@ def draw(history: AnyHistory) -> Timeline | None:
     )
 
 
-def _outline(history: AnyHistory) -> _Outline | None:
+def _outline(course: Course) -> _Outline | None:
     outline = None
-    last_s = 0.0
-    for event in history:
+    for moment_s in course.moments():
         if outline is None:
-            outline = _Outline(start_s=event.time_s)
-        elif event.time_s - last_s > GAP_LEAST_S:
-            outline.gaps.append((last_s, event.time_s))
-        last_s = event.time_s
-        outline.end_s = last_s
+            outline = _Outline(start_s=moment_s, end_s=moment_s)
+        elif moment_s - outline.end_s > GAP_LEAST_S:
+            outline.gaps.append((outline.end_s, moment_s))
+        outline.end_s = moment_s
     return outline
 
 
@@ -196,80 +191,34 @@ def _dead_time(total_s: float, gaps: list[tuple[float, float]]) -> list[tuple[fl
 
 
 class _Painter:
-    """The second pass: pairs invocations with their completions and paints them."""
+    """The second pass: operations into their lanes, faults and dead engines into bands."""
 
-    def __init__(self, scale: Scale, lost: set[int], end_s: float) -> None:
-        self._scale, self._lost, self._end_s = scale, lost, end_s
+    def __init__(self, scale: Scale) -> None:
+        self._scale = scale
         self._paints: dict[str, _Paint] = {}
-        self._open: dict[int, Event] = {}
-        self._fault_since: dict[str, float] = {}
-        self._down_since: float | None = None
         self.faults: list[Band] = []
         self.down: list[Band] = []
         self.counts: dict[str, int] = dict.fromkeys((*WRITES, *READS), 0)
 
-    def see(self, event: Event) -> None:
-        kind = event.kind
-        if kind == "invoke":
-            self._open[event.process] = event
-        elif kind == "fault-injected":
-            self._fault_since.setdefault(event.operation, event.time_s)
-        elif kind == "fault-healed":
-            self._heal(event.operation, event.time_s, healed=True)
-        elif kind == "engine-stopped":
-            self._down_since = event.time_s if self._down_since is None else self._down_since
-        elif kind == "engine-started":
-            self._up(event.time_s, healed=True)
-        elif kind in ("ok", "fail", "unknown"):
-            self._complete(self._open.pop(event.process), kind, event.time_s)
+    def band(self, spell: Spell) -> None:
+        start, end = self._scale.column(spell.start_s), self._scale.column(spell.end_s)
+        band = Band(spell.name, start, end, spell.start_s, spell.end_s, spell.over)
+        (self.down if spell.down else self.faults).append(band)
 
-    def end(self) -> None:
-        """What is still open when the history ends."""
-        for asked in self._open.values():
-            self._complete(asked, "unknown", self._end_s)
-        for name in list(self._fault_since):
-            self._heal(name, self._end_s, healed=False)
-        self._up(self._end_s, healed=False)
-
-    def _heal(self, name: str, time_s: float, *, healed: bool) -> None:
-        since_s = self._fault_since.pop(name, None)
-        if since_s is not None:
-            self.faults.append(self._band(name, since_s, time_s, healed))
-
-    def _up(self, time_s: float, *, healed: bool) -> None:
-        if self._down_since is not None:
-            self.down.append(self._band("engine down", self._down_since, time_s, healed))
-            self._down_since = None
-
-    def _band(self, name: str, start_s: float, end_s: float, healed: bool) -> Band:
-        return Band(name, self._scale.column(start_s), self._scale.column(end_s), start_s, end_s, healed)
-
-    def _complete(self, asked: Event, outcome: str, time_s: float) -> None:
-        paint = self._paints.setdefault(asked.session, _Paint())
-        if asked.operation in _WRITING:
-            kind = self._written(asked, outcome)
-            row, rank = paint.writes, 1 + WRITES.index(kind)
-            paint.trouble += kind in ("lost", "unknown")
+    def paint(self, done: Performed) -> None:
+        paint = self._paints.setdefault(done.session, _Paint())
+        if done.fate in WRITES:
+            row, rank = paint.writes, 1 + WRITES.index(done.fate)
+            paint.trouble += done.fate in ("lost", "unknown")
         else:
-            kind = "read" if outcome == "ok" else "unread"
-            row, rank = paint.reads, 1 + READS.index(kind)
-        self.counts[kind] += 1
-        start = self._scale.column(asked.time_s)
-        end = min(COLUMNS, max(self._scale.column(time_s), start + 1))
+            row, rank = paint.reads, 1 + READS.index(done.fate)
+        self.counts[done.fate] += 1
+        start = self._scale.column(done.start_s)
+        end = min(COLUMNS, max(self._scale.column(done.end_s), start + 1))
         start = min(start, end - 1)
         for column in range(start, end):
             if row[column] < rank:
                 row[column] = rank
-
-    def _written(self, asked: Event, outcome: str) -> str:
-        if outcome != "ok":
-            return "failed" if outcome == "fail" else "unknown"
-        value = asked.value
-        if isinstance(value, Write) and any(
-            message in self._lost for message in range(value.first, value.first + len(value.checksums))
-        ):
-            return "lost"
-        return "kept"
 
     def lanes(self) -> tuple[Lane, ...]:
         """A lane a session; of too many, those with trouble, and the rest painted into one."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from recollect.verify.judging.verdict import Status, Verdict
+from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict
 from recollect.verify.matrix.cell_process import Order, Seen
 from recollect.verify.matrix.pool import Pool
 from recollect.verify.matrix.results import Require, Result, replay_command, worse_than
@@ -23,8 +23,6 @@ from recollect.verify.target.module_folders import from_here
 
 PLACES_AHEAD = 4
 """How far a process that has nothing to do may run ahead of the tests."""
-
-WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
 
 
 @dataclass(frozen=True)
@@ -132,11 +130,8 @@ def judged(suite: Suite, results: Sequence[Result]) -> Judged:
 
 
 def _violated(result: Result) -> str:
-    lines = [
-        f"{anomaly.name} × {anomaly.count} ({'silent' if anomaly.silent else 'loud'}): {anomaly.sentence}"
-        for anomaly in result.verdict.anomalies
-    ]
     verdict = result.verdict
+    lines = [anomaly.told for anomaly in verdict.anomalies]
     figures = f"{verdict.acked} acknowledged, {verdict.kept} kept, {verdict.lost} lost"
     return "\n".join([*lines, f"{_place(result)}: {figures}", replay_command(from_here(result.folder))])
 

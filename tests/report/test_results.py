@@ -1,0 +1,63 @@
+"""A single history as a run of one cell: what the JSON says of it, whoever asks."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import build
+from recollect.verify.analyze import main
+from recollect.verify.running import scenario
+from recollect.verify.running.scenario import Scenario
+from tests.report.saved_runs import save_run
+
+SCENARIO = Scenario(
+    target="redis", engine="redis", policy="aof-always", fault="kill-engine", workload="turns"
+)
+
+
+def reported(path: Path) -> dict[str, Any]:
+    arguments = ["report", str(path), "--json", "-"]
+    done = CliRunner().invoke(build(arguments), arguments)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def analysed(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    main([str(path), "--json", "-"])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_both_commands_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_run(tmp_path / "cell", SCENARIO, lost=2)
+    by_report = reported(tmp_path / "cell" / "history.jsonl")
+    by_analyze = analysed(tmp_path / "cell" / "history.jsonl", capsys)
+    for document in (by_report, by_analyze):
+        del document["elapsed_s"]
+    assert by_report == by_analyze
+    assert by_report["cells"][0]["status"] == "violated"
+
+
+def test_a_history_under_another_name_is_the_one_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_run(tmp_path / "cell", SCENARIO, lost=2)
+    (tmp_path / "cell" / "history.jsonl").rename(tmp_path / "kept.jsonl")
+    for document in (reported(tmp_path / "kept.jsonl"), analysed(tmp_path / "kept.jsonl", capsys)):
+        (cell,) = document["cells"]
+        assert cell["history"] == str(tmp_path / "kept.jsonl")
+        assert cell["replay"] is None, "there is no scenario to run again"
+
+
+def test_a_cells_own_history_can_be_replayed(tmp_path: Path) -> None:
+    save_run(tmp_path / "cell", SCENARIO, lost=2)
+    scenario.save(SCENARIO, tmp_path / "cell")
+    (cell,) = reported(tmp_path / "cell" / "history.jsonl")["cells"]
+    assert cell["replay"] == f"recollect replay {tmp_path / 'cell'}"
+    shutil.copy(tmp_path / "cell" / "history.jsonl", tmp_path / "history.jsonl")
+    (cell,) = reported(tmp_path / "history.jsonl")["cells"]
+    assert cell["replay"] is None
