@@ -113,6 +113,11 @@ def read_settings(replies: list[Reply], address: str) -> Settings:
             f"{address} is a replica, which takes no writes; open its primary at "
             f"{info.get('master_host')}:{info.get('master_port')}"
         )
+    if info.get("cluster_enabled") == "1":
+        raise CannotOpen(
+            f"{address} is a node of a cluster: it has a part of the sessions and refuses the others; "
+            "open a server with `cluster-enabled no`"
+        )
     config = _config(replies[1:])
     valkey = info.get("server_name") == "valkey" or "valkey_version" in info
     version = info.get("valkey_version") if valkey else info.get("redis_version")
