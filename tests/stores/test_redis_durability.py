@@ -243,5 +243,5 @@ async def test_a_node_of_a_cluster_is_not_opened_as_a_server(tmp_path: Path) -> 
     config = tmp_path / "cluster.conf"
     config.write_text("cluster-enabled yes\n")
     with started("redis@7", "custom", config) as engine:
-        with pytest.raises(CannotOpen, match="node of a cluster"):
+        with pytest.raises(CannotOpen, match="one node of a cluster"):
             await open_store(address(engine))
