@@ -32,8 +32,8 @@ def redis_fsynced(endpoint: Endpoint) -> Opening:
 
 
 def postgres(endpoint: Endpoint) -> Opening:
-    url = _with(endpoint.url, "search_path", endpoint.namespace)
-    return _open(endpoint, url, read_url=endpoint.replicas[0] if endpoint.replicas else None)
+    """On an engine with an address, `url` leads into the database or schema of the run."""
+    return _open(endpoint, endpoint.url, read_url=endpoint.replicas[0] if endpoint.replicas else None)
 
 
 async def chroma(endpoint: Endpoint) -> "RecallTarget":
@@ -52,7 +52,7 @@ def redis_week(endpoint: Endpoint) -> Opening:
 
 
 def postgres_week(endpoint: Endpoint) -> Opening:
-    return _open(endpoint, _with(endpoint.url, "search_path", endpoint.namespace), ttl=timedelta(days=8))
+    return _open(endpoint, endpoint.url, ttl=timedelta(days=8))
 
 
 async def sqlite_next(endpoint: Endpoint) -> "Next":

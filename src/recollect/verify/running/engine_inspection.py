@@ -72,12 +72,9 @@ def _flat(reply: object) -> Iterator[bytes]:
 
 
 def _postgres(endpoint: Endpoint) -> Iterator[bytes]:
-    tables = (
-        "SELECT quote_ident(schemaname) || '.' || quote_ident(relname) FROM pg_stat_user_tables"
-        if endpoint.namespace is None
-        else "SELECT quote_ident(schemaname) || '.' || quote_ident(relname) FROM pg_stat_user_tables "
-        f"WHERE schemaname = '{endpoint.namespace}'"
-    )
+    tables = "SELECT quote_ident(schemaname) || '.' || quote_ident(relname) FROM pg_stat_user_tables"
+    if endpoint.namespace is not None:  # a database of the run's own, or a schema
+        tables += f" WHERE '{endpoint.namespace}' IN (current_database(), schemaname)"
     with pgwire.Connection(postgres_address(endpoint.socket_url or endpoint.url)) as connection:
         for (table,) in connection.ask(tables):
             for row in connection.ask(f"SELECT t::text FROM {table} t"):
