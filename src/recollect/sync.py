@@ -6,21 +6,25 @@
         store.append("s1", [Message("user", "hello")])
         store.history("s1")
 
-Any number of threads may share a store; their appends are grouped as those of tasks are. A store does not survive
-``fork``: open it in the process that uses it.
+Any number of threads may share a store; their appends are grouped as those of tasks are. `close` refuses new calls and
+lets those of other threads end. A store does not survive ``fork``: open it in the process that uses it.
 """
 
 import asyncio
 import threading
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, TypeVar
 
 from recollect import opening
-from recollect.errors import RecollectError
+from recollect.errors import OutcomeUnknown, RecollectError
 from recollect.message import Message
 from recollect.owner import Owner
-from recollect.store import Durability, Receipt, SessionState, Store, Stored
+from recollect.store import Durability, Options, Receipt, SessionState, Store, Stored
+
+GRACE_S = 1.0
+"""Beyond its time limit, for a call that ends when its store is closed."""
 
 Value = TypeVar("Value")
 
@@ -28,11 +32,15 @@ Value = TypeVar("Value")
 class SyncStore:
     """A store whose methods return when the work is done. Made by `open_store`."""
 
-    def __init__(self, pending: Awaitable[Store]) -> None:
+    def __init__(self, pending: Awaitable[Store], *, timeout_s: float = 10.0) -> None:
+        self._timeout_s = timeout_s
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="recollect", daemon=True)
         self._thread.start()
         self._owner = Owner()
+        self._gate = threading.Condition()
+        self._under_way: set[Future[Any]] = set()
+        self._closing = False
         self._closed = False
         try:
             self._store = self._wait(_await(pending))
@@ -80,14 +88,33 @@ class SyncStore:
         return self._store.notice
 
     def close(self) -> None:
-        """In a fork this does nothing: the loop, its thread and the connections are those of the parent."""
-        if self._closed or self._owner.forked:
+        """Returns when the calls under way have ended and the store is closed, whichever thread closes it.
+
+        In a fork this does nothing: the loop, its thread and the connections are those of the parent.
+        """
+        if self._owner.forked:
             return
+        with self._gate:
+            if self._closing:
+                self._gate.wait_for(lambda: self._closed)
+                return
+            self._closing = True
         try:
-            self._wait(self._store.close())
+            self._let_calls_end()
+            asyncio.run_coroutine_threadsafe(self._store.close(), self._loop).result()
         finally:
-            self._closed = True
             self._end_loop()
+            with self._gate:
+                self._closed = True
+                self._gate.notify_all()
+
+    def _let_calls_end(self) -> None:
+        """Each has a time limit of its own; what is still there after it is given up, so that nobody waits for ever."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._under_way, self._timeout_s + GRACE_S)
+            left = list(self._under_way)
+        for call in left:
+            call.cancel()
 
     def __enter__(self) -> "SyncStore":
         return self
@@ -98,11 +125,28 @@ class SyncStore:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, Value]) -> Value:
-        if self._closed or self._owner.forked:
+        if self._owner.forked:  # before the lock, which another thread of the parent may have had
             work.close()
             self._owner.check()
-            raise RecollectError("the store is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        with self._gate:
+            if self._closing:
+                work.close()
+                raise RecollectError("the store is closed")
+            call = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._under_way.add(call)
+        call.add_done_callback(self._ended)
+        try:
+            return call.result()
+        except CancelledError as error:
+            raise OutcomeUnknown(
+                "the store was closed before the call ended; retry with the same turn id"
+            ) from error
+
+    def _ended(self, call: "Future[Any]") -> None:
+        with self._gate:
+            self._under_way.discard(call)
+            if not self._under_way:
+                self._gate.notify_all()
 
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -116,4 +160,5 @@ async def _await(pending: Awaitable[Value]) -> Value:
 
 def open_store(url: str, **options: Any) -> SyncStore:
     """`recollect.open_store` with the same options, for code without async."""
-    return SyncStore(opening.open_store(url, **options))
+    pending = opening.open_store(url, **options)
+    return SyncStore(pending, timeout_s=options.get("timeout_s", Options().timeout_s))

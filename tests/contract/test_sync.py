@@ -1,14 +1,19 @@
 """The synchronous facade: the same store, without async."""
 
+import asyncio
+import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import cast
 
 import pytest
 
-from recollect import Conflict, Message, RecollectError, SessionState
-from recollect.sync import open_store
+from recollect import Conflict, Message, OutcomeUnknown, RecollectError, SessionState, Store, Stored
+from recollect.sync import SyncStore, open_store
 from tests.contract.conftest import Place
 
 
@@ -42,6 +47,106 @@ def test_threads_share_a_store(place: Place, session: str) -> None:
         for thread in threads:
             thread.join()
         assert len(store.history(session)) == 80
+
+
+ROUNDS = {"sqlite": 30, "redis": 8, "postgres": 8}
+THREADS = 16
+
+
+def test_closing_leaves_no_thread_waiting(place: Place, session: str) -> None:
+    """Every call that another thread has under way, or makes just then, ends: with its result, or with an error."""
+    for _ in range(ROUNDS[place.name]):
+        store = open_store(place.url)
+        started = threading.Barrier(THREADS + 1)
+        outcomes: list[str] = []
+
+        def use(store: SyncStore, started: threading.Barrier, outcomes: list[str], number: int) -> None:
+            started.wait(20)
+            for turn in range(50):
+                try:
+                    if number % 4 == 0:
+                        store.history(session, last=20)
+                    else:
+                        store.append(session, [Message("user", f"{number}:{turn}")])
+                except RecollectError as error:
+                    outcomes.append(str(error))
+                    return
+            outcomes.append("done")
+
+        threads = [
+            threading.Thread(target=use, args=(store, started, outcomes, number), daemon=True)
+            for number in range(THREADS)
+        ]
+        for thread in threads:
+            thread.start()
+        started.wait(20)
+        store.close()
+        with pytest.raises(RecollectError, match="closed"):
+            store.state(session)
+        for thread in threads:
+            thread.join(20)
+        assert [thread.name for thread in threads if thread.is_alive()] == []
+        assert len(outcomes) == THREADS
+        assert [outcome for outcome in outcomes if outcome != "done" and "closed" not in outcome] == []
+
+
+def test_what_was_under_way_when_the_store_was_closed_is_stored(place: Place, session: str) -> None:
+    store = open_store(place.url)
+    acknowledged: list[int] = []
+    began = threading.Event()
+
+    def write() -> None:
+        with contextlib.suppress(RecollectError):
+            while True:
+                began.set()
+                acknowledged.append(store.append(session, [Message("user", "x")]).last)
+
+    threads = [threading.Thread(target=write, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    began.wait(20)
+    closers = [threading.Thread(target=store.close, daemon=True) for _ in range(3)]
+    for thread in closers:
+        thread.start()
+    for thread in (*closers, *threads):
+        thread.join(20)
+        assert not thread.is_alive()
+    with open_store(place.url) as again:
+        found = {item.sequence for item in again.history(session)}
+    assert set(acknowledged) <= found
+
+
+def test_a_call_that_does_not_end_is_given_up_when_the_store_is_closed(tmp_path: Path) -> None:
+    """Not one of ours, which all have a limit: a store of somebody else's, under the same facade."""
+
+    class Endless:
+        async def history(self, session: str, **window: object) -> list[Stored]:
+            await asyncio.Event().wait()
+            return []
+
+        async def close(self) -> None:
+            pass
+
+    async def opened() -> Store:
+        return cast(Store, Endless())
+
+    store = SyncStore(opened(), timeout_s=0.1)
+    outcomes: list[Exception] = []
+
+    def read() -> None:
+        try:
+            store.history("s")
+        except RecollectError as error:
+            outcomes.append(error)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not store._under_way and time.monotonic() < deadline:
+        time.sleep(0.001)
+    store.close()
+    thread.join(20)
+    assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown]
 
 
 def in_a_fork(work: Callable[[], None]) -> int:
