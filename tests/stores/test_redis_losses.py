@@ -93,15 +93,19 @@ async def test_an_evicted_counter_is_found_again_in_the_list(engine: Engine) -> 
         assert shape(await other.history("s")) == [3, 4]
 
 
-async def test_a_session_evicted_whole_is_missed_by_the_store_that_wrote_it(engine: Engine) -> None:
+@pytest.mark.parametrize("length", [1, 64, 65, 5_000, 90_000])
+async def test_a_session_evicted_whole_is_missed_by_the_store_that_wrote_it(
+    engine: Engine, length: int
+) -> None:
+    session = "s" * length
     prefix = new_prefix()
     async with open_store(address(engine, prefix)) as store:
-        await store.append("s", say("a", "b"))
+        await store.append(session, say("a", "b"))
         with hands_on(engine) as hands:
-            hands.delete(f"{prefix}:{{ss}}:m", f"{prefix}:{{ss}}:c")
-        assert shape(await store.history("s")) == [(1, "messages 1 to 2")]
-        assert (await store.append("s", say("c"), expect=2)).last == 3
-        assert shape(await store.history("s")) == [(1, "messages 1 to 2"), 3]
+            hands.delete(f"{prefix}:{{s{session}}}:m", f"{prefix}:{{s{session}}}:c")
+        assert shape(await store.history(session)) == [(1, "messages 1 to 2")]
+        assert (await store.append(session, say("c"), expect=2)).last == 3
+        assert shape(await store.history(session)) == [(1, "messages 1 to 2"), 3]
 
 
 async def test_real_eviction_is_never_silent() -> None:

@@ -39,6 +39,7 @@ from recollect.stores.redis.commit import Commit, Write
 from recollect.stores.redis.elements import newest, placed
 from recollect.stores.redis.errors import not_connected, read_refused, write_refused
 from recollect.stores.redis.fsync import FsyncWatch
+from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.pool import Pool, PoolExhausted
 from recollect.stores.redis.script import APPEND, FORGET, READ, STATE, Script
 from recollect.stores.redis.settings import (
@@ -53,7 +54,6 @@ from recollect.stores.redis.settings import (
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
 from recollect.witness import Witness
 
-SESSIONS_REMEMBERED_MAX = 10_000
 SEQUENCE_MAX = 2**39 - 1
 """See `append.lua`."""
 SCAN_COUNT = 1000
@@ -61,26 +61,6 @@ PROBE_TIMEOUT_S = 6.0
 PROBE_LIFE_MS = 10_000
 
 _logger = logging.getLogger("recollect")
-
-
-class _Place:
-    """A session this store used: what requests for it have in common, and the last sequence it was given here."""
-
-    __slots__ = ("keys", "known", "lost_told", "snapshot")
-
-    def __init__(self, messages: str, counter: str, turns: str, fingerprints: str) -> None:
-        self.keys = pack_arguments((messages, counter, turns, fingerprints))
-        self.snapshot = (
-            pack("MULTI")
-            + pack("HMGET", counter, "last", "floor")
-            + pack("LLEN", messages)
-            + b"*4\r\n"
-            + pack_arguments(("LRANGE", messages))
-        )
-        """A transaction that reads the session, up to where its window begins."""
-        self.known = 0
-        self.lost_told = 0
-        """The loss of messages up to here was logged."""
 
 
 class RedisStore:
@@ -101,7 +81,7 @@ class RedisStore:
         self._replaced: str | None = None
         self._closed = False
         self._owner = Owner()
-        self._places: dict[str, _Place] = {}
+        self._places = Places(address)
         ttl_ms = None if options.ttl is None else max(1, round(options.ttl.total_seconds() * 1000))
         self._append_options = pack_arguments(
             (options.turns_kept, "" if ttl_ms is None else ttl_ms, options.refresh)
@@ -127,7 +107,7 @@ class RedisStore:
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)
-        place = self._place(session, append.key)
+        place = self._places.of(append.key)
         write = self._append_write(append, place, b"ask")
         reply = await self._commit.submit(write)
         if isinstance(reply, list) and reply[0] == b"behind":
@@ -148,8 +128,8 @@ class RedisStore:
                 )
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
-        if last > place.known:
-            place.known = last
+        if last > place.known.last:
+            place.known.last = last
         if self._witness is not None:
             self._witness.note(session, last)
         return Receipt(session, first, last, write.plan.durability, write.plan.replicas)
@@ -162,7 +142,7 @@ class RedisStore:
         self._check_open(EngineUnavailable)
         if last == 0:
             return []
-        place = self._place(session, key)
+        place = self._places.of(key)
         if after is None and not self._read_ttl_ms and (found := await self._snapshot(place, last)):
             return placed(*found)
         return newest(placed(*await self._read(session, place, last, after)), last)
@@ -170,8 +150,8 @@ class RedisStore:
     async def forget(self, session: str) -> None:
         key = session_key(session)
         self._check_open(NotWritten)
-        place = self._place(session, key)
-        write = Write(FORGET, place.keys + pack_arguments((place.known,)), 1)
+        place = self._places.of(key)
+        write = Write(FORGET, place.keys + pack_arguments((place.known.last,)), 1)
         reply = await self._commit.submit(write)
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
@@ -194,9 +174,9 @@ class RedisStore:
     async def state(self, session: str) -> SessionState:
         key = session_key(session)
         self._check_open(EngineUnavailable)
-        place = self._place(session, key)
+        place = self._places.of(key)
         reply = await self._run(STATE, place.keys + pack_arguments(("look",)), 1)
-        if reply == b"absent" and place.known:
+        if reply == b"absent" and place.known.last:
             await self._check_not_replaced(session, place, 0)
             return SessionState.LIVE  # lost, and reading says so
         if not isinstance(reply, bytes):
@@ -330,20 +310,20 @@ class RedisStore:
         )
         return StoreReplaced(self._replaced)
 
-    async def _check_not_replaced(self, session: str, place: _Place, found: Reply) -> None:
+    async def _check_not_replaced(self, session: str, place: Place, found: Reply) -> None:
         """The engine knows less of the session than this store was told. Raises if it is another engine."""
         [identity] = await self._ask(pack("GET", self._address.identity_key), 1)
         if isinstance(identity, ReplyError):
             raise read_refused(identity)
         if identity != self.identity.encode():
             raise self._replaced_by(identity)
-        if place.lost_told < place.known:
-            place.lost_told = place.known
+        if place.known.lost_told < place.known.last:
+            place.known.lost_told = place.known.last
             _logger.error(
                 "session %s: the engine lost acknowledged messages: it is at sequence %s, it was at %d",
                 shorten(session),
                 found,
-                place.known,
+                place.known.last,
             )
 
     def _check_open(self, kind: type[RecollectError]) -> None:
@@ -355,20 +335,12 @@ class RedisStore:
 
     # ---- asking the engine
 
-    def _place(self, session: str, key: bytes) -> _Place:
-        place = self._places.get(session)
-        if place is None:
-            if len(self._places) >= SESSIONS_REMEMBERED_MAX:
-                del self._places[next(iter(self._places))]
-            place = self._places[session] = _Place(*self._address.session_keys(key))
-        return place
-
-    def _append_write(self, append: Append, place: _Place, behind: bytes) -> Write:
+    def _append_write(self, append: Append, place: Place, behind: bytes) -> Write:
         arguments = pack_arguments(
             (
                 b"" if append.expect is None else b"%d" % append.expect,
                 append.turn or b"",
-                b"%d" % place.known,
+                b"%d" % place.known.last,
                 behind,
                 append.fingerprint or b"",
                 *append.records,
@@ -376,28 +348,28 @@ class RedisStore:
         )
         return Write(APPEND, place.keys + self._append_options + arguments, 8 + len(append.records))
 
-    async def _snapshot(self, place: _Place, last: int | None) -> tuple[list[bytes], int, int] | None:
+    async def _snapshot(self, place: Place, last: int | None) -> tuple[list[bytes], int, int] | None:
         """What `_read` gives, sooner: no script has to turn the elements over. None unless all is as it should be."""
         request = place.snapshot + pack_arguments((0 if last is None else -last, -1)) + pack("EXEC")
         *_, reply = await self._ask(request, 5)
         match reply:
-            case [[None, None], 0, []] if not place.known:
+            case [[None, None], 0, []] if not place.known.last:
                 return [], 1, 0
             case [[bytes(end_text), floor_text], int(length), list(elements)] if end_text.isdigit():
                 end = int(end_text)
                 floor = int(floor_text) if isinstance(floor_text, bytes) and floor_text.isdigit() else 0
-                if end >= place.known and length == end - floor:
+                if end >= place.known.last and length == end - floor:
                     first = floor + 1 if last is None else max(floor, end - last) + 1
                     return [element for element in elements if isinstance(element, bytes)], first, end
         return None
 
     async def _read(
-        self, session: str, place: _Place, last: int | None, after: int | None
+        self, session: str, place: Place, last: int | None, after: int | None
     ) -> tuple[list[bytes], int, int]:
         """The elements of the window, and its first and last sequence."""
         window = (b"" if last is None else b"%d" % last, b"" if after is None else b"%d" % after)
         for behind in (b"ask", b"go on"):
-            arguments = (*window, self._read_ttl_ms, b"%d" % place.known, behind)
+            arguments = (*window, self._read_ttl_ms, b"%d" % place.known.last, behind)
             reply = await self._run(READ, place.keys + pack_arguments(arguments), 5)
             match reply:
                 case [int(end), int(first), list(elements)]:
@@ -407,7 +379,7 @@ class RedisStore:
         raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
 
     async def _last_sequence(self, session: str) -> int:
-        place = self._place(session, session_key(session))
+        place = self._places.of(session_key(session))
         return (await self._read(session, place, 0, None))[2]
 
     async def _run(self, script: Script, body: bytes, count: int) -> Reply:

@@ -39,6 +39,8 @@ log = logging.getLogger("recollect")
 
 KNOWN_MAX = 10_000
 """Sessions whose counters are kept at hand."""
+KNOWN_KEY_BYTES_MAX = 500
+"""Sessions with longer ids are looked up each time: thousands of them would fill the memory."""
 
 SEQUENCE_MAX = 2**32 - 1
 
@@ -202,9 +204,10 @@ class SqliteStore(SqliteTransactions[Job]):
         if append.turn is not None:
             self._remember_turn(connection, found.id, append, first, last)
         found.newest = last
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[append.key] = found
+        if len(append.key) <= KNOWN_KEY_BYTES_MAX:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[append.key] = found
         return Receipt(append.session, first, last, self._policy.durability)
 
     def _append_alone(self, append: Append) -> Receipt | None:
