@@ -28,7 +28,7 @@ from tests.disk.probes import NumbersCheck, numbers_check
 from tests.disk.recorded_run import Enough, RecordedRun
 
 from recollect.verify.disk import MODES
-from recollect.verify.disk.exploring import Exploration, Plan, explore
+from recollect.verify.disk.exploring import Exploration, ExplorePlan, explore
 from recollect.verify.disk.recovery import RedisRecovery, ServerRecovery, home, never_read
 from recollect.verify.disk.states import State, states
 from recollect.verify.explore import exploration
@@ -68,20 +68,22 @@ def explored(case: Case, level: int, budget_s: float, rounds: int) -> tuple[list
         run.write(Enough(rows=case.rows))
         run.engine.kill()
         base, records = run.recorder.base, run.records()
-    plan = Plan("ext4", level, workers=WORKERS, budget_s=budget_s, start=start, exclude=never_read(case.spec))
+    plan = ExplorePlan(
+        "ext4", level, workers=WORKERS, budget_s=budget_s, start=start, exclude=never_read(case.spec)
+    )
     check = numbers_check(case.spec, case.policy)
     before = sum(os.times()[:4])
     found = [explore(base, records, check, plan) for _ in range(rounds)]
-    tried = sum(len(one.findings) for one in found)
+    tried = sum(len(one.judgements) for one in found)
     return found, (sum(os.times()[:4]) - before) / max(tried, 1)
 
 
 def show_case(case: Case, level: int, budget_s: float, rounds: int) -> bool:
     found, cpu_s = explored(case, level, budget_s, rounds)
-    rates = [len(one.findings) / one.elapsed_s for one in found]
+    rates = [len(one.judgements) / one.elapsed_s for one in found]
     rate = statistics.median(rates)
     print(
-        f"{case.spec:12} {case.policy:13} {case.rows:4} rows, level {level}: {len(found[0].findings):6} of"
+        f"{case.spec:12} {case.policy:13} {case.rows:4} rows, level {level}: {len(found[0].judgements):6} of"
         f" {len(found[0].states):6} states, {rate:7.1f}/s ({min(rates):.0f} … {max(rates):.0f}, wanted {case.wanted:g})"
         f" {'ok' if rate >= case.wanted else 'TOO SLOW'}; {cpu_s * 1e3:.2f} ms of our own CPU each;"
         f" {dict(found[0].counts)}",
@@ -99,7 +101,7 @@ def show_ours(only: str) -> bool:
             run = exploration.record(store, store, policy, messages=50, folder=folder)
             told = []
             for mode in MODES:
-                plan = Plan(mode, 2, WORKERS, None, run.about.start, never_read(store))
+                plan = ExplorePlan(mode, 2, WORKERS, None, run.about.start, never_read(store))
                 done = explore_run(run, folder, plan, lambda: TargetCheck(run, folder / "log", place))  # noqa: B023
                 told.append(f"{mode} {done.tally.judged} states, {done.tally.violated} violated")
             took_s = time.monotonic() - began

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recollect.verify.disk.explanation import ACK
-from recollect.verify.disk.exploring import HELD, Finding
+from recollect.verify.disk.exploring import HELD, Judgement
 from recollect.verify.disk.image import Image
 from recollect.verify.disk.recovery import home, recovery
 from recollect.verify.engines import Endpoint
@@ -226,29 +226,29 @@ class NumbersCheck:
     def __init__(self, spec: str, policy: str, place: Path) -> None:
         self._recovery = recovery(spec, policy, place)
 
-    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+    def check(self, image: Image, marks: Sequence[str]) -> Judgement:
         acked = sum(mark.startswith(ACK) for mark in marks)
         try:
             endpoint = self._recovery.recover(image)
         except EngineError as refusal:
-            return Finding("refuses-to-start", str(refusal).splitlines()[0])
+            return Judgement("refuses-to-start", str(refusal).splitlines()[0])
         try:
             read = numbers_in(endpoint)
         except Exception as error:
-            return Finding("unreadable", f"{type(error).__name__}: {error}")
+            return Judgement("unreadable", f"{type(error).__name__}: {error}")
         return judged(acked, read)
 
     def close(self) -> None:
         self._recovery.close()
 
 
-def judged(acked: int, read: Sequence[int]) -> Finding:
+def judged(acked: int, read: Sequence[int]) -> Judgement:
     if len(read) >= acked and read == _FIRST[: len(read)]:
         return HELD  # as nearly always: thousands of states a second come by here
     loss = Loss.between(acked, read)
     if len(set(read)) != len(read):
-        return Finding("duplicate", f"{len(read) - len(set(read))} numbers came back twice")
+        return Judgement("duplicate", f"{len(read) - len(set(read))} numbers came back twice")
     if loss.lost:
         name = "lost-tail" if loss.is_tail else "hole"
-        return Finding(name, f"{len(loss.lost)} of {acked} acknowledged, the first is {loss.lost[0]}")
+        return Judgement(name, f"{len(loss.lost)} of {acked} acknowledged, the first is {loss.lost[0]}")
     return HELD

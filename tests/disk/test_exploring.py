@@ -1,4 +1,4 @@
-"""Exploration: every state is tried once, findings are explained, and work that was cut off goes on."""
+"""Exploration: every state is tried once, judgements are explained, and work that was cut off goes on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from recollect.verify.disk import MODES, Content, Image, Mode, Op, Record
 from recollect.verify.disk.explanation import ACK, explain
 from recollect.verify.disk.exploring import (
     HELD,
-    Finding,
-    Plan,
+    ExplorePlan,
+    Judgement,
     WorkerFailed,
     explore,
-    load_findings,
-    save_findings,
+    load_judgements,
+    save_judgements,
 )
 from recollect.verify.disk.recording import Recording, save
 from recollect.verify.disk.recovery import never_read
@@ -37,13 +37,13 @@ class LengthCheck:
 
     closed = 0
 
-    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+    def check(self, image: Image, marks: Sequence[str]) -> Judgement:
         entry = image.entries.get("memory")
         size = entry.size if isinstance(entry, Content) else 0
         return (
             HELD
             if size >= len(marks)
-            else Finding("lost-tail", f"{size} of {len(marks)} (pid {os.getpid()})")
+            else Judgement("lost-tail", f"{size} of {len(marks)} (pid {os.getpid()})")
         )
 
     def close(self) -> None:
@@ -51,34 +51,34 @@ class LengthCheck:
 
 
 class SlowCheck(LengthCheck):
-    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+    def check(self, image: Image, marks: Sequence[str]) -> Judgement:
         time.sleep(0.05)
         return super().check(image, marks)
 
 
 class BrokenCheck(LengthCheck):
-    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+    def check(self, image: Image, marks: Sequence[str]) -> Judgement:
         raise RuntimeError("the check itself is wrong")
 
 
 class DyingCheck(LengthCheck):
-    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+    def check(self, image: Image, marks: Sequence[str]) -> Judgement:
         os._exit(3)
 
 
 def test_all_states_are_tried_by_several_processes() -> None:
     seen: list[tuple[int, int]] = []
-    found = explore(BASE, RUN, LengthCheck, Plan("ext4", 1), progress=lambda *at: seen.append(at))
+    found = explore(BASE, RUN, LengthCheck, ExplorePlan("ext4", 1), progress=lambda *at: seen.append(at))
     assert found.left == 0
     assert seen[-1] == (len(found.states), len(found.states))
     assert found.counts["lost-tail"] > 0
-    workers = {finding.detail.partition("pid ")[2] for _, finding in found.bad()}
+    workers = {judgement.detail.partition("pid ")[2] for _, judgement in found.bad()}
     assert len(workers) == 2
     assert str(os.getpid()) not in workers
 
 
 def test_the_first_bad_state_is_explained() -> None:
-    found = explore(BASE, RUN, LengthCheck, Plan("ext4", 1))
+    found = explore(BASE, RUN, LengthCheck, ExplorePlan("ext4", 1))
     state, _ = next(found.bad())
     told = str(explain(BASE, RUN, state, "ext4"))
     assert told.splitlines() == [
@@ -94,23 +94,23 @@ def test_the_first_bad_state_is_explained() -> None:
 
 
 def test_a_budget_ends_it_and_it_can_go_on(tmp_path: Path) -> None:
-    first = explore(BASE, RUN, SlowCheck, Plan("ext4", 2, budget_s=0.2))
-    assert 0 < len(first.findings) < len(first.states)
-    save_findings(tmp_path / "findings.jsonl", first.findings)
-    known = load_findings(tmp_path / "findings.jsonl")
-    assert known == first.findings
-    second = explore(BASE, RUN, LengthCheck, Plan("ext4", 2), known=known)
+    first = explore(BASE, RUN, SlowCheck, ExplorePlan("ext4", 2, budget_s=0.2))
+    assert 0 < len(first.judgements) < len(first.states)
+    save_judgements(tmp_path / "findings.jsonl", first.judgements)
+    known = load_judgements(tmp_path / "findings.jsonl")
+    assert known == first.judgements
+    second = explore(BASE, RUN, LengthCheck, ExplorePlan("ext4", 2), known=known)
     assert second.left == 0
-    assert all(second.findings[digest] == finding for digest, finding in known.items())
+    assert all(second.judgements[digest] == judgement for digest, judgement in known.items())
 
 
 def test_the_search_for_states_is_inside_the_budget() -> None:
     """It ends between two crash points, at least one of which it has looked at, and goes on from there."""
-    whole = explore(BASE, RUN, LengthCheck, Plan("ext4", 2))
+    whole = explore(BASE, RUN, LengthCheck, ExplorePlan("ext4", 2))
     seen: set[int] = set()
     start, parts = 0, 0
     while True:
-        part = explore(BASE, RUN, LengthCheck, Plan("ext4", 2, start=start, states_max=3))
+        part = explore(BASE, RUN, LengthCheck, ExplorePlan("ext4", 2, start=start, states_max=3))
         assert part.left == 0
         seen |= {state.image.digest for state in part.states}
         parts += 1
@@ -120,7 +120,7 @@ def test_the_search_for_states_is_inside_the_budget() -> None:
         start = part.reached
     assert parts > 2
     assert seen == {state.image.digest for state in whole.states}
-    none = explore(BASE, RUN, LengthCheck, Plan("ext4", 2, budget_s=0.0))
+    none = explore(BASE, RUN, LengthCheck, ExplorePlan("ext4", 2, budget_s=0.0))
     assert none.reached is not None
     assert none.left == len(none.states) > 0
 
@@ -128,21 +128,21 @@ def test_the_search_for_states_is_inside_the_budget() -> None:
 def test_a_disk_is_judged_again_where_more_was_acknowledged() -> None:
     """The same disk later in the run: what held with one acknowledgement may not hold with two."""
     short, long = RUN[:4], [*RUN[:2], *RUN[2:4], Record(Op.MARK, f"{ACK}1")]
-    known: dict[tuple[int, int], Finding] = {}
-    assert explore(BASE, short, LengthCheck, Plan("ext4", 1), known=known).counts["held"] > 0
-    again = explore(BASE, long, LengthCheck, Plan("ext4", 1), known=known)
+    known: dict[tuple[int, int], Judgement] = {}
+    assert explore(BASE, short, LengthCheck, ExplorePlan("ext4", 1), known=known).counts["held"] > 0
+    again = explore(BASE, long, LengthCheck, ExplorePlan("ext4", 1), known=known)
     [last] = [state for state in again.states if state.kind == "nothing lost"][-1:]
-    assert again.findings[last.key].anomaly == "lost-tail"
+    assert again.judgements[last.key].anomaly == "lost-tail"
 
 
 def test_a_check_that_raises_is_not_a_finding() -> None:
     with pytest.raises(WorkerFailed, match="RuntimeError: the check itself is wrong"):
-        explore(BASE, RUN, BrokenCheck, Plan("ext4", 1))
+        explore(BASE, RUN, BrokenCheck, ExplorePlan("ext4", 1))
 
 
 def test_a_worker_that_dies_is_not_a_finding() -> None:
     with pytest.raises(WorkerFailed):
-        explore(BASE, RUN, DyingCheck, Plan("ext4", 1))
+        explore(BASE, RUN, DyingCheck, ExplorePlan("ext4", 1))
 
 
 # ---- real engines ----
@@ -182,19 +182,19 @@ def test_durable_policies_hold_in_every_state(
         run.write(Enough(rows=rows))
         run.engine.kill()
         records = run.records()
-    plan = Plan(mode, level, start=began, exclude=never_read(spec))
+    plan = ExplorePlan(mode, level, start=began, exclude=never_read(spec))
     found = explore(run.recorder.base, records, numbers_check(spec, policy), plan)
     assert found.left == 0
-    assert set(found.counts) == {"held"}, [(str(state), finding) for state, finding in found.bad()][:3]
+    assert set(found.counts) == {"held"}, [(str(state), judgement) for state, judgement in found.bad()][:3]
     assert len(found.states) > 5
 
 
 def test_a_policy_that_loses_is_caught(sqlite_run: RecordedRun) -> None:
-    plan = Plan("ext4", 1, exclude=never_read("sqlite"))
+    plan = ExplorePlan("ext4", 1, exclude=never_read("sqlite"))
     records = sqlite_run.records()
     found = explore(sqlite_run.recorder.base, records, numbers_check("sqlite", "wal-normal"), plan)
-    state, finding = next(found.bad())
-    assert finding.anomaly == "lost-tail"
+    state, judgement = next(found.bad())
+    assert judgement.anomaly == "lost-tail"
     assert "memory.db-wal" in str(explain(sqlite_run.recorder.base, records, state, "ext4"))
 
 
@@ -204,9 +204,9 @@ def test_redis_always_loses_nothing_and_refuses_loudly() -> None:
         run.write(Enough(rows=8))
         run.engine.kill()
         records = run.records()
-    found = explore(run.recorder.base, records, numbers_check("redis", "aof-always"), Plan("ext4", 3))
+    found = explore(run.recorder.base, records, numbers_check("redis", "aof-always"), ExplorePlan("ext4", 3))
     assert found.left == 0
     assert set(found.counts) == {"held", "refuses-to-start"}
     assert all(
-        "Bad file format" in finding.detail or "damaged" in finding.detail for _, finding in found.bad()
+        "Bad file format" in judgement.detail or "damaged" in judgement.detail for _, judgement in found.bad()
     )

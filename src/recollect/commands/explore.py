@@ -17,7 +17,7 @@ from recollect.commands.verify import seconds
 from recollect.verify import engines
 from recollect.verify.disk import LEVELS, MODES, Mode, scan
 from recollect.verify.disk.building import ShimUnavailableError
-from recollect.verify.disk.exploring import Plan, WorkerFailed
+from recollect.verify.disk.exploring import ExplorePlan, WorkerFailed
 from recollect.verify.disk.recovery import home, never_read
 from recollect.verify.explore import exploration
 from recollect.verify.explore.exploration import NothingRecorded, TargetCheck, TargetRun
@@ -72,7 +72,9 @@ def explore(
             _explored(
                 run,
                 folder,
-                Plan(one, level, workers, seconds(budget), run.about.start, never_read(run.about.engine)),
+                ExplorePlan(
+                    one, level, workers, seconds(budget), run.about.start, never_read(run.about.engine)
+                ),
                 console,
             )
             for one in modes
@@ -134,7 +136,7 @@ def _look(console: Console, run: TargetRun, folder: Path, mode: str) -> None:
         checking.close()
 
 
-def _explored(run: TargetRun, folder: Path, plan: Plan, console: Console) -> Explored:
+def _explored(run: TargetRun, folder: Path, plan: ExplorePlan, console: Console) -> Explored:
     place = home()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:

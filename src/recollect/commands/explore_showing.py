@@ -10,7 +10,7 @@ from rich.console import Console
 
 from recollect.verify.disk import materialise
 from recollect.verify.disk.explanation import explain
-from recollect.verify.disk.exploring import Finding
+from recollect.verify.disk.exploring import Judgement
 from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.states import State
 from recollect.verify.engines import EngineError
@@ -77,7 +77,7 @@ def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dic
 
 
 def _show_state(
-    console: Console, run: TargetRun, found: Explored, state: State, finding: Finding, folder: Path
+    console: Console, run: TargetRun, found: Explored, state: State, judgement: Judgement, folder: Path
 ) -> dict[str, Any]:
     about, mode = run.about, found.plan.mode
     image = folder / f"crash-image-{mode}"
@@ -87,20 +87,20 @@ def _show_state(
     name = about.engine.partition("@")[0].replace("valkey", "redis")
     command = _OPEN[name].format(image=image)
     look = f"recollect explore {about.target} --resume {folder} --look {mode}"
-    _print(console, f"\nThe first bad state, {finding.anomaly}: {finding.detail}")
-    if finding.anomaly == REFUSED:
+    _print(console, f"\nThe first bad state, {judgement.anomaly}: {judgement.detail}")
+    if judgement.anomaly == REFUSED:
         _print(
             console,
             "The engine refuses its own files: nothing that the store did can prevent it, and nothing is lost in "
             f"silence. To recover: {_REPAIR.get(name, _ITS_WORDS)}.",
         )
-    elif finding.documented:
+    elif judgement.documented:
         _print(console, "The engine's documentation allows this loss under this policy.")
     _print(console, str(told))
     _print(console, f"The disk as it was left: {image} (opening it changes it: work on a copy)")
     _print(console, f"  {command}\n  {look}\n")
     return {
-        **asdict(finding),
+        **asdict(judgement),
         **asdict(told),
         "state": str(state),
         "image": str(image),

@@ -1,6 +1,6 @@
 """One crash state in plain words: what was acknowledged, what came after, and what was not yet on the disk.
 
-A finding is believed when it can be followed call by call, so every line names the file and the offset, and what was
+A judgement is believed when it can be followed call by call, so every line names the file and the offset, and what was
 not yet synced is told apart by whether it came before the last acknowledgement: that is what a store has promised.
 """
 

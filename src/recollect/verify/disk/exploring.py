@@ -4,7 +4,7 @@ States are found once, in this process; workers are then forked, so each has all
 and takes every nth. What a state is judged by is given: a check, made once per worker, that recovers an engine on
 the image, reads the store, and compares with the marks (acknowledgements) before that point.
 
-Findings are kept by the disk's digest and the number of marks before it, so an exploration that was cut off (budget,
+Judgements are kept by the disk's digest and the number of marks before it, so an exploration that was cut off (budget,
 Ctrl-C) goes on where it was, and one at a higher level, which finds the same disk later in the run, judges it again.
 
 A budget counts from the search for states on. The search gets half of it and STATES_MAX at most; what it did not come
@@ -38,7 +38,7 @@ _BATCH_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Judgement:
     """What one crash state showed. `anomaly` is a name from the table of anomalies, None if the store held."""
 
     anomaly: str | None = None
@@ -47,21 +47,21 @@ class Finding:
     """The engine's own promise allows it."""
 
 
-HELD = Finding()
+HELD = Judgement()
 Key = tuple[int, int]
-"""Of a finding: `State.key`."""
+"""Of a judgement: `State.key`."""
 
 
 class Check(Protocol):
     """Judges crash states, one at a time; made in the worker that uses it."""
 
-    def check(self, image: Image, marks: Sequence[str]) -> Finding: ...
+    def check(self, image: Image, marks: Sequence[str]) -> Judgement: ...
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExplorePlan:
     """What to explore, and how far."""
 
     mode: Mode = "ext4"
@@ -78,11 +78,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """Every distinct state, and the findings so far."""
+    """Every distinct state, and the judgements so far."""
 
-    plan: Plan
+    plan: ExplorePlan
     states: tuple[State, ...]
-    findings: dict[Key, Finding] = field(default_factory=dict)
+    judgements: dict[Key, Judgement] = field(default_factory=dict)
     elapsed_s: float = 0.0
     reached: int | None = None
     """The record before which the search for states ended early; None when it came to the end of the run."""
@@ -90,19 +90,19 @@ class Exploration:
     @property
     def counts(self) -> Counter[str]:
         """How many states held, and how many showed which anomaly."""
-        return Counter(finding.anomaly or "held" for finding in self.findings.values())
+        return Counter(judgement.anomaly or "held" for judgement in self.judgements.values())
 
     @property
     def left(self) -> int:
         """States that the budget did not reach."""
-        return len(self.states) - len(self.findings)
+        return len(self.states) - len(self.judgements)
 
-    def bad(self) -> Iterator[tuple[State, Finding]]:
+    def bad(self) -> Iterator[tuple[State, Judgement]]:
         """States that did not hold, in the order of the run; losses that are documented are among them."""
         for state in self.states:
-            finding = self.findings.get(state.key)
-            if finding is not None and finding.anomaly is not None:
-                yield state, finding
+            judgement = self.judgements.get(state.key)
+            if judgement is not None and judgement.anomaly is not None:
+                yield state, judgement
 
 
 class WorkerFailed(Exception):
@@ -113,12 +113,12 @@ def explore(
     base: Base,
     records: Sequence[Record],
     make_check: Callable[[], Check],
-    plan: Plan,
+    plan: ExplorePlan,
     *,
-    known: dict[Key, Finding] | None = None,
+    known: dict[Key, Judgement] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Exploration:
-    """Find all states and judge them. `known` findings are not tried again, and new ones are added to it as they
+    """Find all states and judge them. `known` judgements are not tried again, and new ones are added to it as they
     come, so that a caller who is interrupted still has them; `progress` gets (done, total)."""
     began = time.monotonic()
     deadline = None if plan.budget_s is None else began + plan.budget_s
@@ -133,29 +133,29 @@ def explore(
         until=lambda count: count >= plan.states_max or _is_over(search_until),
     )
     known = {} if known is None else known
-    findings = {state.key: known[state.key] for state in found.states if state.key in known}
-    todo = [state for state in found.states if state.key not in findings]
-    progress(len(findings), len(found.states))
+    judgements = {state.key: known[state.key] for state in found.states if state.key in known}
+    todo = [state for state in found.states if state.key not in judgements]
+    progress(len(judgements), len(found.states))
     marks = [record.path1 for record in records if record.op is Op.MARK]
     workers = [
-        _Worker(todo[number :: plan.workers], marks, make_check, plan.limit_bytes, deadline)
+        _StateWorker(todo[number :: plan.workers], marks, make_check, plan.limit_bytes, deadline)
         for number in range(min(plan.workers, len(todo)))
     ]
     try:
-        for key, finding in _gather(workers):
-            findings[key] = known[key] = finding
-            progress(len(findings), len(found.states))
+        for key, judgement in _gather(workers):
+            judgements[key] = known[key] = judgement
+            progress(len(judgements), len(found.states))
     finally:
         for worker in workers:
             worker.end()
-    return Exploration(plan, tuple(found.states), findings, time.monotonic() - began, found.reached)
+    return Exploration(plan, tuple(found.states), judgements, time.monotonic() - began, found.reached)
 
 
 def _is_over(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() > deadline
 
 
-def _gather(workers: Sequence[_Worker]) -> Iterator[tuple[Key, Finding]]:
+def _gather(workers: Sequence[_StateWorker]) -> Iterator[tuple[Key, Judgement]]:
     running = {worker.results.fileno(): worker for worker in workers}
     while running:
         ready, _, _ = select.select(list(running), [], [])
@@ -167,7 +167,7 @@ def _gather(workers: Sequence[_Worker]) -> Iterator[tuple[Key, Finding]]:
                 yield from batch
 
 
-class _Worker:
+class _StateWorker:
     """A forked process that works through its share of the states."""
 
     def __init__(
@@ -186,7 +186,7 @@ class _Worker:
         os.close(writing)
         self.results: BinaryIO = os.fdopen(reading, "rb", buffering=0)
 
-    def receive(self) -> list[tuple[Key, Finding]] | None:
+    def receive(self) -> list[tuple[Key, Judgement]] | None:
         """One batch; None when the worker has ended in good order."""
         head = self._exactly(_LENGTH_BYTES)
         if head is None:
@@ -244,9 +244,9 @@ def _work_and_exit(
 
 def _batches(
     share: Sequence[State], marks: Sequence[str], make_check: Callable[[], Check], deadline: float | None
-) -> Iterator[list[tuple[Key, Finding]]]:
+) -> Iterator[list[tuple[Key, Judgement]]]:
     check = make_check()
-    batch: list[tuple[Key, Finding]] = []
+    batch: list[tuple[Key, Judgement]] = []
     sent = time.monotonic()
     try:
         for state in share:
@@ -269,21 +269,21 @@ def _send(pipe: BinaryIO, message: object) -> None:
     pipe.flush()
 
 
-# ---- findings on disk, so that an exploration can go on ----
+# ---- judgements on disk, so that an exploration can go on ----
 
 
-def save_findings(path: Path, findings: dict[Key, Finding]) -> None:
+def save_judgements(path: Path, judgements: dict[Key, Judgement]) -> None:
     lines = (
-        json.dumps({"digest": f"{digest:032x}", "marks": marks, **asdict(finding)})
-        for (digest, marks), finding in findings.items()
+        json.dumps({"digest": f"{digest:032x}", "marks": marks, **asdict(judgement)})
+        for (digest, marks), judgement in judgements.items()
     )
     draft = path.with_suffix(".draft")
     draft.write_text("".join(f"{line}\n" for line in lines))
     draft.replace(path)
 
 
-def load_findings(path: Path) -> dict[Key, Finding]:
+def load_judgements(path: Path) -> dict[Key, Judgement]:
     if not path.exists():
         return {}
     rows = (json.loads(line) for line in path.read_text().splitlines())
-    return {(int(row.pop("digest"), 16), row.pop("marks")): Finding(**row) for row in rows}
+    return {(int(row.pop("digest"), 16), row.pop("marks")): Judgement(**row) for row in rows}

@@ -34,11 +34,11 @@ from recollect.verify.disk.nodes import (
     Folder,
     JournalEntry,
     LengthChange,
-    Link,
     NameChange,
     Node,
     Pending,
-    View,
+    SymlinkNode,
+    TreeView,
     applied,
     clipped,
 )
@@ -71,8 +71,8 @@ class Model:
         self._syncing: dict[tuple[int, int], _Capture] = {}
         self._journal_committed_seq = 0
         self._load(base)
-        self.cache_view = View(self.top, cached=True)
-        self.disk_view = View(self.top, cached=False)
+        self.cache_view = TreeView(self.top, cached=True)
+        self.disk_view = TreeView(self.top, cached=False)
 
     def _load(self, base: Base) -> None:
         self._nodes[base.inos[""]] = self.top
@@ -85,7 +85,7 @@ class Model:
                 if entry is DIRECTORY:
                     node = folders[path] = Folder()
                 elif isinstance(entry, Symlink):
-                    node = Link(entry.target)
+                    node = SymlinkNode(entry.target)
                 else:
                     assert isinstance(entry, Content)
                     node = File(entry, entry)
@@ -244,7 +244,7 @@ class Model:
         elif record.op is Op.MKDIR:
             node = Folder(inode_seq=self.seq)
         elif record.op is Op.SYMLINK:
-            node = Link(record.path2)
+            node = SymlinkNode(record.path2)
         else:
             return self._nodes.get(record.ino)
         self._nodes[record.ino] = node

@@ -67,11 +67,11 @@ class Folder:
 
 
 @dataclass(eq=False, slots=True)
-class Link:
+class SymlinkNode:
     target: str
 
 
-Node = File | Folder | Link
+Node = File | Folder | SymlinkNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def entry_of(node: Node, *, cached: bool) -> Entry:
     return DIRECTORY if isinstance(node, Folder) else Symlink(node.target)
 
 
-class View:
+class TreeView:
     """The tree as the cache or as the disk has it, as an image that is kept up to date instead of rebuilt."""
 
     def __init__(self, top: Folder, *, cached: bool) -> None:

@@ -8,7 +8,7 @@ redis from 7 on, valkey    a server that was stopped before it reads its data is
                            does the rest of a start; then it is killed
 postgres, older redis      a start and a kill, in a folder of which only the difference is rewritten
 
-`recover` raises EngineError when the engine refuses to start: a finding, not a failure of ours.
+`recover` raises EngineError when the engine refuses to start: an anomaly, not a failure of ours.
 """
 
 from __future__ import annotations

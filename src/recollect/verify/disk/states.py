@@ -48,7 +48,7 @@ class State:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The disk, and how much had been said by then: what a finding depends on."""
+        """The disk, and how much had been said by then: what a judgement depends on."""
         return self.image.digest, self.marks
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StatesFound:
     """Distinct crash states, in the order of their points."""
 
     states: list[State]
@@ -86,7 +86,7 @@ def find(
     exclude: Exclude | None = None,
     start: int = 0,
     until: Callable[[int], bool] = lambda found: False,
-) -> Found:
+) -> StatesFound:
     """Distinct crash states in the order of their points. `exclude` leaves out paths that recovery ignores;
     `start` is the number of records to replay before the first crash (an engine's own set-up). `until` gets the
     number of states so far, before each point but the first, and ends the search there by saying true.
@@ -103,14 +103,14 @@ def find(
             marks += 1
         elif point >= start and (record is None or record.op is not Op.SYNC):
             if distinct and until(len(distinct)):
-                return Found(list(distinct.values()), point)
+                return StatesFound(list(distinct.values()), point)
             for state in _at(model, level, point, marks, exclude or _nothing):
                 seen = state if exclude is None else _without(state, exclude)
                 distinct.pop(seen.image.digest, None)
                 distinct[seen.image.digest] = seen
         if record is not None:
             model.step(record)
-    return Found(list(distinct.values()))
+    return StatesFound(list(distinct.values()))
 
 
 def _without(state: State, exclude: Exclude) -> State:
@@ -138,7 +138,7 @@ def _at(model: Model, level: int, point: int, marks: int, exclude: Exclude) -> I
     yield found("nothing lost", "", model.cached())
 
 
-Case = tuple[str, str, Image]
+_Variation = tuple[str, str, Image]
 _DESCRIBED = {LengthChange: "a change of length", DataWritten: "data written by the file system itself"}
 
 
@@ -167,7 +167,7 @@ def zero_tails(model: Model) -> Image:
 # ---- level 2 ----
 
 
-def _names(model: Model) -> Iterator[Case]:
+def _names(model: Model) -> Iterator[_Variation]:
     journal = model.journal
     if model.mode == "ext4":
         for taken in range(1, len(journal) + 1):
@@ -235,7 +235,7 @@ def _data_only(model: Model) -> Image:
     return model.durable().replacing(changed)
 
 
-def _pages(model: Model, exclude: Exclude) -> Iterator[Case]:
+def _pages(model: Model, exclude: Exclude) -> Iterator[_Variation]:
     for path, file in _waiting(model, exclude):
         for index in sorted({index for change in file.pending for index in change.pages}):
             if index * PAGE < file.cached.size:
@@ -260,7 +260,7 @@ def _without_page(file: File, index: int) -> Content:
 # ---- level 3 ----
 
 
-def _writes(model: Model, exclude: Exclude) -> Iterator[Case]:
+def _writes(model: Model, exclude: Exclude) -> Iterator[_Variation]:
     latest: tuple[str, File, Pending] | None = None
     for path, file in _waiting(model, exclude):
         without = _Without(file)

@@ -25,7 +25,7 @@ import msgspec
 from recollect import __version__
 from recollect.verify.disk import recording
 from recollect.verify.disk.explanation import ACK, ASK
-from recollect.verify.disk.exploring import HELD, Finding
+from recollect.verify.disk.exploring import HELD, Judgement
 from recollect.verify.disk.image import Base, Image
 from recollect.verify.disk.model import Model
 from recollect.verify.disk.recorder import Recorder
@@ -188,10 +188,10 @@ class TargetCheck:
         self._recovery = recovery(run.about.engine, run.about.policy, home)
         self._loop = asyncio.Runner()
         self._folder = Path(tempfile.mkdtemp(dir=home, prefix="judged-"))
-        self._findings: dict[tuple[int, int, bytes], Finding] = {}
+        self._findings: dict[tuple[int, int, bytes], Judgement] = {}
         """Many disks read the same, and what reads the same is judged the same."""
 
-    def check(self, image: Image, marks: Sequence[str]) -> Finding:
+    def check(self, image: Image, marks: Sequence[str]) -> Judgement:
         asked = sum(text.startswith(ASK) for text in marks)
         acked = sum(text.startswith(ACK) for text in marks)
         turns = self._about.turns[:asked]
@@ -213,7 +213,7 @@ class TargetCheck:
         sessions = sorted({turn.session for turn in self._about.turns})
         return self._loop.run(_read(self._about.target, endpoint, sessions))
 
-    def _judged(self, turns: Sequence[Turn], acked: int, read: Reading | str) -> Finding:
+    def _judged(self, turns: Sequence[Turn], acked: int, read: Reading | str) -> Judgement:
         path = self._folder / "history.jsonl"
         with _writing(path, self._about) as (history, transcript):
             _tell_appends(transcript, turns, self._about.claims[:acked])
@@ -230,11 +230,11 @@ class TargetCheck:
             return HELD
         documented = verdict.status == "documented-loss"
         if isinstance(read, str):
-            return Finding("refuses-to-start", _ends(read), documented)
+            return Judgement("refuses-to-start", _ends(read), documented)
         first = verdict.anomalies[0] if verdict.anomalies else None
         name = first.name if first is not None else verdict.status
         detail = _timeless(first.sentence) if first is not None else verdict.reason or ""
-        return Finding(name, detail, documented)
+        return Judgement(name, detail, documented)
 
     def close(self) -> None:
         self._recovery.close()

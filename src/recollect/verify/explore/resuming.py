@@ -17,17 +17,17 @@ import msgspec
 from recollect.verify.disk.exploring import (
     Check,
     Exploration,
-    Finding,
-    Plan,
+    ExplorePlan,
+    Judgement,
     explore,
-    load_findings,
-    save_findings,
+    load_judgements,
+    save_judgements,
 )
 from recollect.verify.disk.states import State
 from recollect.verify.explore.exploration import TargetRun
 
 REFUSED = "refuses-to-start"
-FINDINGS = "findings.jsonl"
+JUDGEMENTS = "findings.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Tally:
 
     @classmethod
     def of(cls, part: Exploration) -> Tally:
-        findings = part.findings.values()
-        refused = sum(finding.anomaly == REFUSED for finding in findings)
-        held = sum(finding.anomaly is None for finding in findings)
-        documented = sum(finding.documented and finding.anomaly != REFUSED for finding in findings)
-        violated = len(part.findings) - held - refused - documented
+        judgements = part.judgements.values()
+        refused = sum(judgement.anomaly == REFUSED for judgement in judgements)
+        held = sum(judgement.anomaly is None for judgement in judgements)
+        documented = sum(judgement.documented and judgement.anomaly != REFUSED for judgement in judgements)
+        violated = len(part.judgements) - held - refused - documented
         return cls(len(part.states), held, documented, refused, violated)
 
     @property
@@ -67,12 +67,12 @@ class Tally:
 class Explored:
     """What one call of the exploration came to, with the parts before it."""
 
-    plan: Plan
+    plan: ExplorePlan
     tally: Tally
     judged_now: int
     elapsed_s: float
     anomalies: dict[str, int]
-    worst: tuple[State, Finding] | None
+    worst: tuple[State, Judgement] | None
     """The first violation; without one the first refusal, then the first documented loss."""
     searched: int
     """Records of the run whose crash states were looked for …"""
@@ -85,7 +85,7 @@ class Explored:
 
 
 @dataclass(frozen=True, slots=True)
-class _Progress:
+class _Reached:
     start: int
     tally: Tally
 
@@ -93,20 +93,20 @@ class _Progress:
 def explore_run(
     run: TargetRun,
     folder: Path,
-    plan: Plan,
+    plan: ExplorePlan,
     make_check: Callable[[], Check],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Explored:
     """Judge the states of a run until all are or the budget ends; call it again to go on."""
     began = time.monotonic()
     place = folder / f"progress-{plan.mode}-{plan.level}.json"
-    at = _Progress(plan.start, Tally())
+    at = _Reached(plan.start, Tally())
     if place.exists():
-        at = msgspec.json.decode(place.read_bytes(), type=_Progress)
-    known = load_findings(folder / FINDINGS)
+        at = msgspec.json.decode(place.read_bytes(), type=_Reached)
+    known = load_judgements(folder / JUDGEMENTS)
     before = len(known)
     anomalies: dict[str, int] = {}
-    worst: tuple[State, Finding] | None = None
+    worst: tuple[State, Judgement] | None = None
     try:
         while True:
             left_s = None if plan.budget_s is None else max(0.0, plan.budget_s - (time.monotonic() - began))
@@ -124,13 +124,13 @@ def explore_run(
                     anomalies[name] = anomalies.get(name, 0) + count
             if part.left or part.reached is None:
                 break
-            at = _Progress(part.reached, at.tally + Tally.of(part))
+            at = _Reached(part.reached, at.tally + Tally.of(part))
             place.write_bytes(msgspec.json.encode(at))
             if left_s is not None and time.monotonic() - began > (plan.budget_s or 0.0):
-                part = replace(part, states=(), findings={})
+                part = replace(part, states=(), judgements={})
                 break
     finally:
-        save_findings(folder / FINDINGS, known)
+        save_judgements(folder / JUDGEMENTS, known)
     return Explored(
         plan,
         at.tally + Tally.of(part),
@@ -143,6 +143,6 @@ def explore_run(
     )
 
 
-def _worse(so_far: tuple[State, Finding] | None, part: Exploration) -> tuple[State, Finding] | None:
+def _worse(so_far: tuple[State, Judgement] | None, part: Exploration) -> tuple[State, Judgement] | None:
     bad = ([so_far] if so_far is not None else []) + list(part.bad())
     return min(bad, key=lambda one: (one[1].documented, one[1].anomaly == REFUSED), default=None)
