@@ -36,3 +36,20 @@ def test_a_store_with_a_witness_says_so(tmp_path: Path) -> None:
 def test_another_fsync_of_the_same_file_keeps_everything(policy: str, tmp_path: Path) -> None:
     verdict = run_cell(changed("redis", policy), tmp_path)
     assert (verdict.status, verdict.lost) == ("held", 0), verdict
+
+
+def test_a_store_on_sqlite_is_told_the_settings_of_the_new_policy(tmp_path: Path) -> None:
+    scenario = Scenario(
+        target="tests.faults.pragmas:factory",
+        engine="sqlite",
+        policy="wal-full",
+        fault="policy-change",
+        workload="turns",
+        seed=2,
+    )
+    verdict = run_cell(scenario, tmp_path)
+    assert (verdict.status, verdict.lost) == ("held", 0), verdict
+    told = (tmp_path / "target.log").read_text().splitlines()
+    witness = f"the witness is at {tmp_path / 'witness.json'}"
+    assert told[0] == f"journal_mode is wal, {witness}"
+    assert told[-1] == f"journal_mode is delete, {witness}", "as `delete-extra` has it"

@@ -1,6 +1,6 @@
 """`recollect explore`: one recorded run of a target, and what is left of it in every crash state.
 
-One client appends turns, one after the other, while every call that the engine (or the store itself, when the engine
+One writer appends turns, one after the other, while every call that the engine (or the store itself, when the engine
 is embedded) makes on its files is recorded, with each question and acknowledgement in between. Then each distinct
 state of the disk is laid out, the engine recovers on it, the store is opened by its own factory and read, and what it
 returns is judged against what had been acknowledged by then.
@@ -42,7 +42,7 @@ from recollect.verify.running.workloads import Body, ReadBack, Write
 from recollect.verify.target import outcomes, pipe, worker
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.target import Target
-from recollect.verify.target.workers import Client, Clients
+from recollect.verify.target.workers import Worker, Workers
 
 SESSIONS = ("session-0", "session-1")
 _FAULT = "power-loss"
@@ -111,18 +111,18 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
             engine.prepare()
         assert engine.data is not None
         engine.data.mkdir(parents=True, exist_ok=True)
-        clients = Clients(folder / "target.log", (target.partition(":")[0],) if ":" in target else ())
-        stack.callback(clients.close_all)
-        batches = _prepare(engine, clients, target)
+        workers = Workers(folder / "target.log", (target.partition(":")[0],) if ":" in target else ())
+        stack.callback(workers.close_all)
+        batches = _prepare(engine, workers, target)
         recorder = stack.enter_context(Recorder(engine.data, skip_sync=True))
         endpoint = engine.start(recorder.env())
         if engine.embedded:
-            clients.recorded = recorder.env()
-        client, _ = clients.start(target, endpoint)
+            workers.recorded = recorder.env()
+        writer, _ = workers.start(target, endpoint)
         turns = turns_of(messages, batches)
         start = sum(1 for _ in recorder.read())
-        claims = _append_all(client, recorder, turns)
-        clients.kill(client)
+        claims = _append_all(writer, recorder, turns)
+        workers.kill(writer)
         engine.kill()
         records = tuple(recorder.read())
         blindness = check_sight(recorder, Model(recorder.base).replay(records))
@@ -145,15 +145,15 @@ def load(folder: Path) -> TargetRun:
     return TargetRun(about, kept.base, kept.records)
 
 
-def _prepare(engine: Engine, clients: Clients, target: str) -> bool:
+def _prepare(engine: Engine, workers: Workers, target: str) -> bool:
     """Tables and migrations are made before the recording; an engine that stopped in good order is the base."""
-    client, ready = clients.start(target, engine.start(), prepare=True)
-    clients.close(client)
+    writer, ready = workers.start(target, engine.start(), prepare=True)
+    workers.close(writer)
     engine.stop()
     return "batches" in ready.abilities
 
 
-def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> tuple[str | None, ...]:
+def _append_all(writer: Worker, recorder: Recorder, turns: Sequence[Turn]) -> tuple[str | None, ...]:
     claims: list[str | None] = []
     for index, turn in enumerate(turns):
         said = [
@@ -162,8 +162,8 @@ def _append_all(client: Client, recorder: Recorder, turns: Sequence[Turn]) -> tu
         ]
         what = f"turn {index}, {_messages(turn.numbers)} of {turn.session}"
         recorder.mark(f"{ASK}{what}")
-        client.send(pipe.Append(turn.session, said, turn=f"turn-{index}"))
-        reply = client.receive()
+        writer.send(pipe.Append(turn.session, said, turn=f"turn-{index}"))
+        reply = writer.receive()
         if not isinstance(reply, pipe.Acked):
             said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)
             raise NothingRecorded(f"an append failed while nothing was wrong: {said_what}")

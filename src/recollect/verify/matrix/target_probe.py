@@ -8,7 +8,7 @@ from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
 from recollect.verify.matrix.selection import Request, engine_of
 from recollect.verify.target.target import BUILT_IN
-from recollect.verify.target.workers import Clients
+from recollect.verify.target.workers import Workers
 
 _OF_STORES = frozenset({"forget", "batches", "turn", "expect", "last", "after"})
 _OF_RECALL = frozenset({"forget", "batches", "turn", "search"})
@@ -29,11 +29,11 @@ def abilities_of(request: Request, target: str) -> frozenset[str]:
             engine = engines.attach(request.url)
         else:
             engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
-        clients = Clients(Path(scratch) / "target.log", (target.partition(":")[0],))
+        workers = Workers(Path(scratch) / "target.log", (target.partition(":")[0],))
         try:
-            client, ready = clients.start(target, engine.start(), prepare=True)
-            clients.close(client)
+            worker, ready = workers.start(target, engine.start(), prepare=True)
+            workers.close(worker)
             return frozenset(ready.abilities)
         finally:
-            clients.close_all()
+            workers.close_all()
             engine.close() if isinstance(engine, Engine) else engine.stop()

@@ -1,43 +1,239 @@
-"""What a run keeps of each client at work, and what it notes beside the history."""
+"""The clients of one run: who of them is there, how they are started, and how they go.
+
+A client is a worker process with a plan. Writers and readers are brought back to the numbers that the run wants; a
+guest has no plan of its own, and does single operations for a fault.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from recollect.verify.running.workloads import Intent, Outcome, Plan
+from recollect.verify.clock import Clock
+from recollect.verify.engines import Endpoint
+from recollect.verify.running.notes import Notes, RunStopped
+from recollect.verify.running.scenario import Scenario
+from recollect.verify.running.transcript import Transcript
+from recollect.verify.running.workloads import WORKLOADS, Intent, Outcome, Plan, Planner
 from recollect.verify.target import pipe
-from recollect.verify.target.workers import Client
+from recollect.verify.target.workers import CLOSE_TIMEOUT_S, Listener, TargetBroken, Worker, Workers
 
 
 @dataclass
-class Seat:
-    """A client at work: its plan, and what it is waiting for."""
+class Client:
+    """A client at work: its process, its plan, and what it is waiting for."""
 
-    client: Client
+    worker: Worker
     plan: Plan
     writer: bool
     intent: Intent | None = None
+    """What it was asked and has not answered yet."""
     since: float = 0.0
     last_outcome: Outcome | None = None
     last_reply: pipe.Reply | None = None
     steps: int = 0
     ended: bool = False
+    """It is asked nothing more, or only by a fault."""
     doomed: bool = False
     """A fault has told it to die: its death is no news."""
-
-
-@dataclass
-class Notes:
-    """What else is worth knowing about a run."""
-
-    hangs: list[str] = field(default_factory=list)
-    deaths: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    """Targets that would not open again; whether that was right is for the final reads to show."""
-    remarks: list[str] = field(default_factory=list)
-    """How far a fault got that has many places to strike at."""
+    at_line: str | None = None
+    """The line of the store's code on which it stands, and waits."""
 
     @property
-    def in_short(self) -> tuple[str, ...]:
-        """The first of each kind."""
-        return tuple(kind[0] for kind in (self.hangs, self.deaths, self.refusals, self.remarks) if kind)
+    def number(self) -> int:
+        """Of its process, as the history has it."""
+        return self.worker.number
+
+
+class Clients:
+    """All clients of one run."""
+
+    def __init__(self, scenario: Scenario, log: Path, preload: tuple[str, ...], notes: Notes) -> None:
+        self.endpoint: Endpoint
+        """Where the engine answers; what clients get to see of it, see `show`."""
+        self.abilities: frozenset[str] = frozenset()
+        self._scenario = scenario
+        self._workload = WORKLOADS[scenario.workload]
+        self._sessions = self._workload.sessions or tuple(f"session-{n}" for n in range(scenario.sessions))
+        self._notes = notes
+        self._workers = Workers(log, preload)
+        self._listener = Listener()
+        self._at_work: dict[int, Client] = {}
+        self._changes: list[Callable[[Endpoint], Endpoint]] = []
+        self._transcript: Transcript
+        self._writers_wanted = self._readers_wanted = 0
+
+    # ---- who is there
+
+    @property
+    def present(self) -> list[Client]:
+        return list(self._at_work.values())
+
+    @property
+    def writers(self) -> list[Client]:
+        return [client for client in self._at_work.values() if client.writer]
+
+    @property
+    def waiting(self) -> list[Client]:
+        """Those that were asked something and have not answered."""
+        return [client for client in self._at_work.values() if client.intent is not None]
+
+    def __contains__(self, client: Client) -> bool:
+        return client.number in self._at_work
+
+    def speaking(self, timeout_s: float) -> Iterator[Client]:
+        """Those that have something to say, or are gone; waits for the first."""
+        for worker in self._listener.wait(timeout_s):
+            if (client := self._at_work.get(worker.number)) is not None:
+                yield client
+
+    def number(self) -> int:
+        """A process number for somebody who is no client."""
+        return self._workers.number()
+
+    # ---- how the next ones are started
+
+    def show(self, change: Callable[[Endpoint], Endpoint]) -> None:
+        """From the next client on, the endpoint looks different to them: a proxy in front, a witness beside."""
+        self._changes.append(change)
+
+    def obey(self, clock: Clock) -> None:
+        """From the next client on, this is their wall clock."""
+        self._workers.clock = clock
+
+    def record(self, env: Mapping[str, str] | None) -> None:
+        """From the next client on, their own calls are recorded too: an embedded engine lives in them."""
+        self._workers.recorded = env
+
+    # ---- coming
+
+    def open_first(self) -> tuple[Worker, pipe.Ready]:
+        """A worker that prepares the engine for the target, and says what the target is."""
+        worker = self._workers.launch(self._scenario.target, self._shown(), prepare=True)
+        ready = self._workers.wait_ready(worker)
+        self.abilities = frozenset(ready.abilities)
+        return worker, ready
+
+    def begin(self, first: Worker, transcript: Transcript, *, writers: int, readers: int) -> None:
+        """The first one starts to work, and the others come."""
+        self._transcript = transcript
+        self._writers_wanted, self._readers_wanted = writers, readers
+        self._join(first, self._workload.plan, writer=True)
+        self.start_missing()
+
+    def start_missing(self) -> None:
+        """Brings the numbers of writers and readers back to what the run wants."""
+        self.start_writers()
+        readers = len(self._at_work) - len(self.writers)
+        self._start(self._readers_wanted - readers, WORKLOADS["watch"].plan, writer=False)
+
+    def start_writers(self) -> None:
+        """The writers alone: a fault has readers of its own to look at."""
+        self._start(self._writers_wanted - len(self.writers), self._workload.plan, writer=True)
+
+    def start_others(self, spec: str, count: int) -> None:
+        """Writers of another release, beside those that are there; without any of them there is no fault."""
+        before = len(self.writers)
+        python = self._scenario.previous_python
+        self._start(count, self._workload.plan, writer=True, spec=spec, python=python)
+        if len(self.writers) == before:
+            raise RunStopped(f"the other release did not open: {self._notes.refusals[-1]}")
+
+    def guest(self) -> Client:
+        """A client without a plan of its own, for single operations."""
+        guest = self.admit(self.launch(), lambda planner: _no_plan())
+        guest.ended = True
+        return guest
+
+    def launch(self) -> Worker:
+        """A worker that has never seen anything; `admit` waits until it is ready."""
+        return self._workers.launch(self._scenario.target, self._shown())
+
+    def admit(self, worker: Worker, plan: Callable[[Planner], Plan], *, writer: bool = False) -> Client:
+        self._workers.wait_ready(worker)
+        return self._join(worker, plan, writer=writer)
+
+    def _shown(self) -> Endpoint:
+        shown = self.endpoint
+        for change in self._changes:
+            shown = change(shown)
+        return shown
+
+    def _start(
+        self,
+        count: int,
+        plan: Callable[[Planner], Plan],
+        *,
+        writer: bool,
+        spec: str | None = None,
+        python: str | None = None,
+    ) -> None:
+        target, endpoint = spec or self._scenario.target, self._shown()
+        launched = [
+            self._workers.launch(target, endpoint)
+            if python is None
+            else self._workers.launch_under(python, target, endpoint)
+            for _ in range(max(0, count))
+        ]
+        for worker in launched:
+            try:
+                self.admit(worker, plan, writer=writer)
+            except TargetBroken as refusal:
+                self._notes.refusals.append(str(refusal))
+
+    def _join(self, worker: Worker, plan: Callable[[Planner], Plan], *, writer: bool) -> Client:
+        seed = f"{self._scenario.seed}/{self._scenario.name}/{worker.number}"
+        planner = Planner(
+            worker.number,
+            random.Random(seed),
+            self._sessions,
+            self.abilities,
+            whole_reads=self._workload.unmarked,
+        )
+        client = self._at_work[worker.number] = Client(worker, plan(planner), writer)
+        self._listener.add(worker)
+        return client
+
+    # ---- going
+
+    def kill(self, client: Client) -> None:
+        """SIGKILL, in the middle of whatever it does; what it was asked has no outcome."""
+        self._listener.remove(client.worker)
+        self._workers.kill(client.worker)
+        del self._at_work[client.number]
+        if client.intent is not None:
+            self._transcript.unknown(client.number, "the client was killed")
+
+    def kill_all(self) -> None:
+        for client in self.present:
+            self.kill(client)
+
+    def dismiss(self, guest: Client) -> bool:
+        """Ends a guest; False if it was gone already."""
+        present = guest in self
+        if present:
+            self.kill(guest)
+        return present
+
+    def leave(self) -> None:
+        """All of them close their stores and end, side by side. Nothing may be under way."""
+        workers = [client.worker for client in self._at_work.values()]
+        for worker in workers:
+            self._listener.remove(worker)
+        if late := self._workers.close(*workers):
+            told = f"close() took longer than {CLOSE_TIMEOUT_S:g} s in {late} client(s): killed"
+            self._notes.hangs.append(told)
+        self._at_work.clear()
+
+    def close(self) -> None:
+        """The run is over."""
+        try:
+            self._workers.close_all()
+        finally:
+            self._listener.close()
+
+
+def _no_plan() -> Plan:
+    yield from ()

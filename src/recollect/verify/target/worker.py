@@ -54,7 +54,7 @@ def main(
     if recorded is not None:
         attach(recorded)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        asyncio.run(_Worker(connection, spec, endpoint).run(prepare, control))
+        asyncio.run(_Responder(connection, spec, endpoint).run(prepare, control))
 
 
 def redirect_output(log: Path) -> None:
@@ -67,7 +67,9 @@ def redirect_output(log: Path) -> None:
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
-class _Worker:
+class _Responder:
+    """Opens the target, and answers one request after the other."""
+
     def __init__(self, connection: Connection, spec: str, endpoint: Endpoint) -> None:
         self._connection = connection
         self._spec = spec

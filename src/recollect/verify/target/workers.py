@@ -23,7 +23,8 @@ from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import folder, processes
-from recollect.verify.target import other_python, pipe, warm_imports, worker
+from recollect.verify.target import other_python, pipe, warm_imports
+from recollect.verify.target.worker import main as work
 
 PRELOAD = (
     "recollect.verify.target.worker",
@@ -40,12 +41,12 @@ START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
 
 
-class ClientDied(Exception):
+class WorkerDied(Exception):
     """The worker's process ended: killed by a fault, or by the target itself."""
 
 
 class _Process(Protocol):
-    """What a client needs of its process: one that the fork server made, or a program of another interpreter."""
+    """What a worker needs of its process: one that the fork server made, or a program of another interpreter."""
 
     @property
     def pid(self) -> int | None: ...
@@ -55,7 +56,7 @@ class _Process(Protocol):
     def join(self, timeout: float | None = None, /) -> None: ...
 
 
-class Client:
+class Worker:
     """One worker process. `number` is its process number in the history."""
 
     def __init__(self, number: int, spec: str, process: _Process, connection: Connection) -> None:
@@ -73,13 +74,13 @@ class Client:
         try:
             self.connection.send_bytes(pipe.encode(request))
         except OSError as error:
-            raise ClientDied(self._how()) from error
+            raise WorkerDied(self._how()) from error
 
     def receive(self) -> pipe.Reply:
         try:
             reply: pipe.Reply = pipe.decode_reply(self.connection.recv_bytes())
         except (EOFError, OSError) as error:
-            raise ClientDied(self._how()) from error
+            raise WorkerDied(self._how()) from error
         return reply
 
     @property
@@ -99,13 +100,13 @@ class Client:
         self.connection.close()
 
     def go_on(self) -> None:
-        """Tells a client that stands on a line of its store to leave it."""
+        """Tells a worker that stands on a line of its store to leave it."""
         with suppress(OSError):
             self.connection.send_bytes(b"go on")
 
     def begin_close(self) -> None:
         """Tells the target to close its store; `close` waits for it."""
-        with suppress(ClientDied):
+        with suppress(WorkerDied):
             self.send(pipe.Close())
 
     def close(self) -> bool:
@@ -122,8 +123,8 @@ class Client:
         return f"the target's process ended by itself ({how})"
 
 
-class Clients:
-    """Starts workers for one run; every one of them is gone after `close`."""
+class Workers:
+    """Starts workers for one run; every one of them is gone after `close_all`."""
 
     def __init__(self, log: Path, preload: tuple[str, ...] = ()) -> None:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
@@ -131,24 +132,24 @@ class Clients:
         self._preload = preload
         self._log = log
         self.recorded: Mapping[str, str] | None = None
-        """What `Recorder.env` gave, when the calls of the clients themselves are to be recorded: an embedded engine
-        lives in them."""
+        """What `Recorder.env` gave, when the calls of the workers themselves are to be recorded: an embedded engine
+        lives in them. None: they are not."""
         self._numbers = 0
-        self._live: set[Client] = set()
+        self._live: set[Worker] = set()
         self.clock: Clock | None = None
         """What wall clock the next workers have; None is the real one."""
 
-    def start(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> tuple[Client, pipe.Ready]:
+    def start(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> tuple[Worker, pipe.Ready]:
         """A worker with its target opened, or `TargetBroken`."""
-        client = self.launch(spec, endpoint, prepare=prepare)
-        return client, self.wait_ready(client)
+        worker = self.launch(spec, endpoint, prepare=prepare)
+        return worker, self.wait_ready(worker)
 
-    def launch(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> Client:
+    def launch(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> Worker:
         """Starts a worker without waiting for it; several can start side by side."""
         ours, theirs = self._context.Pipe()
         control = None if self.clock is None else str(self.clock.control)
         process = self._context.Process(
-            target=worker.main,
+            target=work,
             args=(theirs, spec, endpoint, str(self._log), prepare, control, self.recorded),
             daemon=True,
         )
@@ -168,7 +169,7 @@ class Clients:
                 theirs.close()
         return self._started(spec, process, ours)
 
-    def launch_under(self, python: str, spec: str, endpoint: Endpoint) -> Client:
+    def launch_under(self, python: str, spec: str, endpoint: Endpoint) -> Worker:
         """The same under another interpreter: the one with the other release installed."""
         ours, theirs = self._context.Pipe()
         control = None if self.clock is None else str(self.clock.control)
@@ -190,44 +191,44 @@ class Clients:
             ) from None
         return self._started(spec, process, ours)
 
-    def _started(self, spec: str, process: _Process, connection: Connection) -> Client:
-        client = Client(self.number(), spec, process, connection)
-        self._live.add(client)
-        return client
+    def _started(self, spec: str, process: _Process, connection: Connection) -> Worker:
+        worker = Worker(self.number(), spec, process, connection)
+        self._live.add(worker)
+        return worker
 
-    def wait_ready(self, client: Client) -> pipe.Ready:
-        if not client.readable(START_TIMEOUT_S):
-            self.kill(client)
+    def wait_ready(self, worker: Worker) -> pipe.Ready:
+        if not worker.readable(START_TIMEOUT_S):
+            self.kill(worker)
             raise TargetBroken(
-                f"target {client.spec!r}: it did not open within {START_TIMEOUT_S:g} s: its factory hangs"
+                f"target {worker.spec!r}: it did not open within {START_TIMEOUT_S:g} s: its factory hangs"
             )
         try:
-            reply = client.receive()
-        except ClientDied as death:
-            self.kill(client)
-            raise TargetBroken(f"target {client.spec!r}: {death} when it was opened") from None
+            reply = worker.receive()
+        except WorkerDied as death:
+            self.kill(worker)
+            raise TargetBroken(f"target {worker.spec!r}: {death} when it was opened") from None
         if isinstance(reply, pipe.Ready):
             return reply
-        self.kill(client)
+        self.kill(worker)
         raise TargetBroken(
             reply.reason if isinstance(reply, pipe.Broken) else f"unexpected first word {reply}"
         )
 
     def number(self) -> int:
-        """A process number for a client that is no worker."""
+        """The next process number of the history; also for somebody who is no worker."""
         self._numbers += 1
         return self._numbers - 1
 
-    def kill(self, client: Client) -> None:
-        self._live.discard(client)
-        client.kill()
+    def kill(self, worker: Worker) -> None:
+        self._live.discard(worker)
+        worker.kill()
 
-    def close(self, *clients: Client) -> int:
+    def close(self, *workers: Worker) -> int:
         """Closes them side by side; says how many did not close in time."""
-        for client in clients:
-            self._live.discard(client)
-            client.begin_close()
-        return sum(not client.close() for client in clients)
+        for worker in workers:
+            self._live.discard(worker)
+            worker.begin_close()
+        return sum(not worker.close() for worker in workers)
 
     def close_all(self) -> None:
         """Also what the targets have started and left."""
@@ -259,13 +260,13 @@ class Listener:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
 
-    def add(self, client: Client) -> None:
-        self._selector.register(client.connection.fileno(), selectors.EVENT_READ, client)
+    def add(self, worker: Worker) -> None:
+        self._selector.register(worker.connection.fileno(), selectors.EVENT_READ, worker)
 
-    def remove(self, client: Client) -> None:
-        self._selector.unregister(client.connection.fileno())
+    def remove(self, worker: Worker) -> None:
+        self._selector.unregister(worker.connection.fileno())
 
-    def wait(self, timeout_s: float) -> Iterator[Client]:
+    def wait(self, timeout_s: float) -> Iterator[Worker]:
         for key, _ in self._selector.select(max(0.0, timeout_s)):
             yield key.data
 

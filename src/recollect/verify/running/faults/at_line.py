@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from recollect.verify.running.faults.fault import Fault, servers_only
+from recollect.verify.running.clients import Client
+from recollect.verify.running.faults.fault import Fault, Injection, servers_only
+from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.workloads import Body, ReadBack, SaveBack, Write
 from recollect.verify.target import pipe
-
-if TYPE_CHECKING:
-    from recollect.verify.running.clients import Seat
-    from recollect.verify.running.run import Run
 
 SWEEP_S = 1.5
 """Time for a sweep. Its order is random, so that other seeds reach the lines for which this one had no time."""
@@ -32,19 +30,23 @@ EVERY_S = 45.0
 """A sweep over every line ends by itself long before this; it bounds the cell."""
 
 
-def guest_turn(run: Run) -> Write | SaveBack:
+def guest_turn(run: FaultedRun) -> Write | SaveBack:
     """A turn of two messages where the store takes turns. A whole list is the guests' own: a client that has loaded it
     and not yet saved would overwrite them, and that would be the fault of the kit."""
-    bodies = tuple(Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in run.abilities else 1))
-    return SaveBack("guests", bodies) if "whole-list" in run.abilities else Write("session-0", bodies)
+    bodies = tuple(
+        Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in run.clients.abilities else 1)
+    )
+    return SaveBack("guests", bodies) if "whole-list" in run.clients.abilities else Write("session-0", bodies)
 
 
-def guest_writes(run: Run, guest: Seat) -> pipe.Reply | None:
-    """One turn by a guest; a whole list is loaded before it is saved."""
+def guest_writes(
+    run: FaultedRun, guest: Client, on_line: Callable[[str], None] | None = None
+) -> pipe.Reply | None:
+    """One turn by a guest; a whole list is loaded before it is saved. For `on_line` see `FaultedRun.do`."""
     turn = guest_turn(run)
     if isinstance(turn, SaveBack):
         run.do(guest, ReadBack(turn.session))
-    return run.do(guest, turn)
+    return run.do(guest, turn, on_line)
 
 
 class Line(NamedTuple):
@@ -54,31 +56,37 @@ class Line(NamedTuple):
     warm: bool
 
 
-def recorded_lines(run: Run) -> list[Line]:
+def recorded_lines(run: FaultedRun) -> list[Line]:
     """The lines of the store's own code that an append executes. The first append of a process has lines of its own:
     it opens connections, and knows nothing yet."""
-    guest = run.guest()
+    guest = run.clients.guest()
     first, later = _record(run, guest), _record(run, guest)
-    run.dismiss(guest)
+    run.clients.dismiss(guest)
     return [Line(name, True) for name in later] + [Line(name, False) for name in first if name not in later]
 
 
-def _record(run: Run, guest: Seat) -> list[str]:
-    run.watch(guest, pipe.Watch("record"))
+def _record(run: FaultedRun, guest: Client) -> list[str]:
+    _watch(guest, pipe.Watch("record"))
     reply = guest_writes(run, guest)
     return reply.lines if isinstance(reply, pipe.Lines) else []
 
 
-def watching(run: Run, watch: pipe.Watch, *, warm: bool = True) -> Seat:
+def watching(run: FaultedRun, watch: pipe.Watch, *, warm: bool = True) -> Client:
     """A guest whose next append is watched."""
-    guest = run.guest()
+    guest = run.clients.guest()
     if warm:
         guest_writes(run, guest)
-    run.watch(guest, watch)
+    _watch(guest, watch)
     return guest
 
 
-def _chosen(run: Run) -> list[Line]:
+def _watch(guest: Client, watch: pipe.Watch) -> None:
+    """Tells a guest to follow the lines of the store's code during its next write."""
+    guest.worker.send(watch)
+    guest.worker.receive()
+
+
+def _chosen(run: FaultedRun) -> list[Line]:
     lines, wanted = recorded_lines(run), run.scenario.variant
     if wanted not in ("", EVERY_LINE):
         found = [line for line in lines if line.name == wanted]
@@ -92,7 +100,7 @@ def _chosen(run: Run) -> list[Line]:
     return lines
 
 
-def _sweep(run: Run, least: int, sweep_s: float, die_at: Callable[[Line], bool]) -> None:
+def _sweep(run: FaultedRun, least: int, sweep_s: float, die_at: Callable[[Line], bool]) -> None:
     """Tries the lines in turn: at least so many, then as long as there is time; with `every-line`, all of them."""
     lines = _chosen(run)
     if run.scenario.variant == EVERY_LINE:
@@ -103,52 +111,48 @@ def _sweep(run: Run, least: int, sweep_s: float, die_at: Callable[[Line], bool])
         if tried >= least and time.monotonic() > end:
             break
         deaths += die_at(line)
-    run.notes.remarks.append(f"{run.scenario.fault}: died on {deaths} of the {len(lines)} lines of an append")
+    run.remark(f"{run.scenario.fault}: died on {deaths} of the {len(lines)} lines of an append")
     if not deaths:
         run.give_up("no append reached the line that it was to die on")
 
 
-def _kill_app_at_line(run: Run) -> None:
-    def die_at(line: Line) -> bool:
-        guest = watching(run, pipe.Watch("die", line.name), warm=line.warm)
+class KillAppAtLine(Injection):
+    def strike(self) -> None:
+        _sweep(self.run, LINES_MIN, SWEEP_S, self._die_at)
+
+    def _die_at(self, line: Line) -> bool:
+        guest = watching(self.run, pipe.Watch("die", line.name), warm=line.warm)
         guest.doomed = True
-        with run.striking("kill-app-at-line", line.name):
-            guest_writes(run, guest)
-        died = guest.client.number not in run.seats
-        if not died:  # this append took another way through the code
-            run.dismiss(guest)
-        return died
-
-    _sweep(run, LINES_MIN, SWEEP_S, die_at)
+        with self.run.striking("kill-app-at-line", line.name):
+            guest_writes(self.run, guest)
+        survived = self.run.clients.dismiss(guest)  # this append took another way through the code
+        return not survived
 
 
-def _kill_engine_at_line(run: Run) -> None:
-    killed: list[str] = []
+class KillEngineAtLine(Injection):
+    def strike(self) -> None:
+        _sweep(self.run, ENGINE_LINES_MAX, 0.0, self._die_at)
 
-    def kill(seat: Seat, at: str) -> None:
-        run.kill_engine()
-        killed.append(at)
-        seat.client.go_on()
+    def _die_at(self, line: Line) -> bool:
+        guest = watching(self.run, pipe.Watch("stop", line.name), warm=line.warm)
+        killed_at: list[str] = []
 
-    def die_at(line: Line) -> bool:
-        guest = watching(run, pipe.Watch("stop", line.name), warm=line.warm)
-        before = len(killed)
-        with run.striking("kill-engine-at-line", line.name):
-            guest_writes(run, guest)
-            if len(killed) > before:
-                run.start_engine()
-        run.dismiss(guest)
-        return len(killed) > before
+        def kill(at: str) -> None:
+            self.run.kill_engine()
+            killed_at.append(at)
 
-    run.on_line = kill
-    _sweep(run, ENGINE_LINES_MAX, 0.0, die_at)
-    run.on_line = None
+        with self.run.striking("kill-engine-at-line", line.name):
+            guest_writes(self.run, guest, kill)
+            if killed_at:
+                self.run.start_engine()
+        self.run.clients.dismiss(guest)
+        return bool(killed_at)
 
 
 LINE_FAULTS = (
     Fault(
         "kill-app-at-line",
-        _kill_app_at_line,
+        KillAppAtLine,
         verifies="whichever line of the store's own code the application dies on, turns are whole and others go on",
         does_not_verify="dying inside a driver or the engine; lines that an append did not execute when recorded;"
         f" without {EVERY_LINE}, lines for which {SWEEP_S:g} s were too short",
@@ -157,7 +161,7 @@ LINE_FAULTS = (
     ),
     Fault(
         "kill-engine-at-line",
-        _kill_engine_at_line,
+        KillEngineAtLine,
         verifies="the engine dies when the store reaches a line of its own code, such as between two writes of a turn",
         does_not_verify=f"lines beyond {ENGINE_LINES_MAX}, if it is not told {EVERY_LINE} or which one",
         obstacle=servers_only,

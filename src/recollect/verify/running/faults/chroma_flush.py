@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from recollect.verify.disk.recorder import Aim, Faults
 from recollect.verify.running.faults.fault import only
-from recollect.verify.running.faults.recorded_engine import down, recorder_of, recording_obstacle, up
+from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.faults.recorded_engine import Recorded, recording_obstacle
 from recollect.verify.running.scenario import Scenario
-
-if TYPE_CHECKING:
-    from recollect.verify.running.run import Run
 
 FLUSH = "flush"
 FLUSH_TIMEOUT_S = 25.0
@@ -34,42 +32,42 @@ def flush_obstacle(scenario: Scenario) -> str | None:
     return flushes(scenario) or recording_obstacle(scenario)
 
 
-def aim_at_flush(run: Run, then: Literal["kill", "full"]) -> str:
+def aim_at_flush(fault: Recorded, then: Literal["kill", "full"]) -> str:
     """Lets the clients go on until the engine is in the middle of rewriting its vectors; says where that was."""
+    run, recorder = fault.run, fault.recorder
     end = time.monotonic() + FLUSH_TIMEOUT_S
-    files = await_flush(run)
+    files = await_flush(fault)
     file, writes = run.rng.choice(files), run.rng.randint(1, _WRITES_MAX)
-    recorder = recorder_of(run)
     if then == "kill" and run.engine.embedded:
-        for seat in run.seats.values():
-            seat.doomed = True
+        for client in run.clients.present:
+            client.doomed = True
     recorder.faults(Faults(aim=Aim(file, writes, then)))
     while recorder.aiming:
         _go_on_until(run, end)
     return f"{FLUSH}: after {writes} writes into {file.name}"
 
 
-def await_flush(run: Run) -> list[Path]:
+def await_flush(fault: Recorded) -> list[Path]:
     """Lets the clients go on until vectors have been flushed; the files that have."""
     end = time.monotonic() + FLUSH_TIMEOUT_S
-    while not (files := _vector_files(run)):
-        _go_on_until(run, end)
+    while not (files := _vector_files(fault.recorder.root)):
+        _go_on_until(fault.run, end)
     return files
 
 
-def kill_in_flush(run: Run) -> None:
-    moment = aim_at_flush(run, "kill")
-    with run.striking("kill-engine", moment):
-        down(run)
-        up(run)
+def kill_in_flush(fault: Recorded) -> None:
+    moment = aim_at_flush(fault, "kill")
+    with fault.run.striking("kill-engine", moment):
+        fault.down()
+        fault.up()
 
 
-def _vector_files(run: Run) -> list[Path]:
-    flushed = recorder_of(run).root.rglob(_FLUSHED)
+def _vector_files(root: Path) -> list[Path]:
+    flushed = root.rglob(_FLUSHED)
     return sorted(file for path in flushed if (file := path.with_name(_VECTORS)).exists())
 
 
-def _go_on_until(run: Run, end: float) -> None:
+def _go_on_until(run: FaultedRun, end: float) -> None:
     if time.monotonic() > end:
         run.give_up(f"no vectors were flushed within {FLUSH_TIMEOUT_S:g} s")
     run.go_on(_STEP_S)

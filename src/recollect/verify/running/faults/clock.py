@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recollect.verify import clock, providers
 from recollect.verify.clock import Clock
@@ -19,12 +18,10 @@ from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines import Endpoint, EngineError
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.url import postgres_address, redis_address
-from recollect.verify.running.faults.fault import Fault
+from recollect.verify.running.faults.fault import Fault, Injection
+from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.scenario import Scenario
 from recollect.verify.wire import pgwire, resp
-
-if TYPE_CHECKING:
-    from recollect.verify.running.run import Run
-    from recollect.verify.running.scenario import Scenario
 
 BACK_S = 3600.0
 FORWARD_S = 7 * 86400.0
@@ -48,7 +45,7 @@ def _variant(scenario: Scenario) -> str:
 # ---- where it can be done
 
 
-def _obstacle(scenario: Scenario) -> str | None:
+def clock_obstacle(scenario: Scenario) -> str | None:
     if (reason := clock.unavailable()) is not None:
         return reason
     if _variant(scenario) == "target":
@@ -104,7 +101,7 @@ _TELL_TIME: dict[str, Callable[[Endpoint], float]] = {
 }
 
 
-def _check_engine(run: Run, moved: Clock) -> None:
+def _check_engine(run: FaultedRun, moved: Clock) -> None:
     """Waits until the engine shows the moved time: Redis looks at the clock once for all that it does in one go."""
     ask = _TELL_TIME[run.engine.name]
 
@@ -126,53 +123,59 @@ def _check_engine(run: Run, moved: Clock) -> None:
 # ---- moving them
 
 
-def _arrange(run: Run) -> None:
-    moved = Clock()
-    run.at_end(moved.close)
-    variant = _variant(run.scenario)
-    if variant != "engine":
-        run.clients_obey(moved)
-    if variant != "target" and not _embedded(run.scenario):
-        run.engine_env |= moved.env(run.engine_env.get("LD_PRELOAD", ""))
-    run.clock = moved
+class MovedClock(Injection):
+    """The clocks of the target, of the engine, or of both are ours from the start; until it strikes they are right."""
+
+    def __init__(self, run: FaultedRun) -> None:
+        super().__init__(run)
+        self._clock: Clock
+        self._variant = _variant(run.scenario)
+        self._of_engine = self._variant != "target" and not _embedded(run.scenario)
+
+    def arrange(self) -> None:
+        self._clock = Clock()
+        self.run.at_end(self._clock.close)
+        if self._variant != "engine":
+            self.run.clients.obey(self._clock)
+        if self._of_engine:
+            env = self.run.engine_env
+            env |= self._clock.env(env.get("LD_PRELOAD", ""))
+
+    @contextmanager
+    def moving(self, name: str, move: Callable[[Clock], None], offset_s: float = 0.0) -> Iterator[None]:
+        with self.run.striking(name, self._variant, offset_s if self._variant != "target" else 0.0):
+            move(self._clock)
+            if self._of_engine:
+                _check_engine(self.run, self._clock)
+            yield
+            self._clock.heal()
+
+    def leap_forward(self, name: str) -> None:
+        """As much time as memory must live passes in a moment; the fault is recorded under the name given."""
+        retain_s = self.run.scenario.retain_s
+        leap_s = FORWARD_S if retain_s is None else max(retain_s - MARGIN_S, retain_s / 2)
+        with self.moving(name, lambda clock: clock.move(leap_s), leap_s):
+            self.run.go_on(STRUCK_S / 2)  # what is read now expires because it is read
+            if self.run.engine.name == "redis":
+                _wait_for_expiry(self.run.endpoint)
+            self.run.go_on(STRUCK_S / 2)
 
 
-@contextmanager
-def _moving(run: Run, name: str, move: Callable[[Clock], None], offset_s: float = 0.0) -> Iterator[None]:
-    moved, variant = run.clock, _variant(run.scenario)
-    assert moved is not None
-    engine_moves = variant != "target" and not _embedded(run.scenario)
-    with run.striking(name, variant, offset_s if variant != "target" else 0.0):
-        move(moved)
-        if engine_moves:
-            _check_engine(run, moved)
-        yield
-        moved.heal()
+class ClockBack(MovedClock):
+    def strike(self) -> None:
+        with self.moving("clock-back", lambda clock: clock.move(-BACK_S), -BACK_S):
+            self.run.go_on(STRUCK_S)
 
 
-def _back(run: Run) -> None:
-    with _moving(run, "clock-back", lambda moved: moved.move(-BACK_S), -BACK_S):
-        run.go_on(STRUCK_S)
+class ClockFrozen(MovedClock):
+    def strike(self) -> None:
+        with self.moving("clock-frozen", lambda clock: clock.freeze()):
+            self.run.go_on(STRUCK_S)
 
 
-def _frozen(run: Run) -> None:
-    with _moving(run, "clock-frozen", lambda moved: moved.freeze()):
-        run.go_on(STRUCK_S)
-
-
-def _forward(run: Run) -> None:
-    leap_forward(run, "clock-forward")
-
-
-def leap_forward(run: Run, name: str) -> None:
-    """As much time as memory must live passes in a moment; the fault is recorded under the name given."""
-    retain_s = run.scenario.retain_s
-    leap_s = FORWARD_S if retain_s is None else max(retain_s - MARGIN_S, retain_s / 2)
-    with _moving(run, name, lambda moved: moved.move(leap_s), leap_s):
-        run.go_on(STRUCK_S / 2)  # what is read now expires because it is read
-        if run.engine.name == "redis":
-            _wait_for_expiry(run.endpoint)
-        run.go_on(STRUCK_S / 2)
+class ClockForward(MovedClock):
+    def strike(self) -> None:
+        self.leap_forward("clock-forward")
 
 
 def _wait_for_expiry(endpoint: Endpoint) -> None:
@@ -200,31 +203,28 @@ def _volatile(connection: resp.Connection) -> int:
 CLOCK_FAULTS = (
     Fault(
         "clock-back",
-        _back,
+        ClockBack,
         verifies="order and acknowledged messages do not depend on clocks: both machines' clocks, or one, step back"
         f" by {BACK_S / 60:g} minutes and later forward again",
         does_not_verify="clocks that drift slowly; file times, which the kernel stamps",
-        obstacle=_obstacle,
-        arrange=_arrange,
+        obstacle=clock_obstacle,
         variants=VARIANTS,
     ),
     Fault(
         "clock-frozen",
-        _frozen,
+        ClockFrozen,
         verifies="messages that get one and the same time keep their order, and none replaces another",
         does_not_verify="a coarse clock: equal times here last as long as the fault",
-        obstacle=_obstacle,
-        arrange=_arrange,
+        obstacle=clock_obstacle,
         variants=VARIANTS,
     ),
     Fault(
         "clock-forward",
-        _forward,
+        ClockForward,
         verifies="what must be kept for the time given by --retain (a week without it) is not expired before,"
         " neither when it is read nor by the engine's own search",
         does_not_verify="expiry by a job that runs outside the target and the engine",
-        obstacle=_obstacle,
-        arrange=_arrange,
+        obstacle=clock_obstacle,
         variants=VARIANTS,
     ),
 )

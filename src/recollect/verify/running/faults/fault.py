@@ -1,32 +1,55 @@
 """What a fault is: a named, real thing that happens to the engine or the target while clients write.
 
-A fault is a small script over a `Run`: it strikes, lets the clients go on for a while, and heals. It records what it
-does in the history through `run.striking`, so that the checkers know what came before and after. `obstacle` says,
-before anything is started, why it cannot happen on this engine or target; the cell is then `skipped` for that reason.
+`Fault` is its row in the table, `Injection` is the fault in one run: it strikes, lets the clients go on for a while,
+and heals. It records what it does in the history through `run.striking`, so that the checkers know what came before
+and after. `obstacle` says, before anything is started, why it cannot happen on this engine or target; the cell is then
+`skipped` for that reason.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from recollect.verify import providers
+from recollect.verify.engines import Endpoint
 from recollect.verify.host.errors import EngineError
+from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
 
-if TYPE_CHECKING:
-    from recollect.verify.running.run import Run
+
+class Injection(ABC):
+    """A fault in one run. Its steps come in this order; what it keeps between them is its own. Most only strike."""
+
+    def __init__(self, run: FaultedRun) -> None:
+        self.run = run
+
+    def arrange(self) -> None:  # noqa: B027
+        """Before the engine is made: its version, its environment, the clients' clocks."""
+
+    def record(self) -> None:  # noqa: B027
+        """The engine is made and not started: its data folder can be recorded from the first call."""
+
+    def attach(self) -> None:  # noqa: B027
+        """The engine is up and no client is: a replica, a proxy."""
+
+    @abstractmethod
+    def strike(self) -> None:
+        """The clients are at work."""
 
 
-def nothing(run: Run) -> None:
-    """Most faults need nothing before the engine starts."""
+class Witnessed(Injection):
+    """A store that keeps a witness gets a place for it outside the engine's folder: what the fault empties, it can
+    notice."""
 
+    def attach(self) -> None:
+        witness = str(self.run.folder / "witness.json")
 
-def give_witness(run: Run) -> None:
-    """A place outside the engine's folder, for a store that keeps a witness: what a fault empties, it can notice."""
-    settings = {**run.endpoint.settings, "witness": str(run.folder / "witness.json")}
-    run.endpoint = replace(run.endpoint, settings=settings)
+        def with_witness(endpoint: Endpoint) -> Endpoint:
+            return replace(endpoint, settings={**endpoint.settings, "witness": witness})
+
+        self.run.clients.show(with_witness)
 
 
 def always(scenario: Scenario) -> str | None:
@@ -38,16 +61,10 @@ class Fault:
     """One row of the table. `verifies` and `does_not_verify` are shown to users as they are."""
 
     name: str
-    strike: Callable[[Run], None]
+    inject: Callable[[FaultedRun], Injection]
     verifies: str
     does_not_verify: str
     obstacle: Callable[[Scenario], str | None] = always
-    arrange: Callable[[Run], None] = nothing
-    """Runs before the engine starts: its version, its environment."""
-    attach: Callable[[Run], None] = nothing
-    """Runs when the engine is up and no client is: a replica, a proxy."""
-    record: Callable[[Run], None] = nothing
-    """Runs when the engine exists and before it starts: its data folder can be recorded from the first call."""
     variants: tuple[str, ...] = ("",)
     """The ways it can happen; the first is the default, `--full` runs all."""
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)

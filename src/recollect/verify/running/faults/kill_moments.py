@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Counting
 from recollect.verify.engines.redis import RedisEngine
 from recollect.verify.running.faults.at_line import guest_writes, watching
 from recollect.verify.running.faults.fault import only
+from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.target import pipe
 from recollect.verify.wire.resp import fields_of
-
-if TYPE_CHECKING:
-    from recollect.verify.running.clients import Seat
-    from recollect.verify.running.run import Run
 
 CHILD_DELAY_US = 1_000_000
 """What Redis's own debugging option makes its saving child wait after each key."""
@@ -32,22 +28,22 @@ WORK_S = 0.05
 BETWEEN_WRITES = "between-writes"
 
 
-def during_bgsave(run: Run) -> str:
+def during_bgsave(run: FaultedRun) -> str:
     return _beside_a_child(run, "BGSAVE", "rdb_bgsave_in_progress")
 
 
-def during_bgrewriteaof(run: Run) -> str:
+def during_bgrewriteaof(run: FaultedRun) -> str:
     return _beside_a_child(run, "BGREWRITEAOF", "aof_rewrite_in_progress")
 
 
-def after_snapshot(run: Run) -> str:
+def after_snapshot(run: FaultedRun) -> str:
     redis = _redis(run)
     redis.ask("SAVE")
     run.go_on(WORK_S)
     return f"after-snapshot: {redis.written()} changes since the snapshot"
 
 
-def _beside_a_child(run: Run, command: str, flag: str) -> str:
+def _beside_a_child(run: FaultedRun, command: str, flag: str) -> str:
     """Starts the child that saves or rewrites, slowed down key by key, and lets clients write beside it."""
     redis = _redis(run)
     redis.ask("CONFIG", "SET", "rdb-key-save-delay", str(CHILD_DELAY_US))
@@ -69,13 +65,13 @@ def _persistence(redis: RedisEngine) -> dict[str, str]:
     return fields_of(redis.ask("INFO", "persistence"))
 
 
-def _redis(run: Run) -> RedisEngine:
+def _redis(run: FaultedRun) -> RedisEngine:
     if not isinstance(run.engine, RedisEngine):
         run.skip("the moment can only be seen in a Redis that runs as a process of this machine")
     return run.engine
 
 
-BESIDE_A_CHILD: dict[str, Callable[[Run], str]] = {
+BESIDE_A_CHILD: dict[str, Callable[[FaultedRun], str]] = {
     "bgsave": during_bgsave,
     "bgrewriteaof": during_bgrewriteaof,
 }
@@ -89,52 +85,42 @@ def moment_obstacle(scenario: Scenario) -> str | None:
 # ---- between the two writes of a turn
 
 
-def kill_between_writes(run: Run) -> None:
+def kill_between_writes(run: FaultedRun) -> None:
     """A guest stands on a line of the store where the engine has one write of its turn and not yet the other.
 
     Everybody else is quiet meanwhile, so what the engine has taken since is the guest's.
     """
-    if not isinstance(run.engine, Counting):
+    engine = run.engine
+    if not isinstance(engine, Counting):
         run.skip("only an engine that runs as a process of this machine can be asked what was written to it")
     run.settle()
-    line = run.rng.choice(_lines_between(run, run.engine))
+    line = run.rng.choice(_lines_between(run, engine))
     guest = watching(run, pipe.Watch("stop", line))
-    before = run.engine.written()
+    before = engine.written()
     killed = False
 
-    def kill(seat: Seat, at: str) -> None:
+    def kill(at: str) -> None:
         nonlocal killed
-        assert isinstance(run.engine, Counting)
-        if run.engine.written() > before:
+        if engine.written() > before:
             run.kill_engine()
             killed = True
-        seat.client.go_on()
 
-    run.on_line = kill
     with run.striking("kill-engine", f"{BETWEEN_WRITES}: at {line}"):
-        guest_writes(run, guest)
+        guest_writes(run, guest, kill)
         if killed:
             run.start_engine()
-    run.on_line = None
-    run.dismiss(guest)
+    run.clients.dismiss(guest)
     if not killed:
         run.give_up(f"an append that stood on {line} before had written nothing there this time")
 
 
-def _lines_between(run: Run, engine: Counting) -> list[str]:
+def _lines_between(run: FaultedRun, engine: Counting) -> list[str]:
     """The lines of an append at which the engine had a part of it."""
     guest = watching(run, pipe.Watch("step"))
     stops: list[tuple[str, int]] = []
-
-    def look(seat: Seat, at: str) -> None:
-        stops.append((at, engine.written()))
-        seat.client.go_on()
-
-    run.on_line = look
     before = engine.written()
-    guest_writes(run, guest)
-    run.on_line = None
-    run.dismiss(guest)
+    guest_writes(run, guest, lambda at: stops.append((at, engine.written())))
+    run.clients.dismiss(guest)
     found = [line for line, written in stops if before < written < engine.written()]
     if not found:
         run.skip("an append of this store is one write: there is no moment between two of them")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from recollect.verify.engines import Endpoint, Reconfigurable
-from recollect.verify.running.faults.fault import Fault, give_witness, ours_only
+from recollect.verify.engines.sqlite import POLICIES as SQLITE_POLICIES
+from recollect.verify.running.faults.fault import Fault, Witnessed, ours_only
 from recollect.verify.running.scenario import Scenario
-
-if TYPE_CHECKING:
-    from recollect.verify.running.run import Run
 
 # What an operator changes it to, by the policy that is in place.
 CHANGED_TO: dict[str, dict[str, str]] = {
@@ -30,31 +27,31 @@ def _obstacle(scenario: Scenario) -> str | None:
     return ours_only(scenario)
 
 
-def _policy_change(run: Run) -> None:
-    other = run.scenario.variant or CHANGED_TO[run.scenario.engine_kind][run.scenario.policy]
-    with run.striking("policy-change", f"{run.scenario.policy} to {other}"):
-        run.stop_engine()
-        run.start_engine(lambda: _changed(run, other))
-        if not run.engine.embedded:
-            run.restart_clients()
+class PolicyChange(Witnessed):
+    def strike(self) -> None:
+        run, policy = self.run, self.run.scenario.policy
+        other = run.scenario.variant or CHANGED_TO[run.scenario.engine_kind][policy]
+        with run.striking("policy-change", f"{policy} to {other}"):
+            run.stop_engine()
+            run.start_engine(lambda: self._changed(other))
+            if not run.engine.embedded:
+                run.restart_clients()
 
-
-def _changed(run: Run, other: str) -> Endpoint:
-    if run.engine.embedded:
-        return replace(run.endpoint, policy=other)
-    assert isinstance(run.engine, Reconfigurable)
-    return run.engine.reconfigure(other)
+    def _changed(self, other: str) -> Endpoint:
+        if self.run.engine.embedded:
+            return replace(self.run.endpoint, policy=other, settings=SQLITE_POLICIES[other].settings)
+        assert isinstance(self.run.engine, Reconfigurable)
+        return self.run.engine.reconfigure(other)
 
 
 CONFIG_FAULTS = (
     Fault(
         "policy-change",
-        _policy_change,
+        PolicyChange,
         verifies="another persistence policy on the same data keeps what was acknowledged under the old one, or its"
         " loss is an error to the caller: a memory that comes back empty without a word is violated",
         does_not_verify="the safe procedure: this is the plain restart with the new setting that people do",
         obstacle=_obstacle,
-        attach=give_witness,
         named_variant="the policy to change to",
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recollect.verify import providers
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
@@ -12,11 +11,8 @@ from recollect.verify.disk.recorder import Recorder
 from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.host.errors import EngineError
-from recollect.verify.running.faults.fault import container_of, ours_only
+from recollect.verify.running.faults.fault import Injection, container_of, ours_only
 from recollect.verify.running.scenario import Scenario
-
-if TYPE_CHECKING:
-    from recollect.verify.running.run import Run
 
 _IN_PYTHON = ("sqlite", "chroma")
 _BESIDE_VECTORS = ("chroma",)
@@ -40,45 +36,45 @@ def recording_obstacle(scenario: Scenario) -> str | None:
     return cannot_see(Path(build.location))
 
 
-def record(run: Run) -> None:
-    if isinstance(run.engine, PostgresEngine):
-        run.engine.prepare()
-    assert run.engine.data is not None
-    run.engine.data.mkdir(parents=True, exist_ok=True)
-    if run.scenario.variant == "strict" and not run.engine.embedded:
-        # Redis makes `appendonlydir` at its first start and never syncs the folder above it: strictly, all its data
-        # hangs on that one name for ever. What is asked here is what happens to an engine that has been up before.
-        run.engine.start()
-        run.engine.stop()
-    run.recorder = Recorder(run.engine.data)
-    run.at_end(run.recorder.close)
-    run.engine_env.update(run.recorder.env())
-    if run.engine.embedded or _clients_share_the_disk(run):
-        run.record_clients(run.recorder.env())
+class Recorded(Injection):
+    """A fault for which the engine is recorded."""
 
+    recorder: Recorder
 
-def recorder_of(run: Run) -> Recorder:
-    assert run.recorder is not None, "the fault's `record` hook makes it"
-    return run.recorder
+    def record(self) -> None:
+        engine, env = self.run.engine, self.run.engine_env
+        if isinstance(engine, PostgresEngine):
+            engine.prepare()
+        assert engine.data is not None
+        engine.data.mkdir(parents=True, exist_ok=True)
+        if self.run.scenario.variant == "strict" and not engine.embedded:
+            # Redis makes `appendonlydir` at its first start and never syncs the folder above it: strictly, all its data
+            # hangs on that one name for ever. What is asked here is what happens to an engine that has been up before.
+            engine.start()
+            engine.stop()
+        self.recorder = Recorder(engine.data)
+        self.run.at_end(self.recorder.close)
+        env.update(self.recorder.env())
+        if engine.embedded or self._clients_share_the_disk:
+            self.run.clients.record(self.recorder.env())
 
+    def down(self) -> None:
+        """The engine, the clients that an embedded one lives in, and the kit's own process on its files."""
+        self.run.kill_engine()
+        self.run.engine.kill()
+        if self._clients_share_the_disk:
+            self.run.clients.kill_all()
 
-def down(run: Run) -> None:
-    """The engine, the clients that an embedded one lives in, and the kit's own process on its files."""
-    run.kill_engine()
-    run.engine.kill()
-    if _clients_share_the_disk(run):
-        run.kill_clients()
+    def up(self) -> None:
+        """What comes after the fault need not be recorded, and runs at full speed."""
+        engine, env = self.run.engine, self.run.engine_env
+        for name in self.recorder.env():
+            env.pop(name, None)
+        self.run.clients.record(None)
+        self.run.start_engine(lambda: engine.restart(env or None))
+        if self._clients_share_the_disk:
+            self.run.restart_clients()
 
-
-def up(run: Run) -> None:
-    """What comes after the fault need not be recorded, and runs at full speed."""
-    for name in recorder_of(run).env():
-        run.engine_env.pop(name, None)
-    run.record_clients(None)
-    run.start_engine(run.restart)
-    if _clients_share_the_disk(run):
-        run.restart_clients()
-
-
-def _clients_share_the_disk(run: Run) -> bool:
-    return not run.engine.embedded and run.scenario.engine_kind in _BESIDE_VECTORS
+    @property
+    def _clients_share_the_disk(self) -> bool:
+        return not self.run.engine.embedded and self.run.scenario.engine_kind in _BESIDE_VECTORS

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from recollect.verify.running.faults.fault import Fault, give_witness, only, ours_only
+from recollect.verify.running.faults.fault import Fault, Injection, Witnessed, only, ours_only
+from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
-
-if TYPE_CHECKING:
-    from recollect.verify.running.run import Run
+from recollect.verify.wire.resp import fields_of
 
 INDEX = "index"
 """Only the files of the vector index, under a running engine."""
 _DATABASE, _VECTORS = "chroma.sqlite3", "data_level0.bin"
 
 
-def _data_folder(run: Run) -> Path:
+def _data_folder(run: FaultedRun) -> Path:
     path = run.endpoint.path
     assert path is not None, "only of an engine whose files are on this machine"
     return path if path.is_dir() else path.parent
@@ -31,25 +29,26 @@ def _empty(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _wipe_volume(run: Run) -> None:
-    # A container's folder cannot be reached from here: its volume is recycled with the container.
-    running = run.scenario.variant != "between-runs" and run.endpoint.path is not None
-    only_index = run.scenario.variant == INDEX
-    delete, wipe = (_without_chroma, _wipe_chroma) if only_index else (_empty, _wipe)
-    with run.striking("wipe-volume", INDEX if only_index else "running" if running else "between-runs"):
-        if not running:
-            run.stop_engine()
+class WipeVolume(Witnessed):
+    def strike(self) -> None:
+        run, variant = self.run, self.run.scenario.variant
+        # A container's folder cannot be reached from here: its volume is recycled with the container.
+        running = variant != "between-runs" and run.endpoint.path is not None
+        only_index = variant == INDEX
+        delete, wipe = (_without_chroma, _wipe_chroma) if only_index else (_empty, _wipe)
+        with run.striking("wipe-volume", INDEX if only_index else "running" if running else "between-runs"):
+            if not running:
+                run.stop_engine()
+            else:
+                delete(_data_folder(run))
+                run.go_on(run.scenario.before_s / 2)
+                run.kill_engine()
             wipe(run)
-        else:
-            delete(_data_folder(run))
-            run.go_on(run.scenario.before_s / 2)
-            run.kill_engine()
-            wipe(run)
-        run.start_engine()
-        run.restart_clients()
+            run.start_engine()
+            run.restart_clients()
 
 
-def _wipe(run: Run) -> None:
+def _wipe(run: FaultedRun) -> None:
     """Whatever is left, and what the engine needs to start at all, as on a new volume."""
     if run.engine.embedded:
         _empty(_data_folder(run))
@@ -67,7 +66,7 @@ def _without_chroma(folder: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _wipe_chroma(run: Run) -> None:
+def _wipe_chroma(run: FaultedRun) -> None:
     _without_chroma(_data_folder(run))
 
 
@@ -79,42 +78,38 @@ def _wipe_obstacle(scenario: Scenario) -> str | None:
     return ours_only(scenario)
 
 
-def _evict(run: Run) -> None:
-    from recollect.verify.engines.redis import RedisEngine
+class Evict(Injection):
+    def strike(self) -> None:
+        from recollect.verify.engines.redis import RedisEngine
 
-    if not isinstance(run.engine, RedisEngine):
-        run.skip("only a Redis that runs as a process of this machine is given a limit")
-    used, dataset = (int(_info(run.engine, field)) for field in ("used_memory", "used_memory_dataset"))
-    with run.striking("evict"):
-        run.engine.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-        run.engine.ask("CONFIG", "SET", "maxmemory", str(used - dataset // 8))
-        run.go_on(run.scenario.before_s / 4)
-        run.engine.ask("CONFIG", "SET", "maxmemory", "0")
+        run, engine = self.run, self.run.engine
+        if not isinstance(engine, RedisEngine):
+            run.skip("only a Redis that runs as a process of this machine is given a limit")
+        memory = fields_of(engine.ask("INFO", "memory"))
+        used, dataset = int(memory["used_memory"]), int(memory["used_memory_dataset"])
+        with run.striking("evict"):
+            engine.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+            engine.ask("CONFIG", "SET", "maxmemory", str(used - dataset // 8))
+            run.go_on(run.scenario.before_s / 4)
+            engine.ask("CONFIG", "SET", "maxmemory", "0")
 
 
 def _evict_obstacle(scenario: Scenario) -> str | None:
     return ours_only(scenario) or only("redis", why="only Redis evicts")(scenario)
 
 
-def _info(engine: object, field: str) -> str:
-    text = engine.ask("INFO", "memory")  # type: ignore[attr-defined]
-    lines = (text.decode() if isinstance(text, bytes) else str(text)).splitlines()
-    return next(line.partition(":")[2] for line in lines if line.startswith(f"{field}:"))
-
-
 STORAGE_FAULTS = (
     Fault(
         "wipe-volume",
-        _wipe_volume,
+        WipeVolume,
         verifies="a recycled volume is noticed: an error is raised instead of a cheerful empty memory",
         does_not_verify="that the data comes back: it is gone, and only a backup has it",
         obstacle=_wipe_obstacle,
-        attach=give_witness,
         variants=("", "between-runs", INDEX),
     ),
     Fault(
         "evict",
-        _evict,
+        Evict,
         verifies="an engine that runs out of its memory limit and evicts keys does not silently shorten memory",
         does_not_verify="that nothing is evicted: with an eviction policy the engine does what it was told",
         obstacle=_evict_obstacle,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from recollect.verify.engines import Upgradable
-from recollect.verify.running.faults.clock import CLOCK_FAULTS, leap_forward
-from recollect.verify.running.faults.fault import Fault, give_witness, servers_only
-from recollect.verify.running.faults.version_steps import NoStep, step
+from recollect.verify.engines import Endpoint, Upgradable
+from recollect.verify.running.faults.clock import MovedClock, clock_obstacle
+from recollect.verify.running.faults.fault import Fault, Injection, Witnessed, servers_only
+from recollect.verify.running.faults.version_steps import NoStep, VersionStep, step
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.target.target import BUILT_IN
-
-if TYPE_CHECKING:
-    from recollect.verify.running.run import Run
 
 _OPTIONS = "--previous package.module:factory, or --previous-python PATH"
 
@@ -29,26 +26,32 @@ def _obstacle(scenario: Scenario) -> str | None:
     return None
 
 
-def _start_there(run: Run) -> None:
-    run.engine_spec = f"{run.scenario.engine_name}@{step(run.scenario).start}"
+class _VersionChange(Witnessed):
+    """The engine starts with one version, and goes on with another."""
+
+    versions: VersionStep
+
+    def arrange(self) -> None:
+        self.versions = step(self.run.scenario)
+        self.run.use_engine(f"{self.run.scenario.engine_name}@{self.versions.start}")
+
+    def change(self, name: str, start: Callable[[Upgradable, str], Endpoint]) -> None:
+        run, engine = self.run, self.run.engine
+        assert isinstance(engine, Upgradable)
+        with run.striking(name, str(self.versions)):
+            run.stop_engine()
+            run.start_engine(lambda: start(engine, self.versions.goal))
+            run.restart_clients()
 
 
-def _upgrade(run: Run) -> None:
-    assert isinstance(run.engine, Upgradable)
-    engine, versions = run.engine, step(run.scenario)
-    with run.striking("upgrade", str(versions)):
-        run.stop_engine()
-        run.start_engine(lambda: engine.upgrade(versions.goal))
-        run.restart_clients()
+class Upgrade(_VersionChange):
+    def strike(self) -> None:
+        self.change("upgrade", lambda engine, version: engine.upgrade(version))
 
 
-def _downgrade(run: Run) -> None:
-    assert isinstance(run.engine, Upgradable)
-    engine, versions = run.engine, step(run.scenario)
-    with run.striking("downgrade", str(versions)):
-        run.stop_engine()
-        run.start_engine(lambda: engine.downgrade(versions.goal))
-        run.restart_clients()
+class Downgrade(_VersionChange):
+    def strike(self) -> None:
+        self.change("downgrade", lambda engine, version: engine.downgrade(version))
 
 
 def _other_release(scenario: Scenario) -> str | None:
@@ -73,17 +76,16 @@ def _older_obstacle(scenario: Scenario) -> str | None:
     return _release_obstacle(scenario)
 
 
-def _both_releases(run: Run) -> None:
+class BothReleases(Injection):
     """A rolling deploy: for a while both releases write and read the same sessions, then only this one."""
-    other = _other_release(run.scenario)
-    assert other is not None
-    with run.striking(run.scenario.fault, other):
-        run.start_other_writers(other, 2)
-        run.go_on(run.scenario.before_s)
-        run.restart_clients()
 
-
-_FORWARD = next(fault for fault in CLOCK_FAULTS if fault.name == "clock-forward")
+    def strike(self) -> None:
+        run, other = self.run, _other_release(self.run.scenario)
+        assert other is not None
+        with run.striking(run.scenario.fault, other):
+            run.clients.start_others(other, 2)
+            run.go_on(run.scenario.before_s)
+            run.restart_clients()
 
 
 def _longer_lived(scenario: Scenario) -> str | None:
@@ -95,60 +97,57 @@ def _longer_lived(scenario: Scenario) -> str | None:
 def _drift_obstacle(scenario: Scenario) -> str | None:
     if _longer_lived(scenario) is None:
         return f"needs the last release of your store: {_OPTIONS}"
-    return _FORWARD.obstacle(scenario)
+    return clock_obstacle(scenario)
 
 
-def _ttl_drift(run: Run) -> None:
+class TtlDrift(MovedClock):
     """The last release writes, this one goes on, and the time that memory must live passes."""
-    other = _longer_lived(run.scenario)
-    assert other is not None
-    run.start_other_writers(other, 1)
-    run.go_on(run.scenario.before_s / 2)
-    run.restart_clients()
-    run.go_on(run.scenario.before_s / 2)
-    leap_forward(run, "ttl-drift")
+
+    def strike(self) -> None:
+        run, other = self.run, _longer_lived(self.run.scenario)
+        assert other is not None
+        run.clients.start_others(other, 1)
+        run.go_on(run.scenario.before_s / 2)
+        run.restart_clients()
+        run.go_on(run.scenario.before_s / 2)
+        self.leap_forward("ttl-drift")
 
 
 VERSION_FAULTS = (
     Fault(
         "ttl-drift",
-        _ttl_drift,
+        TtlDrift,
         verifies="a release that shortens the expiry does not cut short what the last one promised to keep",
         does_not_verify="expiries of other keys than those of the sessions that were written",
         obstacle=_drift_obstacle,
-        arrange=_FORWARD.arrange,
     ),
     Fault(
         "upgrade",
-        _upgrade,
+        Upgrade,
         verifies="the engine's next version, reached as its documentation says, still has what was acknowledged",
         does_not_verify="upgrades that skip the documented way",
         obstacle=_obstacle,
-        arrange=_start_there,
-        attach=give_witness,
         named_variant="the version to go to, such as 8; --engine redis@7 says where it starts",
     ),
     Fault(
         "downgrade",
-        _downgrade,
+        Downgrade,
         verifies="going back to the older version on the same data keeps everything, or its loss is an error"
         " to the caller",
         does_not_verify="a restore from a backup made by the older version",
         obstacle=_obstacle,
-        arrange=_start_there,
-        attach=give_witness,
         named_variant="the version to go to, such as 6.2; --engine redis@7 says where it starts",
     ),
     Fault(
         "older-writer",
-        _both_releases,
+        BothReleases,
         verifies="what the last release writes during a rolling deploy is read by this one, and the other way round",
         does_not_verify="releases older than the one given",
         obstacle=_older_obstacle,
     ),
     Fault(
         "newer-writer",
-        _both_releases,
+        BothReleases,
         verifies="what a newer release writes (new fields, new roles) does not make this one lose or hide messages",
         does_not_verify="changes that the newer release has not made yet",
         obstacle=_release_obstacle,

@@ -2,7 +2,7 @@
 
 import random
 
-from recollect.verify.running.workloads.intents import Body, Client, Plan, ReadBack, Workload, Write
+from recollect.verify.running.workloads.intents import Body, Plan, Planner, ReadBack, Workload, Write
 
 WORDS = (
     "my order",
@@ -48,47 +48,47 @@ def difficult(rng: random.Random, unmarked: bool) -> Body:
     return Body(sentence(rng))
 
 
-def _bodies(client: Client, size: int) -> tuple[Body, ...]:
-    return tuple(Body(sentence(client.rng)) for _ in range(size))
+def _bodies(planner: Planner, size: int) -> tuple[Body, ...]:
+    return tuple(Body(sentence(planner.rng)) for _ in range(size))
 
 
-def _append(client: Client) -> Plan:
+def _append(planner: Planner) -> Plan:
     while True:
-        session = client.session()
-        yield Write(session, _bodies(client, 1))
-        if client.rng.random() < 0.1:
+        session = planner.session()
+        yield Write(session, _bodies(planner, 1))
+        if planner.rng.random() < 0.1:
             yield ReadBack(session, last=20)
 
 
-def _turns(client: Client) -> Plan:
-    sizes = (1, 2, 2, 2, 8) if "batches" in client.abilities else (1,)
+def _turns(planner: Planner) -> Plan:
+    sizes = (1, 2, 2, 2, 8) if "batches" in planner.abilities else (1,)
     while True:
-        session = client.session()
-        yield Write(session, _bodies(client, client.rng.choice(sizes)))
-        if client.rng.random() < 0.15:
-            yield ReadBack(session, last=client.rng.choice((None, 5, 50)))
+        session = planner.session()
+        yield Write(session, _bodies(planner, planner.rng.choice(sizes)))
+        if planner.rng.random() < 0.15:
+            yield ReadBack(session, last=planner.rng.choice((None, 5, 50)))
 
 
-def _mixed(client: Client) -> Plan:
-    sizes = (1, 2) if "batches" in client.abilities else (1,)
+def _mixed(planner: Planner) -> Plan:
+    sizes = (1, 2) if "batches" in planner.abilities else (1,)
     # Texts without a number are told apart by their order, so only one client says them.
-    unmarked = client.number == 0
+    unmarked = planner.number == 0
     while True:
-        session = client.session()
-        bodies = tuple(difficult(client.rng, unmarked) for _ in range(client.rng.choice(sizes)))
+        session = planner.session()
+        bodies = tuple(difficult(planner.rng, unmarked) for _ in range(planner.rng.choice(sizes)))
         yield Write(session, bodies)
-        if unmarked and client.rng.random() < 0.3:
+        if unmarked and planner.rng.random() < 0.3:
             yield Write(session, (Body("yes", marked=False),))
             yield Write(session, (Body("yes", marked=False),))
-        if client.rng.random() < 0.1:
+        if planner.rng.random() < 0.1:
             yield ReadBack(session)
 
 
-def _trimmed(client: Client) -> Plan:
+def _trimmed(planner: Planner) -> Plan:
     """Longer than any plausible trim: what a store cuts off silently is missing at the end."""
-    size = 50 if "batches" in client.abilities else 1
+    size = 50 if "batches" in planner.abilities else 1
     while True:
-        yield Write(client.sessions[0], _bodies(client, size))
+        yield Write(planner.sessions[0], _bodies(planner, size))
 
 
 append = Workload("append", _append, refuses=frozenset({"whole-list"}))

@@ -84,7 +84,7 @@ CALLED: dict[type, str] = {
 
 
 @dataclass(frozen=True)
-class Client:
+class Planner:
     """Who runs the plan: its own random numbers, the sessions, and what the target can do."""
 
     number: int
@@ -105,7 +105,7 @@ class Workload:
     """A named way to use memory. `needs` are abilities of the target without which it cannot run."""
 
     name: str
-    plan: Callable[[Client], Plan]
+    plan: Callable[[Planner], Plan]
     sessions: tuple[str, ...] = ()
     """Session ids of its own, where the ids are what is tested."""
     needs: frozenset[str] = frozenset()

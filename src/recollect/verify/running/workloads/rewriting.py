@@ -3,8 +3,8 @@
 from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (
     Body,
-    Client,
     Plan,
+    Planner,
     ReadBack,
     Remove,
     SaveBack,
@@ -15,44 +15,44 @@ from recollect.verify.running.workloads.intents import (
 COMPACT_EVERY = 8
 
 
-def _rewrite(client: Client) -> Plan:
+def _rewrite(planner: Planner) -> Plan:
     """Load, add, save: what a whole-list store makes its callers do."""
     while True:
-        session = client.session()
+        session = planner.session()
         if (yield ReadBack(session)) == "ok":
-            yield SaveBack(session, (Body(sentence(client.rng)),))
+            yield SaveBack(session, (Body(sentence(planner.rng)),))
 
 
-def _compact(client: Client) -> Plan:
+def _compact(planner: Planner) -> Plan:
     """The same, and now and then the older part is replaced by a summary."""
     step = 0
     while True:
         step += 1
-        session = client.session()
+        session = planner.session()
         if (yield ReadBack(session)) == "ok":
             drop = 3 if step % COMPACT_EVERY == 0 else 0
-            yield SaveBack(session, (Body(sentence(client.rng)),), drop=drop)
+            yield SaveBack(session, (Body(sentence(planner.rng)),), drop=drop)
 
 
-def _summarise(client: Client) -> Plan:
+def _summarise(planner: Planner) -> Plan:
     """Reads the session and appends a summary, if nobody wrote meanwhile; others go on talking."""
     while True:
-        session = client.session()
-        if client.number % 2 == 0:
+        session = planner.session()
+        if planner.number % 2 == 0:
             if (yield ReadBack(session)) == "ok":
-                yield Write(session, (Body(f"summary: {sentence(client.rng)}"),), compare=True)
+                yield Write(session, (Body(f"summary: {sentence(planner.rng)}"),), compare=True)
         else:
-            yield Write(session, (Body(sentence(client.rng)),))
+            yield Write(session, (Body(sentence(planner.rng)),))
 
 
-def _forget(client: Client) -> Plan:
+def _forget(planner: Planner) -> Plan:
     """Each client talks in a session of its own, and forgets it now and then; the ids are close to each other."""
-    session = client.sessions[client.number % len(client.sessions)]
+    session = planner.sessions[planner.number % len(planner.sessions)]
     while True:
-        for _ in range(client.rng.randint(2, 10)):
-            yield Write(session, (Body(sentence(client.rng)),))
+        for _ in range(planner.rng.randint(2, 10)):
+            yield Write(session, (Body(sentence(planner.rng)),))
         yield ReadBack(session)
-        if client.rng.random() < 0.5:
+        if planner.rng.random() < 0.5:
             yield Remove(session)
             yield ReadBack(session)
 
