@@ -10,8 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
-from fastapi import FastAPI
 
 from recollect import Message, open_store
 from recollect.chat.app import create_app
@@ -19,6 +17,7 @@ from recollect.chat.service import ChatService
 from recollect.chat.settings import Settings
 from recollect.composite import conversation_id
 from recollect.recall.llm import SUMMARISE
+from tests.chat.serving import listening
 
 Serve = Callable[..., AbstractAsyncContextManager[tuple[httpx.AsyncClient, ChatService]]]
 
@@ -55,32 +54,14 @@ def serve(settings: Settings) -> Serve:
     @asynccontextmanager
     async def start(llm: Changing | None = None) -> AsyncIterator[tuple[httpx.AsyncClient, ChatService]]:
         app = create_app(settings)
-        async with listening(app) as url:
+        async with listening(app) as port:
             service: ChatService = app.state.service
             if llm is not None:
                 service.recall.llm = llm
-            async with httpx.AsyncClient(base_url=url, timeout=60.0) as client:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client:
                 yield client, service
 
     return start
-
-
-@asynccontextmanager
-async def listening(app: FastAPI) -> AsyncIterator[str]:
-    """The app behind a socket of its own, until the end."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", http="h11"))
-    running = asyncio.create_task(server.serve())
-    try:
-        deadline = asyncio.get_running_loop().time() + 30
-        while not server.started:
-            assert not running.done(), "the service did not start"
-            assert asyncio.get_running_loop().time() < deadline
-            await asyncio.sleep(0.005)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        await running
 
 
 async def post(client: httpx.AsyncClient, message: str, **fields: Any) -> httpx.Response:

@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
 
 from recollect import __version__
 from recollect.bounds import is_sequence
@@ -123,6 +125,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.add_middleware(Limits, settings=chosen)
     app.add_exception_handler(RecollectError, _report)
+    app.add_exception_handler(RequestValidationError, _report_input)
+    app.add_exception_handler(HTTPException, _report_http)
     _add_talking(app)
     _add_memories(app)
     _add_pages(app, chosen)
@@ -228,7 +232,7 @@ def _event(name: str, content: Any) -> str:
 
 def _reply(service: ChatService, said: Said, text: str) -> ChatReply:
     return ChatReply(
-        reply=text,
+        reply=shown_text(text),
         memories=[_used(used) for used in said.used],
         noted=[_memory(memory) for memory in said.noted],
         receipt=_receipt(said.receipt),
@@ -249,10 +253,10 @@ def _receipt(receipt: Receipt) -> ReceiptModel:
 def _memory(memory: Memory, score: float | None = None) -> MemoryModel:
     return MemoryModel(
         id=memory.sequence,
-        text=memory.text,
+        text=shown_text(memory.text),
         created_at=memory.created_at,
-        session=memory.session,
-        message=memory.message,
+        session=_shown(memory.session),
+        message=_shown(memory.message),
         score=score,
     )
 
@@ -265,14 +269,19 @@ def _history_item(item: Any) -> HistoryItem:
     message = item.message
     if not isinstance(message, Message):
         return HistoryItem(
-            sequence=item.sequence, role="", text="", timestamp=0.0, turn=None, damaged=message.reason
+            sequence=item.sequence,
+            role="",
+            text="",
+            timestamp=0.0,
+            turn=None,
+            damaged=shown_text(message.reason),
         )
     return HistoryItem(
         sequence=item.sequence,
-        role=message.role,
-        text=message.text,
+        role=shown_text(message.role),
+        text=shown_text(message.text),
         timestamp=message.timestamp,
-        turn=message.metadata.get("turn"),
+        turn=_shown(message.metadata.get("turn")),
     )
 
 
@@ -297,4 +306,30 @@ def _kind(error: RecollectError) -> tuple[int, str]:
 async def _report(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RecollectError)
     status, name = _kind(error)
-    return JSONResponse({"error": name, "detail": str(error)}, status)
+    return JSONResponse({"error": name, "detail": shown_text(str(error))}, status)
+
+
+async def _report_input(request: Request, error: Exception) -> JSONResponse:
+    """Where the input is wrong, and what was expected. It does not repeat the input, which may be what JSON cannot hold
+    (NaN, half a surrogate pair)."""
+    assert isinstance(error, RequestValidationError)
+    problems = [{name: problem[name] for name in ("type", "loc", "msg")} for problem in error.errors()]
+    return JSONResponse({"error": "refused", "detail": problems}, 422)
+
+
+async def _report_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    name = {404: "not-found", 405: "not-found"}.get(error.status_code, "refused")
+    return JSONResponse({"error": name, "detail": error.detail}, error.status_code, error.headers)
+
+
+def shown_text(text: str) -> str:
+    """The text as an answer can carry it. Half a surrogate pair is kept by the store, but is not Unicode."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _shown(value: Any) -> str | None:
+    """A field of a record that others may have written: text, or nothing."""
+    return shown_text(value) if isinstance(value, str) else None

@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import uvicorn
 
+from recollect.chat.connections import HEAD_BYTES_MAX, BoundedConnection
 from recollect.chat.service import ChatService
 from recollect.chat.settings import Settings, checked, to_environment
 
@@ -25,7 +26,9 @@ def serve(settings: Settings) -> None:
         log_level="warning",
         timeout_graceful_shutdown=GRACE_S,
         server_header=False,
-        http="h11",
+        http=BoundedConnection,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        ws="none",
     )
 
 

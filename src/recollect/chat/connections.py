@@ -1,0 +1,126 @@
+"""How long a connection may take, and how many there may be. A server without limits here is shut by anyone who opens
+connections and says nothing: sooner or later there is no file descriptor left for the others.
+
+* A request's head has `HEAD_TIMEOUT_S` from the opening of the connection or from the answer before it, its body
+  `BODY_TIMEOUT_S` from then on, however slowly bytes drip in. Too late is 408.
+* An answer that its client does not take is given up after `ANSWER_TIMEOUT_S`.
+* Above `connections_max()`, each new connection takes the place of the oldest that is still waiting for a request.
+  Where all of them are being answered, the new one gets 503.
+"""
+
+import asyncio
+import enum
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_BYTES_MAX = 16 * 1024
+CONNECTIONS_MAX = 512
+HEAD_TIMEOUT_S = 10.0
+BODY_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 300.0
+"""Longer than a model may think."""
+LINGER_S = 2.0
+"""For a client to take a refusal."""
+
+
+def connections_max() -> int:
+    """Half of what the process may have open: files and sockets of the memory need descriptors too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, soft // 2)
+
+
+class _Phase(enum.Enum):
+    """What a connection waits for."""
+
+    HEAD = "head"
+    BODY = "body"
+    ANSWER = "answer"
+
+
+class BoundedConnection(H11Protocol):
+    """One connection of uvicorn's HTTP server, with limits."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._limits_s = {
+            _Phase.HEAD: HEAD_TIMEOUT_S,
+            _Phase.BODY: BODY_TIMEOUT_S,
+            _Phase.ANSWER: ANSWER_TIMEOUT_S,
+        }
+        self._limit: asyncio.TimerHandle | None = None
+        self._phase: _Phase | None = None
+        self._opened_at = self.loop.time()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._follow()
+        if len(self.connections) > connections_max():
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_limit()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._follow()
+
+    def on_response_complete(self) -> None:
+        self._phase = None  # the next request, which may have arrived already, has its own time
+        super().on_response_complete()
+        self._follow()
+
+    def _follow(self) -> None:
+        """The time limit of what the connection waits for now; bytes that change nothing do not prolong it."""
+        if self.cycle is None or self.cycle.response_complete:
+            phase = _Phase.HEAD
+        else:
+            phase = _Phase.BODY if self.cycle.more_body else _Phase.ANSWER
+        if phase is not self._phase:
+            self._phase = phase
+            self._limit_to(self._limits_s[phase], self._too_late)
+
+    def _limit_to(self, seconds: float, end: Callable[[], None]) -> None:
+        """Also of a connection that is closing: closing waits for the client to take what was written."""
+        self._end_limit()
+        self._limit = self.loop.call_later(seconds, end)
+
+    def _end_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _too_late(self) -> None:
+        if self._phase is _Phase.HEAD and self.transport.get_write_buffer_size():
+            self._limit_to(ANSWER_TIMEOUT_S, self.transport.abort)  # the last answer is still being taken
+            return
+        begun = self._phase is _Phase.BODY or bool(self.conn.trailing_data[0])
+        if (
+            begun
+            and self._phase is not _Phase.ANSWER
+            and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
+        ):
+            self._refuse(408, "Request Timeout")
+        else:
+            self.transport.abort()
+
+    def _make_room(self) -> None:
+        waiting = [
+            each
+            for each in self.connections
+            if isinstance(each, BoundedConnection) and each is not self and each._phase is not _Phase.ANSWER
+        ]
+        if waiting:
+            min(waiting, key=lambda each: each._opened_at).transport.abort()
+        else:
+            self._refuse(503, "Service Unavailable")
+
+    def _refuse(self, status: int, reason: str) -> None:
+        head = f"HTTP/1.1 {status} {reason}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        self.transport.write(head.encode("ascii"))
+        self.transport.close()
+        self._limit_to(LINGER_S, self.transport.abort)
