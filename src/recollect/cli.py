@@ -1,19 +1,26 @@
 """The command line. Each command is a module of `recollect.commands`, named here and imported when it is asked for.
 
 Importing only the one that runs keeps `recollect migrate` independent of the kit's dependencies, and quick.
+
+Commands scrub what they say. Here is the net below them: credentials of any address on the command line, or in one of
+our variables, are taken out of everything that is printed, also out of what the parser says about a word that it cannot
+read, and out of a traceback.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
-from typing import NamedTuple
+import traceback
+from typing import Any, NamedTuple, TextIO, cast
 
 import typer
 
 from recollect import exit_codes
 from recollect.errors import RecollectError
+from recollect.secret import Scrubber
 
 
 class _Command(NamedTuple):
@@ -45,6 +52,7 @@ def build(arguments: list[str]) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
+        pretty_exceptions_enable=False,  # they show the values of variables, addresses among them
     )
     app.callback()(_group)
     asked = next((word for word in arguments if not word.startswith("-")), None)
@@ -75,7 +83,30 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
     app.command(name)(function)
 
 
+class _Scrubbed:
+    """A stream that takes credentials out of every text on its way."""
+
+    def __init__(self, stream: TextIO, scrub: Scrubber) -> None:
+        self._stream, self._scrub = stream, scrub
+
+    def write(self, text: str) -> int:
+        self._stream.write(self._scrub(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _scrub_output(arguments: list[str]) -> None:
+    values = [value for argument in arguments for value in (argument, argument.partition("=")[2])]
+    values += [value for name, value in os.environ.items() if name.startswith("RECOLLECT_")]
+    if scrub := Scrubber(values):
+        sys.stdout = cast(TextIO, _Scrubbed(sys.stdout, scrub))
+        sys.stderr = cast(TextIO, _Scrubbed(sys.stderr, scrub))
+
+
 def main() -> None:
+    _scrub_output(sys.argv[1:])
     # Also where a script started us in its background, which makes interrupts be ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -83,6 +114,9 @@ def main() -> None:
     except RecollectError as error:  # it says what to do next; a traceback would hide that
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(exit_codes.USAGE)
+    except Exception:
+        typer.echo(f"recollect: this is a bug of ours, please report it\n{traceback.format_exc()}", err=True)
+        sys.exit(exit_codes.INTERNAL)
 
 
 if __name__ == "__main__":

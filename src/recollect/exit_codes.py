@@ -8,3 +8,5 @@ USAGE = 2
 """What was asked for cannot be done as it was asked for; the message says what can."""
 INCONCLUSIVE = 3
 """Nothing could be concluded; this is not a success."""
+INTERNAL = 4
+"""A bug of ours."""

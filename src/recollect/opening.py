@@ -6,9 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, cast
-from urllib.parse import urlsplit
 
 from recollect.errors import CannotOpen, MissingExtra, Refused, shown
+from recollect.secret import SecretUrl, check_address, scheme_of
 from recollect.store import Durability, Options, Refresh, Store
 
 TTL_MAX = timedelta(days=365_000)
@@ -135,7 +135,7 @@ def checked_options(
         turns_kept=turns_kept,
         timeout_s=timeout_s,
         pool_size=pool_size,
-        read_url=read_url,
+        read_url=None if read_url is None else SecretUrl(read_url),
         migrate=migrate,
     )
 
@@ -149,7 +149,8 @@ def _durability(value: Durability | str | None) -> Durability | None:
 
 
 def _store_class(url: str) -> Any:
-    scheme = urlsplit(url).scheme
+    scheme = scheme_of(url)
+    check_address(url)
     place = STORES.get(scheme)
     if place is None:
         raise CannotOpen(

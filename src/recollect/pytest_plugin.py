@@ -345,7 +345,7 @@ def _started(request: pytest.FixtureRequest, name: str) -> Iterator[Engine | Att
         wanted = declaring.wishes({}, _marked(request.node))
         url = chosen.url(name)
         if url is not None:
-            engine: Engine | Attached = engines.attach(url)
+            engine: Engine | Attached = engines.attach(url.reveal())
         else:
             engine = engines.create(chosen.engine(name), wanted.get("policy"), provider=chosen.provider)
         engine.start()

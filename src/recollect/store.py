@@ -22,6 +22,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from recollect.message import Damaged, Message
+from recollect.secret import SecretUrl
 
 Refresh = Literal["append", "read", "never"]
 """What restarts a session's time to live: each append, each append and read, or nothing after the first append."""
@@ -143,7 +144,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 10.0
     """Bound on every call, waiting for a connection included."""
     pool_size: int = 8
-    read_url: str | None = None
+    read_url: SecretUrl | None = None
     """PostgreSQL only: a read replica, used when it has caught up."""
     migrate: bool = True
     """PostgreSQL only: bring the schema up to date at open."""

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from recollect.guarantees import FAULTS as EVERY_FAULT
+from recollect.secret import SecretUrl
 from recollect.verify.matrix.selection import BadRequest, Request, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.running.faults import FAULTS
@@ -72,7 +73,7 @@ def test_a_cell_that_cannot_run_stays_with_its_reason() -> None:
 
 
 def test_an_engine_of_the_user_s_is_never_broken() -> None:
-    cells = select(Request(targets=("redis",), url="redis://127.0.0.1:6379/15", full=True), ALL)
+    cells = select(Request(targets=("redis",), url=SecretUrl("redis://127.0.0.1:6379/15"), full=True), ALL)
     runnable = {cell.scenario.fault for cell in cells if cell.skipped is None}
     destroying = {"kill-engine", "restart", "wipe-volume", "evict", "power-loss", "disk-full", "policy-change",
                   "upgrade", "downgrade", "failover", "pause", "pool-exhausted", "slow-fsync"}  # fmt: skip
@@ -96,7 +97,10 @@ def test_an_engine_of_the_user_s_is_never_broken() -> None:
         (Request(targets=("redis",), faults=("kill-engin@bgsave",)), "did you mean 'kill-engine'"),
         (Request(targets=("redis",), variants=("bgsave",)), "needs the --fault"),
         (Request(targets=("redis",), policies=("rdb",), engine_config=__file__), "exclude each other"),
-        (Request(targets=("redis",), policies=("rdb",), url="redis://127.0.0.1:1/0"), "leave --policy out"),
+        (
+            Request(targets=("redis",), policies=("rdb",), url=SecretUrl("redis://127.0.0.1:1/0")),
+            "leave --policy out",
+        ),
         (
             Request(targets=("redis",), policies=("rdb",), provider="compose:compose.yml#redis"),
             "leave --policy out",

@@ -3,11 +3,11 @@
 import ipaddress
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
 from recollect.errors import Refused
+from recollect.secret import MARK, check_address, scheme_of, scrub, shown
 from recollect.stores.sqlite.file import parse_url
 
 VARIABLE = "RECOLLECT_CHAT_SETTINGS"
@@ -35,10 +35,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int = 1_000
     history_messages: int = 20
 
+    def __repr__(self) -> str:
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        values["token"] = self.token and MARK
+        told = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        return scrub(f"Settings({told})", self.memory, self.index, self.base_url)
+
     @property
     def folder(self) -> Path | None:
         """Where a memory in files lives."""
-        return parse_url(self.memory)[0].parent if urlsplit(self.memory).scheme == "sqlite" else None
+        return parse_url(self.memory)[0].parent if scheme_of(self.memory) == "sqlite" else None
 
     @property
     def index_url(self) -> str | None:
@@ -61,11 +67,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked(settings: Settings) -> Settings:
-    scheme = urlsplit(settings.memory).scheme
+    scheme = scheme_of(settings.memory)
+    for address in (settings.memory, settings.index, settings.base_url or ""):
+        check_address(address)
     if scheme not in ("sqlite", "postgresql", "postgres"):
         raise Refused(
             "--memory: long-term memory needs sqlite:///file.db or postgresql://host/db, "
-            f"not {scheme or settings.memory!r}"
+            f"not {scheme or shown(settings.memory)!r}"
         )
     if not settings.loopback and not settings.token:
         raise Refused(

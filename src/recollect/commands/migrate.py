@@ -1,23 +1,30 @@
 """`recollect migrate URL`: brings a PostgreSQL schema up to date, for pipelines that open with ``migrate=False``."""
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
 from recollect import exit_codes
 from recollect.errors import RecollectError
+from recollect.secret import scheme_of, scrub
 
 SCHEMES = ("postgresql", "postgres")
 
 
 def migrate(
     url: Annotated[
-        str, typer.Argument(help="postgresql://…, as given to open_store; ?search_path= is kept.")
+        str,
+        typer.Argument(
+            metavar="URL",
+            envvar="RECOLLECT_URL",
+            show_envvar=True,
+            help="postgresql://…, as given to open_store; ?search_path= is kept. In the environment a password is "
+            "not seen by `ps`.",
+        ),
     ],
 ) -> None:
     """Bring the schema of a PostgreSQL memory up to date."""
-    scheme = urlsplit(url).scheme
+    scheme = scheme_of(url)
     if scheme not in SCHEMES:
         typer.echo(
             f"recollect: only postgresql:// has a schema to migrate, not {scheme or 'no scheme'}", err=True
@@ -32,6 +39,6 @@ def migrate(
     try:
         run(url)
     except RecollectError as error:
-        typer.echo(f"recollect: {error}", err=True)
-        raise typer.Exit(exit_codes.USAGE) from error
+        typer.echo(f"recollect: {scrub(str(error), url)}", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
     typer.echo(f"the schema is at {RELEASE_SCHEMA}")

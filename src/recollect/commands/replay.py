@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,14 @@ from rich.console import Console
 
 from recollect import exit_codes
 from recollect.commands.writing import JsonOption, write_json
+from recollect.secret import SecretUrl
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.results import Results, exit_code
 from recollect.verify.matrix.selection import Cell
+from recollect.verify.providers import url as addresses
 from recollect.verify.report import terminal
 from recollect.verify.running import scenario as scenarios
+from recollect.verify.running.scenario import Scenario
 
 
 def replay(
@@ -27,13 +31,15 @@ def replay(
     """Run a saved scenario again, with the same schedule, and say how often it shows the same.
 
     The seed repeats what each client asks and when the fault strikes. On a real engine it cannot repeat how they
-    interleave, which is why the answer is a rate.
+    interleave, which is why the answer is a rate. A run on an engine of yours was saved without its credentials: set
+    RECOLLECT_REDIS_URL or RECOLLECT_POSTGRES_URL to the address, or answer the question.
     """
     try:
         scenario = scenarios.load(run)
     except (OSError, msgspec.MsgspecError) as error:
         typer.echo(f"{run} is not the folder of a cell: {error}{_cells_in(run)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
+    scenario = _with_credentials(scenario, run)
     console = Console(stderr=json_file == "-")
     folder = run / "replays"
     cells = [Cell(scenario)] * times
@@ -43,6 +49,26 @@ def replay(
     _rate(console, results)
     write_json(results, json_file)
     raise typer.Exit(exit_code(results))
+
+
+def _with_credentials(scenario: Scenario, run: Path) -> Scenario:
+    """No file of a run has credentials: they are given again, in the environment or to the question."""
+    if scenario.url is None or scenario.url.complete:
+        return scenario
+    variable = addresses.VARIABLES[scenario.engine_kind]
+    given = addresses.from_environment(scenario.engine_kind)
+    if given is None and sys.stdin.isatty():
+        asked = f"The run used {scenario.url}, and its credentials are not saved. The whole address"
+        given = SecretUrl(typer.prompt(asked, hide_input=True, err=True))
+    if given is None:
+        typer.echo(
+            f"{run} used {scenario.url}, and credentials are not saved: set {variable} to the whole address",
+            err=True,
+        )
+        raise typer.Exit(exit_codes.USAGE)
+    if given.saved != scenario.url.saved:
+        typer.echo(f"note: the run used {scenario.url}, this one uses {given}", err=True)
+    return msgspec.structs.replace(scenario, url=given)
 
 
 def _cells_in(folder: Path) -> str:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from recollect import exit_codes
 from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
+from recollect.secret import SecretUrl
 from recollect.verify import durations, engines
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Seen
@@ -24,8 +25,10 @@ from recollect.verify.matrix.pool import Pool
 from recollect.verify.matrix.results import Require, Result, Results, exit_code
 from recollect.verify.matrix.selection import BadRequest, Cell, Request, check, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
+from recollect.verify.providers import url as addresses
 from recollect.verify.report import terminal
 from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.scenario import KINDS
 from recollect.verify.running.workloads import WORKLOADS
 from recollect.verify.target.target import BUILT_IN
 
@@ -92,7 +95,8 @@ VariantOption = Annotated[
 ProviderOption = Annotated[
     str | None,
     typer.Option(
-        help="system, wheel, docker, compose:FILE#SERVICE, or the address of an engine that you run."
+        help="system, wheel, docker, compose:FILE#SERVICE, or the address of an engine that you run; `url` takes "
+        f"it from {' or '.join(addresses.VARIABLES.values())}, where `ps` does not show its password."
     ),
 ]
 PreviousOption = Annotated[
@@ -166,12 +170,13 @@ def verify(
     Exit codes: 0 held or documented loss, 1 violated, 2 usage, 3 nothing could be concluded.
     """
     check_require(require)
+    address = _address(provider, engine or (targets or [""])[0])
     request = Request(
         targets=tuple(targets or BUILT_IN),
         overview=not targets,
         engine=engine,
-        provider=None if _is_url(provider) else provider,
-        url=provider if _is_url(provider) else None,
+        provider=None if address is not None else provider,
+        url=address,
         engine_config=None if engine_config is None else str(engine_config.absolute()),
         policies=tuple(policy or ()),
         faults=tuple(fault or ()),
@@ -201,8 +206,16 @@ def verify(
     raise typer.Exit(exit_code(results, require))
 
 
-def _is_url(provider: str | None) -> bool:
-    return "://" in (provider or "")
+def _address(provider: str | None, engine: str) -> SecretUrl | None:
+    """The engine that the user runs, if `--provider` is an address or says where to find it."""
+    if provider == addresses.NAME:
+        name = engine.partition("@")[0]
+        name = KINDS.get(name, name)
+        if (found := addresses.from_environment(name)) is None:
+            known = addresses.VARIABLES.get(name) or " or ".join(addresses.VARIABLES.values())
+            raise typer.BadParameter(f"--provider url: set {known} to the address of the engine")
+        return found
+    return SecretUrl(provider) if provider is not None and "://" in provider else None
 
 
 def run(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Literal
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
@@ -21,7 +19,6 @@ _EXIT_CODES: dict[Status, int] = {
     "cannot-tell": exit_codes.INCONCLUSIVE,
     "keeps": exit_codes.HELD,
 }
-_SECRET = re.compile(r"pass|secret|token|key", re.IGNORECASE)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,23 +108,3 @@ def after_promotion(findings: Iterable[Finding | None]) -> tuple[Finding | None,
 def when(engine: str, policy: str) -> tuple[str, ...]:
     """The faults that need nobody's doing, after which the engine's promise allows a loss."""
     return tuple(fault for fault in UNPROVOKED_FAULTS if promise(engine, policy, fault).allows & LOSSES)
-
-
-def secrets_of(url: str) -> tuple[str, ...]:
-    """Every spelling of the credentials in an address."""
-    parts = urlsplit(url)
-    found = {parts.password or ""}
-    user = parts.netloc.rpartition("@")[0]
-    found |= {user, user.partition(":")[2]}
-    found |= {value for name, value in parse_qsl(parts.query) if _SECRET.search(name)}
-    found |= {unquote(secret) for secret in found} | {quote(secret, safe="") for secret in found}
-    # A bare user name is no secret, and may be an ordinary word.
-    found.discard(unquote(parts.username or ""))
-    return tuple(sorted((secret for secret in found if secret), key=len, reverse=True))
-
-
-def scrub(text: str, url: str) -> str:
-    """The text without the credentials of the address: drivers quote what they were given."""
-    for secret in secrets_of(url):
-        text = text.replace(secret, "***")
-    return text

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from recollect.doctor.diagnosis import Diagnosis, Finding, scrub, secrets_of
+from recollect.doctor.diagnosis import Diagnosis, Finding
 from recollect.errors import CannotOpen, EngineUnavailable, MissingExtra, Refused
+from recollect.secret import check_address, scheme_of, scrub, secrets_of, shown
 
 __all__ = ["Diagnosis", "Finding", "examine", "scrub", "secrets_of", "shown"]
 
@@ -38,7 +39,8 @@ async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:
 
 
 async def _examine(url: str, timeout_s: float) -> Diagnosis:
-    scheme = _scheme(url)
+    scheme = scheme_of(url)
+    check_address(url)
     if scheme in REDIS:
         from recollect.doctor import redis
 
@@ -62,7 +64,7 @@ async def _examine(url: str, timeout_s: float) -> Diagnosis:
         return _of_path(Path(unquote(urlsplit(url).path)), shown(url), None)
     if scheme in ("", "file"):
         path = Path(unquote(urlsplit(url).path) if scheme else url)
-        return _of_path(path, str(path), None)
+        return _of_path(path, shown(str(path)), None)
     raise Refused(f"no engine for {scheme}://; use {KNOWN}")
 
 
@@ -77,15 +79,3 @@ def _of_path(path: Path, address: str, policy: str | None) -> Diagnosis:
     from recollect.doctor import sqlite
 
     return sqlite.examine(path, address, policy)
-
-
-def _scheme(url: str) -> str:
-    return urlsplit(url).scheme if "://" in url else ""
-
-
-def shown(url: str) -> str:
-    """The address as it may be shown: scheme, host, port and path; no user, no password, no options."""
-    if not _scheme(url):
-        return url
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -22,6 +22,7 @@ from recollect.errors import CannotOpen, MissingExtra
 from recollect.recall.chroma_items import MARKER, configuration, deleted, marker_of, near, upserted
 from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, Marker, Near
 from recollect.recall.rows import Change
+from recollect.secret import scrub, shown
 
 try:
     import httpx
@@ -44,7 +45,8 @@ class ChromaServerIndex:
             secure = url.startswith("https:")  # else certificates are loaded that nobody asks for
             self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, verify=secure)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise CannotOpen(f"{url}: a Chroma server is http://host:port ({error})") from error
+            reason = scrub(str(error), url)
+            raise CannotOpen(f"{shown(url)}: a Chroma server is http://host:port ({reason})") from None
         self._prefix = f"recall-{rows}-"
         self._sync_threshold = sync_threshold
         self._collection: str | None = None

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from recollect.errors import CannotOpen, MissingExtra, RecollectError, Refused
+from recollect.secret import SecretUrl, scrub
 
 Vector = array
 """Single-precision floats (type code ``f``) of length 1, which is what rows and indexes keep."""
@@ -160,6 +161,7 @@ class OpenAIEmbedder:
         self.name = f"openai-{model}"
         self.dimension = dimension
         self._model = model
+        self._base_url = None if base_url is None else SecretUrl(base_url)
         self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s)
 
     async def embed(self, texts: Sequence[str]) -> list["Vector[float]"]:
@@ -170,7 +172,8 @@ class OpenAIEmbedder:
                 model=self._model, input=list(texts), encoding_format="float"
             )
         except Exception as error:
-            raise EmbeddingFailed(f"{self.name}: {type(error).__name__}: {error}") from error
+            reason = scrub(str(error), self._base_url)
+            raise EmbeddingFailed(f"{self.name}: {type(error).__name__}: {reason}") from None
         ordered = sorted(answer.data, key=lambda item: int(item.index))
         return _checked(self.name, self.dimension, texts, [item.embedding for item in ordered])
 

@@ -15,6 +15,7 @@ from recollect.errors import RecollectError
 from recollect.message import Message
 from recollect.recall.embedding import _import
 from recollect.recall.facts import facts_in
+from recollect.secret import SecretUrl, scrub
 
 SUMMARISE = (
     "From the conversation below, list what is worth remembering about the user in the long run: one fact on each "
@@ -100,13 +101,18 @@ class OpenAIModel:
         openai = _import("openai", "chat")
         self.label = model
         self._model = model
+        self._base_url = None if base_url is None else SecretUrl(base_url)
         self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s)
+
+    def _failed(self, error: Exception) -> ModelFailed:
+        """Without the endpoint's credentials, which its client quotes."""
+        return ModelFailed(f"{self._model}: {type(error).__name__}: {scrub(str(error), self._base_url)}")
 
     async def complete(self, messages: Sequence[Message]) -> str:
         try:
             answer = await self._client.chat.completions.create(model=self._model, messages=_wire(messages))
         except Exception as error:
-            raise ModelFailed(f"{self._model}: {type(error).__name__}: {error}") from error
+            raise self._failed(error) from None
         return str(answer.choices[0].message.content or "")
 
     async def stream(self, messages: Sequence[Message]) -> AsyncIterator[str]:
@@ -118,7 +124,7 @@ class OpenAIModel:
                 if piece.choices and piece.choices[0].delta.content:
                     yield piece.choices[0].delta.content
         except Exception as error:
-            raise ModelFailed(f"{self._model}: {type(error).__name__}: {error}") from error
+            raise self._failed(error) from None
 
 
 def _wire(messages: Sequence[Message]) -> list[dict[str, str]]:

@@ -26,6 +26,7 @@ from recollect.recall.indexing import Indexer, Progress
 from recollect.recall.llm import LLM, StandIn
 from recollect.recall.recall import EXACT_ROWS_MAX, Recall
 from recollect.recall.rows import Rows, Space, memory_of
+from recollect.secret import check_address, scheme_of, shown
 from recollect.store import Durability, MemoryStore, Options
 from recollect.witness import Witness
 
@@ -126,7 +127,7 @@ async def _open(
         await rows.close()
         raise
     if rows.notice:
-        log.warning("%s: %s", urlsplit(url).scheme, rows.notice)
+        log.warning("%s: %s", scheme_of(url), rows.notice)
     return Recall(
         rows,
         embedder,
@@ -144,7 +145,8 @@ async def _last(rows: Rows) -> int:
 
 
 async def _open_rows(url: str, options: Options) -> Rows:
-    scheme = urlsplit(url).scheme
+    scheme = scheme_of(url)
+    check_address(url)
     if scheme == "sqlite":
         from recollect.recall.rows_sqlite import SqliteRows
 
@@ -162,13 +164,14 @@ async def _open_rows(url: str, options: Options) -> Rows:
 
 
 def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
+    check_address(url)
     parts = urlsplit(url)
     if parts.scheme == "chroma":
         from recollect.recall.chroma import ChromaFolderIndex
 
         folder = unquote(parts.path[1:])
         if parts.netloc or not folder:
-            raise CannotOpen(f"{url}: write chroma:///relative/folder or chroma:////absolute/folder")
+            raise CannotOpen(f"{shown(url)}: write chroma:///relative/folder or chroma:////absolute/folder")
         return ChromaFolderIndex(Path(folder).absolute(), _threshold(url))
     if parts.scheme in ("http", "https", "chroma+http", "chroma+https"):
         from recollect.recall.chroma_server import ChromaServerIndex
@@ -190,7 +193,7 @@ def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
 def _threshold(url: str) -> int:
     threshold = parse_qs(urlsplit(url).query).get("sync_threshold", [str(SYNC_THRESHOLD)])[0]
     if not threshold.isdigit() or int(threshold) < 10:
-        raise CannotOpen(f"{url}: sync_threshold is a number of at least 10")
+        raise CannotOpen(f"{shown(url)}: sync_threshold is a number of at least 10")
     return int(threshold)
 
 

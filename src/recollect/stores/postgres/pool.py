@@ -18,6 +18,7 @@ import asyncpg
 
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.owner import Owner
+from recollect.secret import check_address
 from recollect.stores.postgres.errors import UNREACHABLE, short_reason
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ class Pool:
 
 async def connect(url: str, deadline: float) -> Connection:
     """A connection, or `EngineUnavailable` in the engine's words. One that is starting up is waited for."""
+    check_address(url)
     while True:
         try:
             return await asyncpg.connect(url, timeout=remaining_s(deadline))

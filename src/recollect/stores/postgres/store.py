@@ -75,7 +75,7 @@ class PostgresStore:
         self._replica = (
             None
             if options.read_url is None
-            else Pool(options.read_url, options.pool_size, self._prepare_replica)
+            else Pool(options.read_url.reveal(), options.pool_size, self._prepare_replica)
         )
         lanes = min(IN_FLIGHT_MAX, options.pool_size)
         self._batcher = Batcher[Append, Receipt](

@@ -5,7 +5,7 @@ fingerprints). The part in braces is what a cluster hashes, so they share a slot
 percent-escaped, so distinct ids have distinct keys and no id can hold a brace, a colon or a pattern.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode, urlsplit, urlunsplit
 
@@ -14,6 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from recollect.errors import Refused
+from recollect.secret import check_address
 
 _DRIVER_ARGUMENTS = frozenset({"db", "client_name", "socket_keepalive", "username", "password"})
 """What an address may say besides `prefix` and ``ssl_…``; time limits and retries are the store's own."""
@@ -24,7 +25,8 @@ class Address:
     shown: str
     """Without credentials, for messages."""
     prefix: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = field(repr=False)
+    """For the driver, credentials among them."""
 
     def connection(self, timeout_s: float) -> AbstractConnection:
         arguments = dict(self.arguments)
@@ -56,6 +58,7 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
+    check_address(url)
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     for name, _ in query:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+
+from recollect.secret import Scrubber, shown
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,17 @@ class Endpoint:
     """What a connection to an embedded engine has to set for the policy to hold (SQLite's PRAGMAs)."""
     timeout_s: float | None = None
     """How long a store should wait for an answer, where the run needs it to give up soon."""
+
+    @property
+    def shown(self) -> str:
+        """The address as it may be told."""
+        return shown(self.url)
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """Takes the credentials of all its addresses out of what others say."""
+        return Scrubber((self.url, self.socket_url, *self.replicas))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        return self.scrubber(f"Endpoint({values})")

@@ -32,7 +32,7 @@ class EngineLife(ABC):
     def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
         if self.alive():
             raise EngineError(
-                f"{self.name} is already running at {self.endpoint.url}; stop() or kill() it first"
+                f"{self.name} is already running at {self.endpoint.shown}; stop() or kill() it first"
             )
         self._bring_up(env or {})
         try:

@@ -15,7 +15,7 @@ class Login:
     host: str
     port: int
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     database: str | None = None
 
 

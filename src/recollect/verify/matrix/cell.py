@@ -14,6 +14,7 @@ from typing import IO
 
 import msgspec
 
+from recollect.secret import Scrubber, from_json, to_pipe
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Done, Look, Order, Seen, Step, Word
@@ -35,9 +36,11 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         verdict = run.execute()
     except Exception as error:
         trace = folder / "kit-error.txt"
-        trace.write_text(traceback.format_exc())
+        trace.write_text(run.scrubber(traceback.format_exc()))
         reason = f"the kit itself failed: {type(error).__name__}: {error}; where is in {trace}"
         verdict = Verdict(status="unknown", reason=reason)
+    if verdict.reason is not None:
+        verdict = msgspec.structs.replace(verdict, reason=run.scrubber(verdict.reason))
     return Result(
         scenario=order.scenario,
         verdict=verdict,
@@ -45,25 +48,26 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         provider=run.provider,
         elapsed_s=time.monotonic() - started,
         operations=run.operations,
-        notes=run.notes.in_short,
+        notes=tuple(map(run.scrubber, run.notes.in_short)),
     )
 
 
 def look(order: Look) -> Seen:
     """What the target can do."""
     import_from(order.request.path)
+    scrubber = Scrubber([order.request.url])
     try:
         return Seen(tuple(sorted(abilities_of(order.request, order.target))))
     except NotInstalled as missing:
-        return Seen(refusal=str(missing), no_engine=True)
+        return Seen(refusal=scrubber(str(missing)), no_engine=True)
     except (TargetBroken, EngineError) as refusal:
-        return Seen(refusal=str(refusal))
+        return Seen(refusal=scrubber(str(refusal)))
     except Exception as error:
-        return Seen(refusal=f"the kit itself failed: {type(error).__name__}: {error}")
+        return Seen(refusal=scrubber(f"the kit itself failed: {type(error).__name__}: {error}"))
 
 
 def _say(stream: IO[bytes], word: Word) -> None:
-    stream.write(msgspec.json.encode(word) + b"\n")
+    stream.write(msgspec.json.encode(word, enc_hook=to_pipe) + b"\n")
     stream.flush()
 
 
@@ -83,7 +87,7 @@ def main() -> None:
     at_work = threading.Event()
     threading.Thread(target=_end_with_the_owner, args=(at_work,), daemon=True).start()
     for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=Order | Look)
+        order = msgspec.json.decode(line, type=Order | Look, dec_hook=from_json)
         at_work.set()
         _say(say, look(order) if isinstance(order, Look) else Done(run_cell(order, say)))
         at_work.clear()

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from recollect.secret import from_json, to_pipe
 from recollect.verify.matrix.results import Result
 from recollect.verify.matrix.selection import Request
 from recollect.verify.running.scenario import Scenario
@@ -96,7 +97,7 @@ class CellProcess(Generic[Job]):
         assert self._process.stdin is not None
         self._since = time.monotonic()
         self._timeout_s = CELL_TIMEOUT_S if isinstance(order, Order) else LOOK_TIMEOUT_S
-        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        self._process.stdin.write(msgspec.json.encode(order, enc_hook=to_pipe) + b"\n")
         self._process.stdin.flush()
 
     def words(self) -> Iterator[Word | None]:
@@ -110,7 +111,7 @@ class CellProcess(Generic[Job]):
             return
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            yield msgspec.json.decode(line, type=Word)
+            yield msgspec.json.decode(line, type=Word, dec_hook=from_json)
 
     def end(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):

@@ -9,6 +9,7 @@ import msgspec
 
 from recollect import __version__, exit_codes
 from recollect.guarantees import SURVIVES_IF
+from recollect.secret import from_json, to_artifact
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
 from recollect.verify.judging.op import Header
@@ -74,11 +75,11 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         return replay_command(folder) if folder else None
 
     def save(self, folder: Path) -> None:
-        (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+        (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(self, enc_hook=to_artifact)))
 
 
 def load(folder: Path) -> Results:
-    return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results)
+    return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results, dec_hook=from_json)
 
 
 def of_history(path: Path) -> Results:

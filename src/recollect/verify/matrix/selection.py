@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from recollect.secret import SecretUrl, shown
 from recollect.verify import engines, providers
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import KINDS, Scenario
@@ -31,7 +32,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """No target was named: all of ours at once, of which some show only a part."""
     engine: str | None = None
     provider: str | None = None
-    url: str | None = None
+    url: SecretUrl | None = None
     engine_config: str | None = None
     policies: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
@@ -139,6 +140,11 @@ def select(request: Request, abilities: dict[str, frozenset[str]]) -> list[Cell]
 
 def check(request: Request) -> None:
     """Refuses names that do not exist, and suggests the nearest."""
+    for target in (*request.targets, request.previous or ""):
+        if "://" in target:
+            raise BadRequest(
+                f"{shown(target)} is an address, not a store: name the store, and say --provider with the address"
+            )
     for names, known, what in (
         (tuple(_split(fault)[0] for fault in request.faults), FAULTS, "fault"),
         (request.workloads, WORKLOADS, "workload"),
@@ -200,7 +206,7 @@ def _check_settings(request: Request) -> None:
     name = request.provider_name
     if name and name not in providers.NAMES:
         raise BadRequest(
-            f"unknown provider {name!r}{_nearest(name, providers.NAMES)}; known: {', '.join(providers.NAMES)}"
+            f"unknown provider {shown(name)!r}{_nearest(name, providers.NAMES)}; known: {', '.join(providers.NAMES)}"
         )
     if request.previous_python is not None and shutil.which(request.previous_python) is None:
         raise BadRequest(

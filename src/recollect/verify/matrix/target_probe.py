@@ -26,7 +26,7 @@ def abilities_of(request: Request, target: str) -> frozenset[str]:
     with tempfile.TemporaryDirectory(prefix="probe-", dir=folder.current()) as scratch:
         engine: Attached | Engine
         if request.url is not None:
-            engine = engines.attach(request.url)
+            engine = engines.attach(request.url.reveal())
         else:
             engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
         workers = Workers(Path(scratch) / "target.log", (target.partition(":")[0],))

@@ -11,8 +11,6 @@ from recollect.verify.providers import compose, url
 from recollect.verify.providers.build import Build, Gap
 
 ENGINES = ("redis", "postgres", "sqlite", "chroma")
-ADDRESS_VARIABLES = ("RECOLLECT_REDIS_URL", "RECOLLECT_POSTGRES_URL")
-"""Addresses that the user wants to be offered; they are shown, never connected to, by the listing."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,10 @@ def everything() -> Listing:
 
 
 def _addresses(engine: str) -> list[Build]:
+    """Addresses that the user wants to be offered; they are shown, never connected to, by the listing."""
     return [
         Build(engine, "as configured", "?", url.NAME, url.without_credentials(os.environ[variable]))
-        for variable in ADDRESS_VARIABLES
+        for variable in url.VARIABLES.values()
         if variable in os.environ and url.engine_of(os.environ[variable]) == engine
     ]
 

@@ -14,10 +14,13 @@ see `recollect.verify.providers.lease`. A database that was made and not yet com
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit, urlunsplit
 
+from recollect.errors import Refused
+from recollect.secret import SecretUrl, check_address, shown
 from recollect.verify.host.errors import EngineError, NotOurs, UnknownName
 from recollect.verify.host.marker import Marker
 from recollect.verify.providers.lease import Found, Lease
@@ -32,6 +35,8 @@ SCHEMES = {
     "postgresql": "postgres",
     "postgres": "postgres",
 }
+VARIABLES = {"redis": "RECOLLECT_REDIS_URL", "postgres": "RECOLLECT_POSTGRES_URL"}
+"""Where addresses may be given without being seen by `ps`, by engine."""
 WORD = "recollect"
 _LEASES = f"{WORD}:lease:"
 _KEYS = "keys"
@@ -43,14 +48,22 @@ def engine_of(url: str) -> str:
     scheme = url.partition("://")[0].partition("+")[0]
     if "://" not in url or scheme not in SCHEMES:
         raise UnknownName(
-            "address scheme", scheme, SCHEMES, note="Write redis://host:6379/15 or postgresql://…"
+            "address scheme", shown(scheme), SCHEMES, note="Write redis://host:6379/15 or postgresql://…"
         )
+    try:
+        check_address(url)
+    except Refused as refusal:
+        raise EngineError(str(refusal)) from None
     return SCHEMES[scheme]
 
 
+def from_environment(engine: str) -> SecretUrl | None:
+    given = os.environ.get(VARIABLES.get(engine, ""))
+    return SecretUrl(given) if given else None
+
+
 def without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+    return shown(url)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn, cast
 
+from recollect.secret import Scrubber
 from recollect.verify import engines
 from recollect.verify.engines import Endpoint, Engine, EngineError, StartFailed
 from recollect.verify.judging.history import HistoryWriter
 from recollect.verify.judging.op import Disturbance
+from recollect.verify.running import logs
 from recollect.verify.running.clients import Client, Clients
 from recollect.verify.running.driver import QUIET_S, Driver
 from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
@@ -23,10 +25,6 @@ from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import Intent
 from recollect.verify.target import pipe
-
-ENGINE_LOG = "engine.log"
-LOG_LINES_MAX = 200
-"""Of each start of the engine."""
 
 
 class LiveRun:
@@ -52,7 +50,7 @@ class LiveRun:
     def make_engine(self) -> None:
         if self.scenario.url is not None:
             # Somebody else's engine has no `kill`; the obstacles of the faults that would need one see to it.
-            self._engine = cast(Engine, engines.attach(self.scenario.url))
+            self._engine = cast(Engine, engines.attach(self.scenario.url.reveal()))
             return
         config = self.scenario.engine_config
         self._engine = engines.create(
@@ -78,12 +76,7 @@ class LiveRun:
             return
         with ExitStack() as stack:
             stack.callback(self._engine.close if self.scenario.url is None else self._engine.stop)
-            self._keep_engine_log()
-
-    def _keep_engine_log(self) -> None:
-        """What it said since its last start; a run has several starts."""
-        with (self.folder / ENGINE_LOG).open("a") as log:
-            log.write(self.engine.logs(LOG_LINES_MAX) + "\n")
+            logs.keep_engine_log(self._engine, self.folder, self.scrubber)
 
     # ---- what it consists of
 
@@ -95,6 +88,11 @@ class LiveRun:
     @property
     def endpoint(self) -> Endpoint:
         return self.clients.endpoint
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """Takes credentials out of whatever this run has to say."""
+        return logs.scrubber_of(self.scenario.url, getattr(self.clients, "endpoint", None))
 
     @property
     def written(self) -> int:
@@ -149,7 +147,7 @@ class LiveRun:
 
     def _record_stop(self) -> None:
         self._stopped_at = time.monotonic()
-        self._keep_engine_log()
+        logs.keep_engine_log(self.engine, self.folder, self.scrubber)
         self._driver.drain()
         self._history.engine_stopped()
 
@@ -160,7 +158,7 @@ class LiveRun:
             elif not self.engine.embedded:
                 self.clients.endpoint = self.engine.restart(self.engine_env or None)
         except EngineError as refusal:
-            told = refusal.in_one_line if isinstance(refusal, StartFailed) else str(refusal)
+            told = self.scrubber(refusal.in_one_line if isinstance(refusal, StartFailed) else str(refusal))
             self._history.engine_refused(told)
             raise RunStopped(f"the engine did not start again: {told}") from refusal
         self._history.engine_started()

@@ -16,16 +16,17 @@ from pathlib import Path
 import msgspec
 
 from recollect import __version__
+from recollect.secret import Scrubber
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import OK_OPS_MIN, Header, Trait
 from recollect.verify.judging.verdict import Verdict
-from recollect.verify.running import engine_inspection
+from recollect.verify.running import engine_inspection, logs
 from recollect.verify.running.clients import Clients
 from recollect.verify.running.driver import Driver
 from recollect.verify.running.faults import FAULTS
-from recollect.verify.running.live_run import ENGINE_LOG, LiveRun
+from recollect.verify.running.live_run import LiveRun
 from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
 from recollect.verify.running.scenario import Scenario, save
 from recollect.verify.running.transcript import Transcript
@@ -52,7 +53,7 @@ class Run:
         self.notes = Notes()
         self.engine_version = self.provider = ""
         self._progress = progress
-        self._clients = Clients(scenario, folder / "target.log", preload or scenario.modules, self.notes)
+        self._clients = Clients(scenario, folder / logs.TARGET_LOG, preload or scenario.modules, self.notes)
         self._live = LiveRun(scenario, folder, self._clients, self.notes)
         self._fault = FAULTS[scenario.fault]
         self._injection = self._fault.inject(self._live)
@@ -65,10 +66,14 @@ class Run:
         """How many were asked for."""
         return 0 if self._driver is None else self._driver.operations
 
+    @property
+    def scrubber(self) -> Scrubber:
+        return self._live.scrubber
+
     def execute(self) -> Verdict:
         """Runs the scenario and judges its history."""
         save(self.scenario, self.folder)
-        (self.folder / ENGINE_LOG).unlink(missing_ok=True)
+        (self.folder / logs.ENGINE_LOG).unlink(missing_ok=True)
         reason: str | None = None
         try:
             self._work(*self._start())
@@ -162,6 +167,7 @@ class Run:
             stack.callback(self._live.end_engine)
             if self._history is not None:
                 stack.callback(self._history.close)
+            stack.callback(logs.conceal, self.folder / logs.TARGET_LOG, self.scrubber)
             stack.callback(self._clients.close)
             stack.callback(self._live.undo)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from recollect.secret import SecretUrl, from_json, to_artifact
+
 KINDS: dict[str, str] = {"valkey": "redis"}
 """Products that are the same engine under another name."""
 
@@ -28,8 +30,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     variant: str = ""
     """Which of a fault's ways, such as the moment of a kill or the line; empty is its default."""
     provider: str | None = None
-    url: str | None = None
-    """An engine that the user prepared, instead of one of ours."""
+    url: SecretUrl | None = None
+    """An engine that the user prepared, instead of one of ours. Saved without its credentials."""
     engine_config: str | None = None
     previous: str | None = None
     """The target of the other release, for rolling deploys."""
@@ -78,8 +80,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def save(scenario: Scenario, folder: Path) -> None:
-    (folder / "scenario.json").write_bytes(msgspec.json.format(msgspec.json.encode(scenario)))
+    (folder / "scenario.json").write_bytes(
+        msgspec.json.format(msgspec.json.encode(scenario, enc_hook=to_artifact))
+    )
 
 
 def load(folder: Path) -> Scenario:
-    return msgspec.json.decode((folder / "scenario.json").read_bytes(), type=Scenario)
+    return msgspec.json.decode((folder / "scenario.json").read_bytes(), type=Scenario, dec_hook=from_json)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recollect.secret import SecretUrl
 from recollect.verify.durations import seconds
 from recollect.verify.engines import ENGINES, EngineError
 from recollect.verify.matrix.selection import BadRequest, Request, check
@@ -43,7 +44,7 @@ class Chosen:
 
     engines: tuple[str, ...] = ()
     provider: str | None = None
-    urls: Mapping[str, str] = field(default_factory=dict)
+    urls: Mapping[str, SecretUrl] = field(default_factory=dict)
     """By engine."""
     faults: tuple[str, ...] = ()
     seed: int = 0
@@ -59,7 +60,7 @@ class Chosen:
         same = (engine for engine in self.engines if family(engine) == family(wanted))
         return next(same, wanted)
 
-    def url(self, engine: str) -> str | None:
+    def url(self, engine: str) -> SecretUrl | None:
         return self.urls.get(family(engine))
 
 
@@ -69,8 +70,8 @@ def family(engine: str) -> str:
     return "redis" if name == "valkey" else name
 
 
-def urls_by_engine(urls: Sequence[str]) -> dict[str, str]:
-    return {addresses.engine_of(url): url for url in urls}
+def urls_by_engine(urls: Sequence[str]) -> dict[str, SecretUrl]:
+    return {addresses.engine_of(url): SecretUrl(url) for url in urls}
 
 
 def wishes(declared: Mapping[str, Any], marked: Mapping[str, Any]) -> dict[str, Any]:

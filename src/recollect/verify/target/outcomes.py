@@ -7,6 +7,7 @@ again what the engine did before it died. A read that raised is `unknown` when n
 engine did answer: then the store could not make sense of it.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 Outcome = Literal["fail", "unknown"]
@@ -90,8 +91,9 @@ def of_read(error: BaseException) -> Outcome:
     return "fail"
 
 
-def describe(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+def describe(error: BaseException, scrub: Callable[[str], str] = str) -> str:
+    """In one line; `scrub` takes out what must not be told, before the line is cut."""
+    text = " ".join(scrub(str(error)).split())
     return f"{type(error).__name__}: {text}"[:300]
 
 

@@ -77,6 +77,7 @@ class _Responder:
         self._watch: LineWatch | None = None
         self._watched = False
         self._sending = Sending()
+        self._scrub = endpoint.scrubber
 
     async def run(self, prepare: bool, control: str | None) -> None:
         try:
@@ -84,10 +85,10 @@ class _Responder:
                 clock.obey(control)
             target = await self._open(prepare)
         except (BadTarget, FactoryRaised) as error:
-            self._send(pipe.Broken(str(error)))
+            self._send(pipe.Broken(self._scrub(str(error))))
             return
         except Exception as error:
-            self._send(pipe.Broken(f"target {self._spec!r}: {outcomes.describe(error)}"))
+            self._send(pipe.Broken(f"target {self._spec!r}: {outcomes.describe(error, self._scrub)}"))
             return
         self._send(pipe.Ready(target.shape.name, target.abilities, target.traits))
         while not isinstance(request := await self._receive(), pipe.Close):
@@ -120,7 +121,7 @@ class _Responder:
                 if writing
                 else outcomes.of_read(error)
             )
-            return pipe.Failed(outcome, outcomes.describe(error))
+            return pipe.Failed(outcome, outcomes.describe(error, self._scrub))
         if self._watched and writing and self._watch is not None and self._watch.seen:
             self._watched = False
             return pipe.Lines(self._watch.seen)

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recollect.verify.wire.stream import Stream
@@ -39,7 +39,7 @@ class Address:
     socket_folder: Path | None = None
     host: str = "127.0.0.1"
     user: str = "postgres"
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     database: str = "postgres"
 
 

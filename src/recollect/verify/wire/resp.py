@@ -7,7 +7,7 @@ and it retries; a probe at 1 ms intervals wants neither.
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recollect.verify.wire.stream import Stream
@@ -27,7 +27,7 @@ class Address:
     host: str = "127.0.0.1"
     port: int = 0
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     database: int = 0
     tls: bool = False
 

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.secret import check_address
 from recollect.stores.postgres.errors import UNREACHABLE, short_reason
 
 MIGRATE_TIMEOUT_S = 600.0
@@ -33,6 +34,7 @@ def migrate(url: str, timeout_s: float = MIGRATE_TIMEOUT_S) -> None:
 
     What `recollect migrate URL` does, for pipelines that open stores with ``migrate=False``.
     """
+    check_address(url)
     if not _one_at_a_time.acquire(timeout=timeout_s):
         raise CannotOpen(f"another migration of this process took longer than {timeout_s:g} s")
     try:

@@ -1,0 +1,33 @@
+"""What the engine and the target said, kept in the folder of a run without anybody's credentials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recollect.secret import Scrubber, SecretUrl
+from recollect.verify.engines import Attached, Engine
+from recollect.verify.engines.endpoint import Endpoint
+
+ENGINE_LOG = "engine.log"
+TARGET_LOG = "target.log"
+LOG_LINES_MAX = 200
+"""Of each start of the engine."""
+
+
+def scrubber_of(url: SecretUrl | None, endpoint: Endpoint | None) -> Scrubber:
+    """Knows the address that was given, and those of the engine: its configuration may have set a password."""
+    known = () if endpoint is None else (endpoint.url, endpoint.socket_url, *endpoint.replicas)
+    return Scrubber((url, *known))
+
+
+def keep_engine_log(engine: Engine | Attached, folder: Path, scrub: Scrubber) -> None:
+    """What it said since its last start; a run has several starts."""
+    with (folder / ENGINE_LOG).open("a") as log:
+        log.write(scrub(engine.logs(LOG_LINES_MAX)) + "\n")
+
+
+def conceal(log: Path, scrub: Scrubber) -> None:
+    """Takes the credentials out of what the target printed, once nobody writes it any more."""
+    if scrub and log.exists():
+        said = log.read_text("utf-8", "surrogateescape")
+        log.write_text(scrub(said), "utf-8", "surrogateescape")
