@@ -186,8 +186,10 @@ def _stamp(config: pytest.Config) -> tuple[int, str]:
     if _STAMP not in config.stash:
         given = config.getoption("--recollect-seed")
         seed = int(time.time()) if given is None else given
-        ours = seed, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-seed{seed}"
-        config.stash[_STAMP] = getattr(config, "workerinput", {}).get("recollect", ours)
+        from recollect.verify import run_folder
+
+        given_by_xdist = getattr(config, "workerinput", {}).get("recollect")
+        config.stash[_STAMP] = given_by_xdist or (seed, run_folder.session_name(seed))
     return config.stash[_STAMP]
 
 
@@ -274,11 +276,16 @@ def _survive(item: pytest.Item, cls: type, place: Place) -> None:
 
 
 def _bench(config: pytest.Config) -> Bench:
+    from recollect.verify import run_folder
     from recollect.verify.matrix.pool import Pool
     from recollect.verify.suite.suite import Bench
 
     session = _session(config)
     if session.bench is None:
+        try:
+            run_folder.join(session.folder, _stamp(config)[1])  # until this process ends
+        except run_folder.FolderInUse as error:
+            pytest.exit(f"recollect: {error} with --recollect-out", returncode=pytest.ExitCode.USAGE_ERROR)
         alone = hasattr(config, "workerinput")  # the other cores have pytest-xdist's other workers
         session.bench = Bench(session.folder, Pool(1 if alone else min(2, os.cpu_count() or 1)))
     return session.bench
@@ -309,15 +316,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if ours.bench is not None:
         ours.bench.close()
     if not hasattr(session.config, "workerinput") and not session.config.getoption("--recollect-out"):
-        _forget_old_sessions(ours.folder.parent)
+        from recollect.verify import run_folder
 
-
-def _forget_old_sessions(folder: Path) -> None:
-    import shutil
-
-    if folder.is_dir():
-        for old in sorted(folder.glob("*-seed*"))[:-SESSIONS_KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+        run_folder.forget_old_sessions(ours.folder.parent, SESSIONS_KEPT)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

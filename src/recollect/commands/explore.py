@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from recollect import __version__, exit_codes
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.verify import seconds
+from recollect.commands.writing import folder_of_run
 from recollect.verify import engines
 from recollect.verify.disk import LEVELS, MODES, Mode, scan
 from recollect.verify.disk.building import ShimUnavailableError
@@ -62,23 +64,24 @@ def explore(
     modes = _modes(mode)
     if level not in LEVELS:
         raise typer.BadParameter(f"--level {level}: 1, 2 or 3")
-    folder = resume or out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-explore"
+    folder: Path | None = None
     try:
-        run = _loaded(target, folder) if resume else _record(target, engine, policy, messages, folder)
-        if look is not None:
-            _look(console, run, folder, look)
-            return
-        found = [
-            _explored(
-                run,
-                folder,
-                ExplorePlan(
-                    one, level, workers, seconds(budget), run.about.start, never_read(run.about.engine)
-                ),
-                console,
-            )
-            for one in modes
-        ]
+        with ExitStack() as held:
+            asked = Asked(target, engine, policy, messages)
+            folder, run = _resumed(target, resume, held) if resume else _recorded(asked, out, held)
+            if look is not None:
+                _look(console, run, folder, look)
+                return
+            budget_s = seconds(budget)
+            found = [
+                _explored(
+                    run,
+                    folder,
+                    ExplorePlan(one, level, workers, budget_s, run.about.start, never_read(run.about.engine)),
+                    console,
+                )
+                for one in modes
+            ]
     except BadRequest as bad:
         typer.echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
@@ -86,7 +89,7 @@ def explore(
         typer.echo(f"unknown: {reason}", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     except KeyboardInterrupt:
-        if exploration.is_recorded(folder):
+        if folder is not None:
             typer.echo(f"interrupted; go on with: recollect explore {target} --resume {folder}", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     documents = [show(console, run, one, folder) for one in found]
@@ -103,24 +106,35 @@ def _modes(asked: list[str] | None) -> list[Mode]:
     return [mode for mode in MODES if not asked or mode in asked]
 
 
-def _record(target: str, engine: str | None, policy: str | None, messages: int, folder: Path) -> TargetRun:
-    request = Request(targets=(target,), engine=engine, policies=(policy,) if policy else ())
+@dataclass(frozen=True)
+class Asked:
+    """The run to be recorded."""
+
+    target: str
+    engine: str | None
+    policy: str | None
+    messages: int
+
+
+def _recorded(asked: Asked, out: Path | None, held: ExitStack) -> tuple[Path, TargetRun]:
+    policies = (asked.policy,) if asked.policy else ()
+    request = Request(targets=(asked.target,), engine=asked.engine, policies=policies)
     check(request)
-    spec = engine_of(request, target)
-    chosen = policy or engines.ENGINES[spec.partition("@")[0]].default_policy
+    spec = engine_of(request, asked.target)
+    chosen = asked.policy or engines.ENGINES[spec.partition("@")[0]].default_policy
+    folder = held.enter_context(folder_of_run(out, "explore"))
     if exploration.is_recorded(folder):
         raise BadRequest(f"{folder} has a recording: --resume it, or choose another folder with --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    return exploration.record(target, spec, chosen, messages=messages, folder=folder)
+    return folder, exploration.record(asked.target, spec, chosen, messages=asked.messages, folder=folder)
 
 
-def _loaded(target: str, folder: Path) -> TargetRun:
+def _resumed(target: str, folder: Path, held: ExitStack) -> tuple[Path, TargetRun]:
     if not exploration.is_recorded(folder):
         raise BadRequest(f"{folder} has no recording to go on with; leave --resume out to make one")
     run = exploration.load(folder)
     if run.about.target != target:
         raise BadRequest(f"{folder} is a recording of {run.about.target}, not of {target}")
-    return run
+    return held.enter_context(folder_of_run(folder, "explore")), run
 
 
 def _look(console: Console, run: TargetRun, folder: Path, mode: str) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from recollect import exit_codes
 from recollect.commands.writing import JsonOption, write_json
 from recollect.secret import SecretUrl
+from recollect.verify import run_folder
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.results import Results, exit_code
 from recollect.verify.matrix.selection import Cell
@@ -41,8 +42,12 @@ def replay(
         raise typer.Exit(exit_codes.USAGE) from None
     scenario = _with_credentials(scenario, run)
     console = Console(stderr=json_file == "-")
-    folder = run / "replays"
     cells = [Cell(scenario)] * times
+    try:
+        folder = run_folder.new(run, "replays")
+    except OSError as error:
+        typer.echo(f"cannot write to {run}: {error.strerror or error}", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
     with terminal.Progress(console, times) as progress:
         results = Matrix(cells, folder, workers=workers, listener=progress, confirm=False).run()
     terminal.show(console, results)

@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from recollect import exit_codes
-from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
+from recollect.commands.writing import (
+    HtmlOption,
+    JsonOption,
+    JunitOption,
+    folder_of_run,
+    write_json,
+    write_reports,
+)
 from recollect.secret import SecretUrl
 from recollect.verify import durations, engines
 from recollect.verify.judging.verdict import Verdict
@@ -231,32 +238,27 @@ def run(
     """Lays out the cells, runs them with progress, and saves what came out."""
     console.print(f"seed {request.seed}", highlight=False)
     cells, broken = _lay_out(request)
-    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{request.seed}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        typer.echo(f"cannot write to {folder}: {error.strerror}; choose another folder with --out", err=True)
-        raise typer.Exit(exit_codes.USAGE) from None
     runnable = sum(cell.skipped is None for cell in cells)
-    with _terminated_like_interrupted(), terminal.Progress(console, runnable, budget_s) as progress:
-        matrix = Matrix(
-            cells,
-            folder,
-            workers=workers,
-            budget_s=budget_s,
-            fail_fast=fail_fast,
-            confirm=confirm,
-            listener=progress,
+    with folder_of_run(out, f"seed{request.seed}") as folder:
+        with _terminated_like_interrupted(), terminal.Progress(console, runnable, budget_s) as progress:
+            matrix = Matrix(
+                cells,
+                folder,
+                workers=workers,
+                budget_s=budget_s,
+                fail_fast=fail_fast,
+                confirm=confirm,
+                listener=progress,
+            )
+            results = matrix.run()
+        results = Results(
+            seed=request.seed,
+            elapsed_s=results.elapsed_s,
+            folder=str(folder),
+            shard="{}/{}".format(*request.shard) if request.shard != (1, 1) else "",
+            results=(*results.results, *broken),
         )
-        results = matrix.run()
-    results = Results(
-        seed=request.seed,
-        elapsed_s=results.elapsed_s,
-        folder=str(folder),
-        shard="{}/{}".format(*request.shard) if request.shard != (1, 1) else "",
-        results=(*results.results, *broken),
-    )
-    results.save(folder)
+        results.save(folder)
     return results
 
 

@@ -1,15 +1,19 @@
-"""`--json`, `--html` and `--junit`: the options that several commands share, and writing the files they name."""
+"""Where commands write: the folder of a run, and `--json`, `--html` and `--junit`, which several of them share."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from recollect import exit_codes
+from recollect.verify import run_folder
 from recollect.verify.matrix.results import Require, Results, document
 
 JsonOption = Annotated[
@@ -21,6 +25,27 @@ HtmlOption = Annotated[
 JunitOption = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI systems.")
 ]
+
+_RUNS = Path("runs")
+
+
+@contextmanager
+def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
+    """The folder that the user names, or a new one in `runs`; no other run writes to it meanwhile."""
+    with ExitStack() as held:
+        try:
+            folder = given or run_folder.new(_RUNS, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+            held.enter_context(run_folder.in_use(folder))
+        except run_folder.FolderInUse as error:
+            typer.echo(f"{error} with --out", err=True)
+            raise typer.Exit(exit_codes.USAGE) from None
+        except OSError as error:
+            reason = error.strerror or error
+            typer.echo(
+                f"cannot write to {given or _RUNS}: {reason}; choose another folder with --out", err=True
+            )
+            raise typer.Exit(exit_codes.USAGE) from None
+        yield folder
 
 
 def write_reports(results: Results, html: Path | None, junit: Path | None, require: Require | None) -> None:

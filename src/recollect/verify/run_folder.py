@@ -1,0 +1,125 @@
+"""The folder that a run keeps its histories in, and how two runs keep out of each other's.
+
+A new one is made, never found: when two runs start in the same second with the same seed, the second gets another name.
+A folder that the user names may be there from an earlier run, and is used again, but not by two runs at once. While a
+run writes to it, each of its processes holds a lock on a file in it, which the kernel drops when they end, however they
+end; the file says which run that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOCK_FILE = ".in-use"
+_TRIES_MAX = 1_000
+_SETTLING_S = 5.0
+_POLL_S = 0.005
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""Of file systems that have none: there two runs in one folder are not noticed."""
+_SESSION_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{16}-seed-?\d+")
+
+
+class FolderInUse(Exception):
+    """Another run writes there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is in use by another run: wait for its end, or choose another folder")
+
+
+def new(parent: Path, name: str) -> Path:
+    """`parent/name`, or `parent/name-2` and so on: a folder that did not exist. To be taken with `in_use`."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in range(1, _TRIES_MAX):
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise FileExistsError(f"{parent} has {_TRIES_MAX - 1} folders called {name}; remove some")
+
+
+@contextlib.contextmanager
+def in_use(path: Path) -> Iterator[None]:
+    """Nobody else writes there meanwhile; raises `FolderInUse` if somebody does."""
+    descriptor = join(path, secrets.token_hex(8))
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def join(path: Path, run: str) -> int:
+    """For as long as the descriptor is open, only processes that say the same `run` can join."""
+    path.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if _locked(descriptor, fcntl.LOCK_EX):  # nobody is here
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, run.encode(), 0)
+        _share(descriptor, path)
+        # Between the two locks another run may have come in, and have written its own.
+        if _said(descriptor) != run:
+            raise FolderInUse(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _share(descriptor: int, path: Path) -> None:
+    """Whoever holds it alone is about to share it."""
+    deadline = time.monotonic() + _SETTLING_S
+    while not _locked(descriptor, fcntl.LOCK_SH):
+        if time.monotonic() > deadline:
+            raise FolderInUse(path)
+        time.sleep(_POLL_S)
+
+
+def _locked(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _said(descriptor: int) -> str:
+    return os.pread(descriptor, 256, 0).decode(errors="replace")
+
+
+# ---- sessions of pytest
+
+
+def session_name(seed: int) -> str:
+    """Of a folder that no other session has, and what its processes `join` it as."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(8)}-seed{seed}"
+
+
+def forget_old_sessions(parent: Path, kept: int) -> None:
+    """Removes all but the newest: those that say by themselves that they are sessions, and that nobody is in."""
+    if parent.is_dir():
+        for path in sorted(path for path in parent.iterdir() if _SESSION_NAME.fullmatch(path.name))[:-kept]:
+            _forget(path)
+
+
+def _forget(path: Path) -> None:
+    try:
+        descriptor = os.open(path / _LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        if _said(descriptor) == path.name and not path.is_symlink() and _locked(descriptor, fcntl.LOCK_EX):
+            shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(descriptor)
