@@ -6,7 +6,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 
-.PHONY: setup verify test lint bench lock clean engines
+.PHONY: setup verify test lint coverage bench lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -34,6 +34,15 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Of the library and of the judgement, by the tests that are theirs; processes that they start count too.
+COVERED := tests/chat tests/checkers tests/contract tests/doctor tests/message tests/recall tests/stores tests/test_batching.py tests/test_opening.py
+
+coverage: setup engines
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/coverage run -m pytest -q $(COVERED)
+	@$(BIN)/coverage combine -q
+	$(BIN)/coverage report
 
 # The peers that our stores are measured beside live in an environment of their own.
 BENCH_VENV := .venv-bench

@@ -59,7 +59,7 @@ MODULES = (
     "coverage",
     "session_state",
     "evidence",
-    "finding",
+    "detection",
 )
 
 

@@ -48,6 +48,7 @@ class Settings:
     eviction: str
     replicas: int
     """Connected now."""
+    is_cluster_node: bool
 
     @property
     def durability(self) -> Durability:
@@ -131,7 +132,19 @@ def read_settings(replies: list[Reply], address: str) -> Settings:
         maxmemory=int(info.get("maxmemory", 0)),
         eviction=info.get("maxmemory_policy", "noeviction"),
         replicas=int(info.get("connected_slaves", 0)),
+        is_cluster_node=info.get("cluster_enabled") == "1",
     )
+
+
+async def check_has_every_slot(wire: Wire, address: str) -> None:
+    """A node that shares its cluster with others takes some sessions and refuses the rest for ever."""
+    [reply] = await wire.replies(pack("CLUSTER", "INFO"), 1)
+    wanted = (b"cluster_size:1\r", b"cluster_slots_assigned:16384\r")
+    if not isinstance(reply, bytes) or any(line not in reply for line in wanted):
+        raise CannotOpen(
+            f"{address} is one node of a cluster and has only a part of the sessions; "
+            "open a server that is not part of one (`cluster-enabled no`)"
+        )
 
 
 def _info(reply: Reply, address: str) -> dict[str, str]:

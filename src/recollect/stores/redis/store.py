@@ -47,6 +47,7 @@ from recollect.stores.redis.settings import (
     QUESTIONS_COUNT,
     Plan,
     answers_waitaof_early,
+    check_has_every_slot,
     plan,
     read_settings,
 )
@@ -266,9 +267,12 @@ class RedisStore:
             async with asyncio.timeout(timeout_s):
                 request = QUESTIONS + pack("GET", self._address.identity_key)
                 *answers, identity = await wire.replies(request, QUESTIONS_COUNT + 1)
-            if isinstance(identity, ReplyError):  # still loading, or not allowed
-                raise read_refused(identity)
+            if isinstance(identity, ReplyError) and identity.code not in ("MOVED", "CLUSTERDOWN"):
+                raise read_refused(identity)  # still loading, or not allowed
             settings = read_settings(answers, self._address.shown)
+            if settings.is_cluster_node:
+                async with asyncio.timeout(timeout_s):
+                    await check_has_every_slot(wire, self._address.shown)
             if self._identity is not None:  # an AOF can begin only once, and a later rewrite looks the same
                 settings = replace(settings, aof_begins=False)
             planned = plan(settings, self._options, self._address.shown)

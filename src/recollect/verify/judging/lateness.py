@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection
 from recollect.verify.judging.evidence import NEVER, Evidence
-from recollect.verify.judging.finding import Finding
 
 
-def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Finding]:
+def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Detection]:
     """Every unclaimed late message, once, with the first reader that missed it: its own writer, or another.
 
     The events are the beginning and the end of that read, and the end of the read that has the message again.
     """
-    found: dict[int, Finding] = {}
+    found: dict[int, Detection] = {}
     for absence in evidence.absences:
         message = absence.message
         reader = evidence.read_process[absence.read]
@@ -28,5 +28,5 @@ def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Finding]:
             evidence.read_done[absence.back],
         )
         session = evidence.session_of(message)
-        found.setdefault(message, Finding(message, session, reads, other=reader))
+        found.setdefault(message, Detection(message, session, reads, other=reader))
     return list(found.values())

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
+from recollect.verify.judging.detection import Detection
 from recollect.verify.judging.evidence import IN_WHOLE, NEVER, Disturbance, Evidence
-from recollect.verify.judging.finding import Finding
 from recollect.verify.judging.losses import losses
 
 
@@ -22,7 +22,7 @@ class _Survivor(NamedTuple):
     furthest: int
 
 
-def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Finding, bool]]:
+def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Detection, bool]]:
     """Every unclaimed loss that a disturbance may explain, and whether it is a hole."""
     survivors: dict[tuple[int, int], _Survivor] = {}
     # Where reads disagree about the order of two messages, the rank of either may be the wrong one.
@@ -39,8 +39,8 @@ def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Fin
         later = _later(evidence, message, disturbance, survivors[key], suspected)
         events = (evidence.acknowledged(message), evidence.read_done[read])
         moment_s = evidence.moment_s(disturbance, loss.absence.since, read)
-        finding = Finding(message, session, events, True, disturbance, moment_s, later)
-        found.append((finding, later != NEVER))
+        detection = Detection(message, session, events, True, disturbance, moment_s, later)
+        found.append((detection, later != NEVER))
     return found
 
 

@@ -15,8 +15,8 @@ from recollect import exit_codes
 from recollect.guarantees import SURVIVES_IF, Promise, promise
 from recollect.verify.judging.checkers import ANOMALIES, Crash, Named, find
 from recollect.verify.judging.coverage import coverage
+from recollect.verify.judging.detection import Detection, lead_of, name_of
 from recollect.verify.judging.evidence import CLAIMS, Evidence, Loss
-from recollect.verify.judging.finding import Finding, lead_of, name_of
 from recollect.verify.judging.losses import loss_window_s, losses
 
 Status = Literal["held", "documented-loss", "violated", "unknown", "skipped"]
@@ -179,7 +179,7 @@ def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
 def _allows(given: Promise, group: Named) -> bool:
     if group.name == "non-monotonic-read" and given.fault != "replica-lag":
         # Only the fault may take back what a reader saw.
-        return group.name in given.allows and all(f.disturbance is not None for f in group.findings)
+        return group.name in given.allows and all(f.disturbance is not None for f in group.detections)
     if group.name == "silent-reset":
         # A tail may be everything there was; the window is checked all the same.
         return bool(given.allows & {"silent-reset", "lost-tail"})
@@ -214,26 +214,26 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
 
 
 def _anomaly(evidence: Evidence, group: Named) -> Anomaly:
-    silent = all(finding.silent for finding in group.findings)
+    silent = all(detection.silent for detection in group.detections)
     return Anomaly(group.name, group.elements, silent, _witness(evidence, group.first), group.sentence)
 
 
-def _witness(evidence: Evidence, finding: Finding) -> Witness:
+def _witness(evidence: Evidence, detection: Detection) -> Witness:
     acknowledged, acknowledged_s, message = None, None, ""
-    if 0 <= finding.element < len(evidence.message_turn):
-        message = name_of(finding.element)
-        turn = evidence.message_turn[finding.element]
+    if 0 <= detection.element < len(evidence.message_turn):
+        message = name_of(detection.element)
+        turn = evidence.message_turn[detection.element]
         if evidence.turn_done[turn] >= 0:
             acknowledged, acknowledged_s = evidence.turn_done[turn], evidence.turn_done_s[turn]
-    fault = finding.disturbance
-    lead_s = lead_of(evidence, finding)
+    fault = detection.disturbance
+    lead_s = lead_of(evidence, detection)
     return Witness(
-        session=evidence.sessions[finding.session] if finding.session >= 0 else "",
+        session=evidence.sessions[detection.session] if detection.session >= 0 else "",
         message=message,
         acknowledged=acknowledged,
         acknowledged_s=acknowledged_s,
         fault=fault.name if fault is not None else None,
         fault_event=fault.injected if fault is not None else None,
         before_fault_s=None if lead_s is None else round(lead_s, 6),
-        events=tuple(event for event in finding.events if event >= 0),
+        events=tuple(event for event in detection.events if event >= 0),
     )

@@ -1,6 +1,6 @@
 """History's evidence → anomalies; one module per name, in the order of the design's table.
 
-Every checker is pure: evidence in, findings out. The order matters, because an element counts once, under the
+Every checker is pure: evidence in, detections out. The order matters, because an element counts once, under the
 first name that fits; `find` keeps the account of who claimed what. A checker that crashes does not take the
 others with it, but the verdict cannot be `held` then.
 """
@@ -33,8 +33,8 @@ from recollect.verify.judging.checkers import (
     torn_turn,
     unreadable,
 )
+from recollect.verify.judging.detection import Checker, Detection
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Checker, Finding
 
 CHECKERS: tuple[Checker, ...] = (
     refuses_to_start,
@@ -67,16 +67,16 @@ class Named(NamedTuple):
     """All elements under one name; `sentence` is about the first of them."""
 
     name: str
-    findings: tuple[Finding, ...]
+    detections: tuple[Detection, ...]
     sentence: str
 
     @property
-    def first(self) -> Finding:
-        return self.findings[0]
+    def first(self) -> Detection:
+        return self.detections[0]
 
     @property
     def elements(self) -> int:
-        return sum(finding.elements for finding in self.findings)
+        return sum(detection.elements for detection in self.detections)
 
 
 class Crash(NamedTuple):
@@ -91,15 +91,17 @@ def find(evidence: Evidence) -> tuple[list[Named], list[Crash]]:
     crashes: list[Crash] = []
     for checker in CHECKERS:
         try:
-            findings = sorted(checker.check(evidence, claimed), key=_oldest)
-            if findings:
-                named.append(Named(checker.NAME, tuple(findings), checker.describe(evidence, findings[0])))
-                claimed.update(finding.element for finding in findings)
+            detections = sorted(checker.check(evidence, claimed), key=_oldest)
+            if detections:
+                named.append(
+                    Named(checker.NAME, tuple(detections), checker.describe(evidence, detections[0]))
+                )
+                claimed.update(detection.element for detection in detections)
         except Exception as error:  # a broken checker must make the verdict `unknown`, whatever broke it
             crashes.append(Crash(checker.NAME, f"{type(error).__name__}: {error}"))
     return named, crashes
 
 
-def _oldest(finding: Finding) -> tuple[bool, int]:
+def _oldest(detection: Detection) -> tuple[bool, int]:
     """Messages by number, the first written first; elements without one after them, as they were found."""
-    return (finding.element < 0, finding.element if finding.element >= 0 else -finding.element)
+    return (detection.element < 0, detection.element if detection.element >= 0 else -detection.element)

@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import NEVER, Evidence
-from recollect.verify.judging.finding import Finding, subject
 
 NAME = "corrupted"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
-    found: dict[int, Finding] = {}
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    found: dict[int, Detection] = {}
     for sighting in evidence.altered:
         odd = evidence.odds[sighting.element]
         message = NEVER if odd.message is None else odd.message
         events = (evidence.acknowledged(message), evidence.read_done[sighting.read])
-        finding = Finding(message, sighting.session, events, silent=not odd.damaged, text=odd.text)
-        found.setdefault(message, finding)
-    for finding in _behind_damaged_items(evidence, claimed):
-        found.setdefault(finding.element, finding)
-    return [finding for message, finding in found.items() if message not in claimed]
+        detection = Detection(message, sighting.session, events, silent=not odd.damaged, text=odd.text)
+        found.setdefault(message, detection)
+    for detection in _behind_damaged_items(evidence, claimed):
+        found.setdefault(detection.element, detection)
+    return [detection for message, detection in found.items() if message not in claimed]
 
 
-def _behind_damaged_items(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def _behind_damaged_items(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     """A damaged item without a number stands for a message that is missing from the same read."""
     items = Counter((sighting.read, sighting.session) for sighting in evidence.damaged)
     found = []
@@ -42,13 +42,13 @@ def _behind_damaged_items(evidence: Evidence, claimed: Set[int]) -> list[Finding
         ]
         for message in missing[:count]:
             events = (evidence.acknowledged(message), event)
-            found.append(Finding(message, session, events, silent=False, text="a damaged item"))
+            found.append(Detection(message, session, events, silent=False, text="a damaged item"))
         if not missing:
             codes = {s.element for s in evidence.damaged if s.read == read}
-            found += [Finding(code, session, (NEVER, event), silent=False) for code in sorted(codes)]
+            found += [Detection(code, session, (NEVER, event), silent=False) for code in sorted(codes)]
     return found
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    how = "with other content, role or metadata" if finding.silent else "marked as damaged"
-    return f"A read (event {finding.events[1]}) returned {subject(evidence, finding)}, {how}."
+def describe(evidence: Evidence, detection: Detection) -> str:
+    how = "with other content, role or metadata" if detection.silent else "marked as damaged"
+    return f"A read (event {detection.events[1]}) returned {subject(evidence, detection)}, {how}."

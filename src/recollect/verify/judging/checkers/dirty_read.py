@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import NEVER, Evidence
-from recollect.verify.judging.finding import Finding, subject
 
 NAME = "dirty-read"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found = []
     for turn in sorted(evidence.failed):
         for message in evidence.turn_messages(turn):
             read = evidence.seen_at[message]
             if read != NEVER and message not in claimed:
                 events = (evidence.turn_invoked[turn], evidence.read_done[read])
-                found.append(Finding(message, evidence.turn_session[turn], events))
+                found.append(Detection(message, evidence.turn_session[turn], events))
     return found
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
+def describe(evidence: Evidence, detection: Detection) -> str:
     return (
-        f"A read (event {finding.events[1]}) returned {subject(evidence, finding)}, although its write "
-        f"(event {finding.events[0]}) was answered with an error that says nothing was written."
+        f"A read (event {detection.events[1]}) returned {subject(evidence, detection)}, although its write "
+        f"(event {detection.events[0]}) was answered with an error that says nothing was written."
     )

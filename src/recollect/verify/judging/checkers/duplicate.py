@@ -9,29 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 
 NAME = "duplicate"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     lenient = "at_least_once" in evidence.header.traits
-    found: dict[int, Finding] = {}
+    found: dict[int, Detection] = {}
     for sighting in evidence.repeated:
         turn = evidence.message_turn[sighting.element]
         if lenient and (turn in evidence.retries or turn in evidence.unknown):
             continue
         events = (evidence.turn_invoked[turn], evidence.read_done[sighting.read])
-        finding = Finding(sighting.element, sighting.session, events, other=evidence.retries.get(turn, -1))
-        found.setdefault(sighting.element, finding)
-    return [finding for message, finding in found.items() if message not in claimed]
+        detection = Detection(
+            sighting.element, sighting.session, events, other=evidence.retries.get(turn, -1)
+        )
+        found.setdefault(sighting.element, detection)
+    return [detection for message, detection in found.items() if message not in claimed]
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    retried = f"; its write was tried again at event {finding.other}" if finding.other >= 0 else ""
-    written, ended = finding.events
+def describe(evidence: Evidence, detection: Detection) -> str:
+    retried = f"; its write was tried again at event {detection.other}" if detection.other >= 0 else ""
+    written, ended = detection.events
     return (
-        f"One read (event {ended}) returned {subject(evidence, finding)}, twice, although it was "
+        f"One read (event {ended}) returned {subject(evidence, detection)}, twice, although it was "
         f"appended once (event {written}){retried}."
     )

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 from recollect.verify.judging.losses import losses
 
 NAME = "expired-early"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found = []
     for loss in losses(evidence):
         if not loss.expired or loss.message in claimed:
@@ -27,16 +27,16 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
         life = "for ever" if declared_s is None else f"for {declared_s:g} s"
         events = (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read])
         session = evidence.session_of(loss.message)
-        finding = Finding(loss.message, session, events, disturbance=loss.disturbance, text=life)
-        found.append(finding)
+        detection = Detection(loss.message, session, events, disturbance=loss.disturbance, text=life)
+        found.append(detection)
     return found
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
+def describe(evidence: Evidence, detection: Detection) -> str:
     after = ""
-    if finding.disturbance is not None:
-        after = f" after {finding.disturbance.name} (event {finding.disturbance.injected})"
+    if detection.disturbance is not None:
+        after = f" after {detection.disturbance.name} (event {detection.disturbance.injected})"
     return (
-        f"Expired too early: {subject(evidence, finding)}, was to be kept {finding.text} and is missing from "
-        f"the read that ended at event {finding.events[1]}{after}."
+        f"Expired too early: {subject(evidence, detection)}, was to be kept {detection.text} and is missing from "
+        f"the read that ended at event {detection.events[1]}{after}."
     )

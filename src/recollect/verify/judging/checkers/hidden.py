@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 
 NAME = "hidden"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     return [
-        Finding(
+        Detection(
             hidden.message,
             evidence.session_of(hidden.message),
             (evidence.acknowledged(hidden.message), evidence.read_done[hidden.read], hidden.count_index),
@@ -28,8 +28,8 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
     ]
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
+def describe(evidence: Evidence, detection: Detection) -> str:
     return (
-        f"Reading does not return {subject(evidence, finding)}, but it is not gone: asked directly (event "
-        f"{finding.events[2]}), the engine has {finding.text} (event {finding.events[1]})."
+        f"Reading does not return {subject(evidence, detection)}, but it is not gone: asked directly (event "
+        f"{detection.events[2]}), the engine has {detection.text} (event {detection.events[1]})."
     )

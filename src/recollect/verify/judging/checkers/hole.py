@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, before_fault, name_of, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, before_fault, name_of, subject
 from recollect.verify.judging.survivors import after_a_disturbance
 
 NAME = "hole"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
-    return [finding for finding, is_hole in after_a_disturbance(evidence, claimed) if is_hole]
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    return [detection for detection, is_hole in after_a_disturbance(evidence, claimed) if is_hole]
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
+def describe(evidence: Evidence, detection: Detection) -> str:
     return (
-        f"A gap: {subject(evidence, finding)}{before_fault(evidence, finding)}, is missing from the read "
-        f"that ended at event {finding.events[1]} and from every read since, while the later "
-        f"{name_of(finding.other)} is there."
+        f"A gap: {subject(evidence, detection)}{before_fault(evidence, detection)}, is missing from the read "
+        f"that ended at event {detection.events[1]} and from every read since, while the later "
+        f"{name_of(detection.other)} is there."
     )

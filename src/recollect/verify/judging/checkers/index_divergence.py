@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 
 NAME = "index-divergence"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
-    found: dict[int, Finding] = {}
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    found: dict[int, Detection] = {}
     for divergence in evidence.divergences:
         text = "listed as a row, not found by search"
         if not divergence.listed:
             text = "found by search, not listed as a row"
         session = evidence.session_of(divergence.message)
-        finding = Finding(divergence.message, session, (divergence.at,), text=text)
-        found.setdefault(divergence.message, finding)
-    return [finding for message, finding in found.items() if message not in claimed]
+        detection = Detection(divergence.message, session, (divergence.at,), text=text)
+        found.setdefault(divergence.message, detection)
+    return [detection for message, detection in found.items() if message not in claimed]
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    return (
-        f"Index and rows differ: {subject(evidence, finding)}, is {finding.text} (event {finding.events[0]})."
-    )
+def describe(evidence: Evidence, detection: Detection) -> str:
+    return f"Index and rows differ: {subject(evidence, detection)}, is {detection.text} (event {detection.events[0]})."

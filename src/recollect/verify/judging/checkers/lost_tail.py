@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, before_fault, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, before_fault, subject
 from recollect.verify.judging.survivors import after_a_disturbance
 
 NAME = "lost-tail"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
-    return [finding for finding, is_hole in after_a_disturbance(evidence, claimed) if not is_hole]
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    return [detection for detection, is_hole in after_a_disturbance(evidence, claimed) if not is_hole]
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
+def describe(evidence: Evidence, detection: Detection) -> str:
     return (
-        f"The end of the session is gone: {subject(evidence, finding)}{before_fault(evidence, finding)}, is "
-        f"missing from the read that ended at event {finding.events[1]} and from every read since, with "
+        f"The end of the session is gone: {subject(evidence, detection)}{before_fault(evidence, detection)}, is "
+        f"missing from the read that ended at event {detection.events[1]} and from every read since, with "
         f"everything later."
     )

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, name_of, subject
 from recollect.verify.judging.evidence import NEVER, Evidence, Loss
-from recollect.verify.judging.finding import Finding, name_of, subject
 from recollect.verify.judging.losses import losses
 
 NAME = "lost-update"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     excused = _shared_sessions(evidence) if "single_writer" in evidence.header.traits else set()
     found = [
         _finding(evidence, loss)
@@ -32,8 +32,8 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
             events = (evidence.turn_done[conflict.turn], evidence.turn_done[conflict.earlier])
             session = evidence.turn_session[conflict.turn]
             text = f"expect={conflict.expect}"
-            found.append(Finding(message, session, events, other=conflict.earlier, text=text))
-    return [finding for finding in found if finding.session not in excused]
+            found.append(Detection(message, session, events, other=conflict.earlier, text=text))
+    return [detection for detection in found if detection.session not in excused]
 
 
 def _shared_sessions(evidence: Evidence) -> set[int]:
@@ -45,15 +45,15 @@ def _shared_sessions(evidence: Evidence) -> set[int]:
     return shared
 
 
-def _finding(evidence: Evidence, loss: Loss) -> Finding:
+def _finding(evidence: Evidence, loss: Loss) -> Detection:
     events = (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read])
-    return Finding(loss.message, evidence.session_of(loss.message), events)
+    return Detection(loss.message, evidence.session_of(loss.message), events)
 
 
-def _suspect(evidence: Evidence, finding: Finding) -> int:
+def _suspect(evidence: Evidence, detection: Detection) -> int:
     """The last write by another process that can have come after this one and before the read."""
-    mine, (acknowledged, ended) = evidence.message_turn[finding.element], finding.events
-    for turn in reversed(evidence.turns_of(finding.session)):
+    mine, (acknowledged, ended) = evidence.message_turn[detection.element], detection.events
+    for turn in reversed(evidence.turns_of(detection.session)):
         if evidence.bases.get(turn, NEVER) > acknowledged:
             continue  # it wrote back a list that it had read after this message was acknowledged
         overlaps = evidence.turn_done[turn] == NEVER or evidence.turn_done[turn] > evidence.turn_invoked[mine]
@@ -63,15 +63,15 @@ def _suspect(evidence: Evidence, finding: Finding) -> int:
     return NEVER
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    who = subject(evidence, finding)
-    if finding.text:
-        rival = name_of(evidence.turn_first[finding.other])
+def describe(evidence: Evidence, detection: Detection) -> str:
+    who = subject(evidence, detection)
+    if detection.text:
+        rival = name_of(evidence.turn_first[detection.other])
         return (
-            f"Compare-and-set let two writers through: {who}, was accepted with {finding.text}, and so was "
-            f"{rival} (event {finding.events[1]}); the second writer had not seen the first."
+            f"Compare-and-set let two writers through: {who}, was accepted with {detection.text}, and so was "
+            f"{rival} (event {detection.events[1]}); the second writer had not seen the first."
         )
-    suspect, turn = "", _suspect(evidence, finding)
+    suspect, turn = "", _suspect(evidence, detection)
     if turn != NEVER:
         process, event = evidence.turn_process[turn], evidence.turn_invoked[turn]
         suspect = f"; process {process} wrote to the session meanwhile (event {event})"
@@ -79,5 +79,5 @@ def describe(evidence: Evidence, finding: Finding) -> str:
             suspect += f", from the list it had read at event {evidence.bases[turn]}"
     return (
         f"No fault came between, and yet {who}, is missing from the read that ended at event "
-        f"{finding.events[1]} and from every read since{suspect}."
+        f"{detection.events[1]} and from every read since{suspect}."
     )

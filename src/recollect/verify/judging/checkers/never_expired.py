@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 
 NAME = "never-expired"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found = []
     for message, overdue in evidence.overdue.items():
         if message in claimed:
@@ -23,13 +23,13 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
         events = (overdue.renewed, evidence.read_invoked[overdue.read], evidence.read_done[overdue.read])
         retention = evidence.retention[evidence.message_turn[message]]
         text = f"{overdue.age_s:.3f} s, its retention is {retention.retention_s:g} s"
-        found.append(Finding(message, evidence.session_of(message), events, text=text))
+        found.append(Detection(message, evidence.session_of(message), events, text=text))
     return found
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    renewed, begun, ended = finding.events
+def describe(evidence: Evidence, detection: Detection) -> str:
+    renewed, begun, ended = detection.events
     return (
-        f"Not expired: {subject(evidence, finding)}, is in the read from event {begun} to {ended}; its life "
-        f"was last renewed by the write acknowledged at event {renewed} and is over by {finding.text}."
+        f"Not expired: {subject(evidence, detection)}, is in the read from event {begun} to {ended}; its life "
+        f"was last renewed by the write acknowledged at event {renewed} and is over by {detection.text}."
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 
 NAME = "non-monotonic-read"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
-    found: dict[int, Finding] = {}
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    found: dict[int, Detection] = {}
     for regression in evidence.regressions:
         message = regression.message
         if message in claimed:
@@ -25,14 +25,14 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
         disturbance = evidence.disturbance_between(events[0], events[1])
         reader = evidence.read_process[regression.read]
         session = evidence.session_of(message)
-        finding = Finding(message, session, events, disturbance=disturbance, other=reader)
-        found.setdefault(message, finding)
+        detection = Detection(message, session, events, disturbance=disturbance, other=reader)
+        found.setdefault(message, detection)
     return list(found.values())
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    after = f", {finding.disturbance.name} came between" if finding.disturbance is not None else ""
+def describe(evidence: Evidence, detection: Detection) -> str:
+    after = f", {detection.disturbance.name} came between" if detection.disturbance is not None else ""
     return (
-        f"Process {finding.other} saw {subject(evidence, finding)}, in the read that ended at event "
-        f"{finding.events[0]}, and no more in the one that ended at event {finding.events[1]}{after}."
+        f"Process {detection.other} saw {subject(evidence, detection)}, in the read that ended at event "
+        f"{detection.events[0]}, and no more in the one that ended at event {detection.events[1]}{after}."
     )

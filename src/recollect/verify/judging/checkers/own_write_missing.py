@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 from recollect.verify.judging.lateness import late
 
 NAME = "own-write-missing"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     return late(evidence, claimed, own=True)
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    begun, ended, back = finding.events
+def describe(evidence: Evidence, detection: Detection) -> str:
+    begun, ended, back = detection.events
     return (
-        f"Process {finding.other} does not see its own write: {subject(evidence, finding)}, is not in the "
+        f"Process {detection.other} does not see its own write: {subject(evidence, detection)}, is not in the "
         f"read that began at event {begun} and ended at event {ended}; the read that "
         f"ended at event {back} has it."
     )

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding
 
 NAME = "refuses-to-start"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found = []
     for refusal in evidence.refusals:
         last = next((d for d in reversed(evidence.disturbances) if d.injected < refusal.at), None)
         found.append(
-            Finding(
+            Detection(
                 element=-1 - refusal.at,
                 session=-1,
                 events=(refusal.at,),
@@ -31,6 +31,8 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
     return found
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    after = f" after {finding.disturbance.name}" if finding.disturbance is not None else ""
-    return f"The engine did not come back on its own data{after} (event {finding.events[0]}): {finding.text}"
+def describe(evidence: Evidence, detection: Detection) -> str:
+    after = f" after {detection.disturbance.name}" if detection.disturbance is not None else ""
+    return (
+        f"The engine did not come back on its own data{after} (event {detection.events[0]}): {detection.text}"
+    )

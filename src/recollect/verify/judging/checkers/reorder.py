@@ -10,47 +10,47 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, name_of, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, name_of, subject
 
 NAME = "reorder"
 _TURN, _REAL_TIME, _READS = "turn", "real-time", "reads"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     by_clock = "ordered_by_clock" in evidence.header.traits
-    found: dict[int, Finding] = {}
+    found: dict[int, Detection] = {}
     for inversion in evidence.inversions.values():
         if by_clock and not inversion.same_turn:
             continue
         events = (evidence.acknowledged(inversion.message), evidence.read_done[inversion.read])
         session = evidence.session_of(inversion.message)
         rule = _TURN if inversion.same_turn else _REAL_TIME
-        found[inversion.message] = Finding(
+        found[inversion.message] = Detection(
             inversion.message, session, events, other=inversion.later, text=rule
         )
     for proven in evidence.proven:
         events = (evidence.read_done[proven.read], evidence.read_done[proven.reverse])
         session = evidence.session_of(proven.message)
-        finding = Finding(proven.message, session, events, other=proven.other, text=_READS)
-        found.setdefault(proven.message, finding)
-    return [finding for message, finding in found.items() if message not in claimed]
+        detection = Detection(proven.message, session, events, other=proven.other, text=_READS)
+        found.setdefault(proven.message, detection)
+    return [detection for message, detection in found.items() if message not in claimed]
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    who, other = subject(evidence, finding), name_of(finding.other)
-    if finding.text == _READS:
+def describe(evidence: Evidence, detection: Detection) -> str:
+    who, other = subject(evidence, detection), name_of(detection.other)
+    if detection.text == _READS:
         return (
-            f"Two reads disagree: in the one that ended at event {finding.events[0]}, {who}, comes after "
-            f"{other}, in the one that ended at event {finding.events[1]} before it."
+            f"Two reads disagree: in the one that ended at event {detection.events[0]}, {who}, comes after "
+            f"{other}, in the one that ended at event {detection.events[1]} before it."
         )
-    if finding.text == _TURN:
+    if detection.text == _TURN:
         return (
-            f"{who}, stands behind {other} in the read that ended at event {finding.events[1]}, although it "
+            f"{who}, stands behind {other} in the read that ended at event {detection.events[1]}, although it "
             "comes first in their turn."
         )
-    begun = evidence.turn_invoked[evidence.message_turn[finding.other]]
+    begun = evidence.turn_invoked[evidence.message_turn[detection.other]]
     return (
-        f"{who}, stands behind {other} in the read that ended at event {finding.events[1]}, although the "
+        f"{who}, stands behind {other} in the read that ended at event {detection.events[1]}, although the "
         f"write of {other} only began afterwards (event {begun})."
     )

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 
 NAME = "resurrected"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
-    found: dict[int, Finding] = {}
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    found: dict[int, Detection] = {}
     for sighting, forgotten in evidence.resurrected:
         events = (forgotten, evidence.read_invoked[sighting.read], evidence.read_done[sighting.read])
-        found.setdefault(sighting.element, Finding(sighting.element, sighting.session, events))
-    return [finding for message, finding in found.items() if message not in claimed]
+        found.setdefault(sighting.element, Detection(sighting.element, sighting.session, events))
+    return [detection for message, detection in found.items() if message not in claimed]
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    forgotten, begun, ended = finding.events
+def describe(evidence: Evidence, detection: Detection) -> str:
+    forgotten, begun, ended = detection.events
     return (
-        f"Forgotten and yet there: {subject(evidence, finding)}, is in the read from event {begun} to "
+        f"Forgotten and yet there: {subject(evidence, detection)}, is in the read from event {begun} to "
         f"{ended}, although the session's forget had been acknowledged at event {forgotten}."
     )

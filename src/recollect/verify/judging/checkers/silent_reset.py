@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Set
 
+from recollect.verify.judging.detection import Detection, before_fault, subject
 from recollect.verify.judging.evidence import NEVER, Evidence, Loss, Recovery
-from recollect.verify.judging.finding import Finding, before_fault, subject
 from recollect.verify.judging.losses import losses
 
 NAME = "silent-reset"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     by_read: dict[int, list[Loss]] = defaultdict(list)
     for loss in losses(evidence):
         if not loss.expired:
@@ -30,7 +30,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
         for loss in (*_after_disturbances(evidence, by_read), *_in_the_end(evidence, by_read))
     }
     return [
-        Finding(
+        Detection(
             loss.message,
             evidence.session_of(loss.message),
             (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read]),
@@ -69,9 +69,9 @@ def _in_the_end(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[
             yield from found
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
+def describe(evidence: Evidence, detection: Detection) -> str:
     return (
-        f"Every session came back empty and no error was raised: {subject(evidence, finding)}"
-        f"{before_fault(evidence, finding)}, is the first of them; the read that ended at event "
-        f"{finding.events[1]} began after its acknowledgement and returned nothing older."
+        f"Every session came back empty and no error was raised: {subject(evidence, detection)}"
+        f"{before_fault(evidence, detection)}, is the first of them; the read that ended at event "
+        f"{detection.events[1]} began after its acknowledgement and returned nothing older."
     )

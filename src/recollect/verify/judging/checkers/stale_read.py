@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.finding import Finding, subject
 from recollect.verify.judging.lateness import late
 
 NAME = "stale-read"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     return late(evidence, claimed, own=False)
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    begun, ended, back = finding.events
+def describe(evidence: Evidence, detection: Detection) -> str:
+    begun, ended, back = detection.events
     return (
-        f"Process {finding.other} read an old state: {subject(evidence, finding)}, is not in the read that "
+        f"Process {detection.other} read an old state: {subject(evidence, detection)}, is not in the read that "
         f"began later, at event {begun}, and ended at event {ended}; the read that "
         f"ended at event {back} has it."
     )

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection, before_fault, subject
 from recollect.verify.judging.evidence import DROPPED, IN_WHOLE, NEVER, Disturbance, Evidence
-from recollect.verify.judging.finding import Finding, before_fault, subject
 from recollect.verify.judging.losses import losses
 
 NAME = "torn-turn"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     if "no_batches" in evidence.header.traits:
         return []
     return _acknowledged(evidence, claimed) + _in_doubt(evidence, claimed)
 
 
-def _acknowledged(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def _acknowledged(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found = []
     for loss in losses(evidence):
         if loss.disturbance is None or loss.expired or loss.message in claimed:
@@ -34,14 +34,14 @@ def _acknowledged(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
         events = (evidence.turn_invoked[turn], evidence.read_done[read])
         session = evidence.turn_session[turn]
         found.append(
-            Finding(
+            Detection(
                 loss.message, session, events, disturbance=loss.disturbance, moment_s=moment_s, other=turn
             )
         )
     return found
 
 
-def _in_doubt(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def _in_doubt(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found = []
     for turn in sorted(evidence.unknown):
         messages, session = evidence.turn_messages(turn), evidence.turn_session[turn]
@@ -55,7 +55,7 @@ def _in_doubt(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
             continue
         events = (evidence.turn_invoked[turn], evidence.read_done[read])
         found += [
-            Finding(message, session, events, disturbance=disturbance, other=turn)
+            Detection(message, session, events, disturbance=disturbance, other=turn)
             for message in messages
             if not evidence.state[message] & (IN_WHOLE | DROPPED) and message not in claimed
         ]
@@ -75,12 +75,12 @@ def _recovered_from(evidence: Evidence, turn: int, read: int) -> Disturbance | N
     return None
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    turn = finding.other
+def describe(evidence: Evidence, detection: Detection) -> str:
+    turn = detection.other
     total, present = len(evidence.turn_messages(turn)), len(_present(evidence, turn))
     ended = "acknowledged" if evidence.turn_done[turn] != NEVER else "interrupted"
     return (
-        f"Half a turn: of the {total} messages of one {ended} turn (event {finding.events[0]}) the read that "
-        f"ended at event {finding.events[1]} has {present}; {subject(evidence, finding)}"
-        f"{before_fault(evidence, finding)}, is missing."
+        f"Half a turn: of the {total} messages of one {ended} turn (event {detection.events[0]}) the read that "
+        f"ended at event {detection.events[1]} has {present}; {subject(evidence, detection)}"
+        f"{before_fault(evidence, detection)}, is missing."
     )

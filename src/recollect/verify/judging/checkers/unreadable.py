@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Set
 
+from recollect.verify.judging.detection import Detection
 from recollect.verify.judging.evidence import NEVER, Evidence
-from recollect.verify.judging.finding import Finding
 
 NAME = "unreadable"
 
 
-def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found = []
     told: set[int] = set()
     for failed in evidence.failed_reads:
@@ -27,7 +27,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
         told.add(failed.session)
         for_good = evidence.last_ok_read.get(failed.session, NEVER) < failed.at
         found.append(
-            Finding(
+            Detection(
                 element=-1 - failed.at,
                 session=failed.session,
                 events=(failed.at,),
@@ -39,7 +39,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Finding]:
     return found + _hidden_behind_damage(evidence)
 
 
-def _hidden_behind_damage(evidence: Evidence) -> list[Finding]:
+def _hidden_behind_damage(evidence: Evidence) -> list[Detection]:
     damaged = Counter(sighting.read for sighting in evidence.damaged)
     found = []
     for read, count in damaged.items():
@@ -49,13 +49,15 @@ def _hidden_behind_damage(evidence: Evidence) -> list[Finding]:
         for absence in missing[count:]:
             event = evidence.read_done[read]
             session = evidence.session_of(absence.message)
-            found.append(Finding(absence.message, session, (event,), silent=False, text="damaged items only"))
+            found.append(
+                Detection(absence.message, session, (event,), silent=False, text="damaged items only")
+            )
     return found
 
 
-def describe(evidence: Evidence, finding: Finding) -> str:
-    session = evidence.sessions[finding.session]
+def describe(evidence: Evidence, detection: Detection) -> str:
+    session = evidence.sessions[detection.session]
     return (
         f'Session "{session}" has acknowledged messages, the engine is up, and reading it fails '
-        f"(event {finding.events[0]}): {finding.text}"
+        f"(event {detection.events[0]}): {detection.text}"
     )

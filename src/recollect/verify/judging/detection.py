@@ -1,8 +1,8 @@
 """What a checker hands back: the elements it found, and how to say it.
 
-A checker is a module with `NAME`, `check` and `describe`. `check` returns one finding per element that bears
+A checker is a module with `NAME`, `check` and `describe`. `check` returns one detection per element that bears
 its name; the caller drops elements which an earlier name has claimed. `describe` is asked for the first
-finding only, so that a hundred thousand lost messages cost one sentence.
+detection only, so that a hundred thousand lost messages cost one sentence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from recollect.verify.judging.evidence import NEVER, Disturbance, Evidence
 
 
-class Finding(NamedTuple):
+class Detection(NamedTuple):
     """One element under one name. `element` identifies it: a message number, or a code below zero.
 
     `events` are the indices that prove it, in the order in which `describe` speaks of them. `other` is a
@@ -36,44 +36,44 @@ class Checker(Protocol):
     def NAME(self) -> str: ...  # noqa: N802 — a module's constant
 
     @property
-    def check(self) -> Callable[[Evidence, frozenset[int] | set[int]], Sequence[Finding]]: ...
+    def check(self) -> Callable[[Evidence, frozenset[int] | set[int]], Sequence[Detection]]: ...
 
     @property
-    def describe(self) -> Callable[[Evidence, Finding], str]: ...
+    def describe(self) -> Callable[[Evidence, Detection], str]: ...
 
 
 def name_of(message: int) -> str:
     return f"m{message}"
 
 
-def subject(evidence: Evidence, finding: Finding) -> str:
+def subject(evidence: Evidence, detection: Detection) -> str:
     """`message m17 of session "s2"`, with its acknowledgement if it had one."""
-    session = evidence.sessions[finding.session]
-    if finding.element < 0 or finding.element >= len(evidence.message_turn):
+    session = evidence.sessions[detection.session]
+    if detection.element < 0 or detection.element >= len(evidence.message_turn):
         return f'an element in session "{session}"'
-    turn = evidence.message_turn[finding.element]
-    text = f'message {name_of(finding.element)} of session "{session}"'
+    turn = evidence.message_turn[detection.element]
+    text = f'message {name_of(detection.element)} of session "{session}"'
     if evidence.turn_done[turn] == NEVER:
         return text
     return f"{text}, acknowledged at {evidence.turn_done_s[turn]:.3f} s (event {evidence.turn_done[turn]})"
 
 
-def before_fault(evidence: Evidence, finding: Finding) -> str:
+def before_fault(evidence: Evidence, detection: Detection) -> str:
     """`, 0.400 s before power-loss (event 120)`, or nothing if no disturbance is to blame."""
-    if finding.disturbance is None:
+    if detection.disturbance is None:
         return ""
-    fault = f"{finding.disturbance.name} (event {finding.disturbance.injected})"
-    lead_s = lead_of(evidence, finding)
+    fault = f"{detection.disturbance.name} (event {detection.disturbance.injected})"
+    lead_s = lead_of(evidence, detection)
     if lead_s is None:
         return f" after {fault}"
     return f" {lead_s:.3f} s before {fault}" if lead_s >= 0 else f" during {fault}"
 
 
-def lead_of(evidence: Evidence, finding: Finding) -> float | None:
+def lead_of(evidence: Evidence, detection: Detection) -> float | None:
     """How long before the loss the message had been acknowledged."""
-    if finding.disturbance is None or not 0 <= finding.element < len(evidence.message_turn):
+    if detection.disturbance is None or not 0 <= detection.element < len(evidence.message_turn):
         return None
-    turn = evidence.message_turn[finding.element]
+    turn = evidence.message_turn[detection.element]
     if evidence.turn_done[turn] == NEVER:
         return None
-    return finding.moment_s - evidence.turn_done_s[turn]
+    return detection.moment_s - evidence.turn_done_s[turn]
