@@ -18,8 +18,9 @@ PLANTED = Planted(
 
 
 class Buffered(RedisList):
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, *, waits: bool) -> None:
         super().__init__(endpoint)
+        self.waits = waits
         self.buffer: list[tuple[str, str]] = []
         self.flushing: asyncio.Task[None] | None = None
 
@@ -27,6 +28,8 @@ class Buffered(RedisList):
         self.buffer.append((self.key(session), json.dumps(message)))
         if self.flushing is None or self.flushing.done():
             self.flushing = asyncio.create_task(self.flush())
+        if self.waits:
+            await self.flushing
 
     async def flush(self) -> None:
         await asyncio.sleep(0.03)
@@ -36,4 +39,8 @@ class Buffered(RedisList):
 
 
 def factory(endpoint: Endpoint) -> Buffered:
-    return Buffered(endpoint)
+    return Buffered(endpoint, waits=False)
+
+
+def twin(endpoint: Endpoint) -> Buffered:
+    return Buffered(endpoint, waits=True)

@@ -14,3 +14,7 @@ class Folded(RedisList):
 
 def factory(endpoint: Endpoint) -> Folded:
     return Folded(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

@@ -11,20 +11,34 @@ PLANTED = Planted("redis", "aof-always", "concurrent-writers", "turns", ("lost-u
 
 
 class Numbered(RedisList):
-    def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__(endpoint)
-        self.last: dict[str, int] = {}
+    """Numbered by Redis, for all processes."""
 
     def append_message(self, session: str, message: Any) -> None:
-        if session not in self.last:
-            self.last[session] = self.client.hlen(self.key(session))
-        self.last[session] += 1
-        self.client.hset(self.key(session), str(self.last[session]), json.dumps(message))
+        self.client.hset(self.key(session), str(self.next(session)), json.dumps(message))
+
+    def next(self, session: str) -> int:
+        return int(self.client.incr(f"session:{session}:last"))
 
     def get_history(self, session: str, limit: int = 100) -> list[Any]:
         fields = sorted(self.client.hgetall(self.key(session)).items(), key=lambda item: int(item[0]))
         return [json.loads(raw) for _, raw in fields[-limit:]]
 
 
-def factory(endpoint: Endpoint) -> Numbered:
+class NumberedHere(Numbered):
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.last: dict[str, int] = {}
+
+    def next(self, session: str) -> int:
+        if session not in self.last:
+            self.last[session] = self.client.hlen(self.key(session))
+        self.last[session] += 1
+        return self.last[session]
+
+
+def factory(endpoint: Endpoint) -> NumberedHere:
+    return NumberedHere(endpoint)
+
+
+def twin(endpoint: Endpoint) -> Numbered:
     return Numbered(endpoint)

@@ -1,4 +1,4 @@
-"""The content column holds a thousand characters; longer messages are cut without an error."""
+"""The content column holds sixty characters; longer messages are cut without an error."""
 
 from typing import Any
 
@@ -16,3 +16,7 @@ class Cut(RedisList):
 
 def factory(endpoint: Endpoint) -> Cut:
     return Cut(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

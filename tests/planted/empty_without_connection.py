@@ -27,3 +27,7 @@ class Empty(RedisList):
 
 def factory(endpoint: Endpoint) -> Empty:
     return Empty(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

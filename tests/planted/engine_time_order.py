@@ -13,23 +13,29 @@ PLANTED = Planted("postgres", "default", "clock-back", "append", ("reorder",), v
 async def prepare(endpoint: Endpoint) -> None:
     connection = await asyncpg.connect(endpoint.url)
     await connection.execute(
-        "CREATE TABLE said (session text, at timestamptz DEFAULT clock_timestamp(), role text, content text)"
+        "CREATE TABLE said (id bigserial PRIMARY KEY, session text, at timestamptz DEFAULT clock_timestamp(),"
+        " role text, content text)"
     )
     await connection.close()
 
 
-class ByEngineTime:
-    def __init__(self, connection: Any) -> None:
+class Ordered:
+    def __init__(self, connection: Any, column: str) -> None:
         self.connection = connection
+        self.column = column
 
     async def append_message(self, session: str, message: Any) -> None:
         insert = "INSERT INTO said (session, role, content) VALUES ($1, $2, $3)"
         await self.connection.execute(insert, session, message["role"], message["content"])
 
     async def get_history(self, session: str) -> list[Any]:
-        select = "SELECT role, content FROM said WHERE session = $1 ORDER BY at"
+        select = f"SELECT role, content FROM said WHERE session = $1 ORDER BY {self.column}"
         return [dict(row) for row in await self.connection.fetch(select, session)]
 
 
-async def factory(endpoint: Endpoint) -> ByEngineTime:
-    return ByEngineTime(await asyncpg.connect(endpoint.url))
+async def factory(endpoint: Endpoint) -> Ordered:
+    return Ordered(await asyncpg.connect(endpoint.url), "at")
+
+
+async def twin(endpoint: Endpoint) -> Ordered:
+    return Ordered(await asyncpg.connect(endpoint.url), "id")

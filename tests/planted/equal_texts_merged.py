@@ -3,6 +3,7 @@
 import json
 import time
 from typing import Any
+from uuid import uuid4
 
 from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
@@ -12,12 +13,24 @@ PLANTED = Planted("redis", "aof-always", "concurrent-writers", "mixed", ("lost-u
 
 
 class SortedSet(RedisList):
+    def member(self, message: Any) -> str:
+        return json.dumps(message)
+
     def append_message(self, session: str, message: Any) -> None:
-        self.client.zadd(self.key(session), {json.dumps(message): time.time()})
+        self.client.zadd(self.key(session), {self.member(message): time.time()})
 
     def get_history(self, session: str, limit: int = 100) -> list[Any]:
         return [json.loads(raw) for raw in self.client.zrange(self.key(session), -limit, -1)]
 
 
+class Distinct(SortedSet):
+    def member(self, message: Any) -> str:
+        return json.dumps({**message, "id": uuid4().hex})
+
+
 def factory(endpoint: Endpoint) -> SortedSet:
     return SortedSet(endpoint)
+
+
+def twin(endpoint: Endpoint) -> Distinct:
+    return Distinct(endpoint)

@@ -25,5 +25,15 @@ class Cached(RedisList):
         return json.loads(raw)[-limit:] if raw else []
 
 
+class Cleared(Cached):
+    def forget(self, session: str) -> None:
+        self.cache.pop(session, None)
+        super().forget(session)
+
+
 def factory(endpoint: Endpoint) -> Cached:
     return Cached(endpoint)
+
+
+def twin(endpoint: Endpoint) -> Cleared:
+    return Cleared(endpoint)

@@ -21,8 +21,9 @@ async def prepare(endpoint: Endpoint) -> None:
 
 
 class Assembled:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, isolation: str) -> None:
         self.connection = connection
+        self.isolation = isolation
 
     async def append(self, session: str, messages: Sequence[Message]) -> None:
         rows = [(session, message.role, message.content) for message in messages]
@@ -38,11 +39,16 @@ class Assembled:
         return [dict(row) for row in rows]
 
     async def context(self, session: str) -> list[list[Any]]:
-        async with self.connection.transaction():  # READ COMMITTED: each statement has a snapshot of its own
+        # READ COMMITTED: each statement has a snapshot of its own.
+        async with self.connection.transaction(isolation=self.isolation):
             first = await self.history(session)
             await self.connection.execute("SELECT pg_sleep(0.01)")
             return [first, await self.history(session)]
 
 
 async def factory(endpoint: Endpoint) -> Assembled:
-    return Assembled(await asyncpg.connect(endpoint.url))
+    return Assembled(await asyncpg.connect(endpoint.url), "read_committed")
+
+
+async def twin(endpoint: Endpoint) -> Assembled:
+    return Assembled(await asyncpg.connect(endpoint.url), "repeatable_read")

@@ -15,3 +15,7 @@ class Pattern(RedisList):
 
 def factory(endpoint: Endpoint) -> Pattern:
     return Pattern(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

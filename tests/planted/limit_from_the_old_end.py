@@ -19,3 +19,7 @@ class OldEnd(RedisList):
 
 def factory(endpoint: Endpoint) -> OldEnd:
     return OldEnd(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

@@ -7,13 +7,13 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import connect
 
-PLANTED = Planted("redis", "aof-always", "restart", "rewrite", ("hidden",))
+# One writer: several that save whole lists would overwrite each other in the twin too.
+PLANTED = Planted("redis", "aof-always", "restart", "rewrite", ("hidden",), more={"writers": 1})
 
-PAGE = 20
 
-
-class FirstPage:
-    def __init__(self, endpoint: Endpoint) -> None:
+class Paged:
+    def __init__(self, endpoint: Endpoint, last: int) -> None:
+        self.last = last
         self.client: Any = connect(endpoint)
 
     def save(self, session: str, messages: list[dict[str, Any]]) -> None:
@@ -21,8 +21,12 @@ class FirstPage:
         self.client.zadd(f"session:{session}", places)
 
     def load(self, session: str) -> list[dict[str, Any]]:
-        return [json.loads(raw) for raw in self.client.zrange(f"session:{session}", 0, PAGE - 1)]
+        return [json.loads(raw) for raw in self.client.zrange(f"session:{session}", 0, self.last)]
 
 
-def factory(endpoint: Endpoint) -> FirstPage:
-    return FirstPage(endpoint)
+def factory(endpoint: Endpoint) -> Paged:
+    return Paged(endpoint, last=19)
+
+
+def twin(endpoint: Endpoint) -> Paged:
+    return Paged(endpoint, last=-1)

@@ -25,13 +25,16 @@ def prepare(endpoint: Endpoint) -> None:
     connection.close()
 
 
-class Uncommitted:
-    def __init__(self, endpoint: Endpoint) -> None:
+class Rows:
+    def __init__(self, endpoint: Endpoint, *, commits: bool) -> None:
         self.connection = sqlite3.connect(endpoint.path or "", timeout=0.2)
+        self.commits = commits
 
     def append_message(self, session: str, message: Any) -> None:
         values = (session, message["role"], message["content"])
         self.connection.execute("INSERT INTO chat (session, role, content) VALUES (?, ?, ?)", values)
+        if self.commits:
+            self.connection.commit()
 
     def get_messages(self, session: str) -> list[Any]:
         query = "SELECT role, content FROM chat WHERE session = ? ORDER BY id"
@@ -40,5 +43,9 @@ class Uncommitted:
         ]
 
 
-def factory(endpoint: Endpoint) -> Uncommitted:
-    return Uncommitted(endpoint)
+def factory(endpoint: Endpoint) -> Rows:
+    return Rows(endpoint, commits=False)
+
+
+def twin(endpoint: Endpoint) -> Rows:
+    return Rows(endpoint, commits=True)

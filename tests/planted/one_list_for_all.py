@@ -10,18 +10,28 @@ from tests.planted.redis_list import connect
 PLANTED = Planted("redis", "aof-always", "concurrent-writers", "turns", ("cross-session-leak",))
 
 
-class Shared:
+class PerSession:
     def __init__(self, endpoint: Endpoint, session_id: str) -> None:
         self.client: Any = connect(endpoint)
-        self.session_id = session_id
+        self.key = f"agent:{session_id}:messages"
 
     def add_items(self, items: list[Any]) -> None:
-        self.client.rpush("agent:messages", *(json.dumps(item) for item in items))
+        self.client.rpush(self.key, *(json.dumps(item) for item in items))
 
     def get_items(self, limit: int | None = None) -> list[Any]:
         start = 0 if limit is None else -limit
-        return [json.loads(raw) for raw in self.client.lrange("agent:messages", start, -1)]
+        return [json.loads(raw) for raw in self.client.lrange(self.key, start, -1)]
+
+
+class Shared(PerSession):
+    def __init__(self, endpoint: Endpoint, session_id: str) -> None:
+        super().__init__(endpoint, session_id)
+        self.key = "agent:messages"
 
 
 def factory(endpoint: Endpoint, session: str) -> Shared:
     return Shared(endpoint, session)
+
+
+def twin(endpoint: Endpoint, session: str) -> PerSession:
+    return PerSession(endpoint, session)

@@ -13,11 +13,23 @@ PLANTED = Planted("redis", "aof-always", "concurrent-writers", "turns", ("reorde
 
 class BySecond(RedisList):
     def append_message(self, session: str, message: Any) -> None:
-        self.client.zadd(self.key(session), {json.dumps(message): int(time.time())})
+        self.client.zadd(self.key(session), {json.dumps(message): self.score(session)})
+
+    def score(self, session: str) -> int:
+        return int(time.time())
 
     def get_history(self, session: str, limit: int = 100) -> list[Any]:
         return [json.loads(raw) for raw in self.client.zrange(self.key(session), -limit, -1)]
 
 
+class ByNumber(BySecond):
+    def score(self, session: str) -> int:
+        return int(self.client.incr(f"session:{session}:last"))
+
+
 def factory(endpoint: Endpoint) -> BySecond:
     return BySecond(endpoint)
+
+
+def twin(endpoint: Endpoint) -> ByNumber:
+    return ByNumber(endpoint)

@@ -16,22 +16,41 @@ PLANTED = Planted(
     "turns",
     ("unreadable",),
     more={"previous": "tests.planted.pickled:next_release"},
+    twin_more={"previous": "tests.planted.pickled:next_twin"},
 )
 
 
 class Pickled(RedisList):
     def append_message(self, session: str, message: Any) -> None:
-        self.client.rpush(self.key(session), pickle.dumps(dict(message)))
+        self.client.rpush(self.key(session), pickle.dumps(self.packed(message)))
+
+    def packed(self, message: Any) -> Any:
+        return dict(message)
 
     def get_history(self, session: str, limit: int = 100) -> list[Any]:
         return [pickle.loads(raw) for raw in self.client.lrange(self.key(session), -limit, -1)]
+
+
+class NextRelease(Pickled):
+    def packed(self, message: Any) -> Any:
+        return sys.modules["memory_v2"].ChatMessage(message)
+
+
+class NextTwin(Pickled):
+    """What is pickled stays a plain mapping; a new field is one more key."""
+
+    def packed(self, message: Any) -> Any:
+        return {**message, "language": "en"}
 
 
 def factory(endpoint: Endpoint) -> Pickled:
     return Pickled(endpoint)
 
 
-def next_release(endpoint: Endpoint) -> Any:
+twin = factory
+
+
+def next_release(endpoint: Endpoint) -> NextRelease:
     module = types.ModuleType("memory_v2")
 
     class ChatMessage(dict):  # type: ignore[type-arg]
@@ -40,9 +59,8 @@ def next_release(endpoint: Endpoint) -> Any:
     ChatMessage.__module__, ChatMessage.__qualname__ = "memory_v2", "ChatMessage"
     module.ChatMessage = ChatMessage  # type: ignore[attr-defined]
     sys.modules["memory_v2"] = module
+    return NextRelease(endpoint)
 
-    class Next(Pickled):
-        def append_message(self, session: str, message: Any) -> None:
-            self.client.rpush(self.key(session), pickle.dumps(ChatMessage(message)))
 
-    return Next(endpoint)
+def next_twin(endpoint: Endpoint) -> NextTwin:
+    return NextTwin(endpoint)

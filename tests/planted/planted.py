@@ -1,4 +1,4 @@
-"""What a planted store declares: the cell that must catch it, and the names it may be caught under."""
+"""What a planted store declares: the cell that must catch it, and what that cell says of its twin without the bug."""
 
 import importlib
 import pkgutil
@@ -6,26 +6,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recollect.verify.judging.verdict import Verdict
 from recollect.verify.running.scenario import Scenario
 
 
 @dataclass(frozen=True)
 class Planted:
+    """A module with one of these has two factories: `factory` makes the store with the bug, `twin` the same store
+    without it. Both run in the same cell."""
+
     engine: str
     policy: str
     fault: str
     workload: str
     anomalies: tuple[str, ...]
-    """Any of these; more than one where the interleaving decides which comes first."""
+    """The name under which it is caught; any of them, where the interleaving decides which comes first."""
     status: str = "violated"
     """Or `documented-loss`, where the engine's own documentation allows what the store did not guard against."""
+    twin_status: str = "held"
+    """Or `documented-loss`, where the promise allows a loss that no store can prevent, or one that is told loudly."""
     variant: str = ""
     more: dict[str, Any] = field(default_factory=dict)
     """Further fields of the scenario: sessions, previous, retain_s …"""
+    twin_more: dict[str, Any] = field(default_factory=dict)
+    """What the twin needs instead: its own other release."""
 
-    def scenario(self, module: str, seed: int, path: tuple[str, ...] = ()) -> Scenario:
+    def scenario(self, module: str, seed: int, path: tuple[str, ...] = (), *, twin: bool = False) -> Scenario:
         return Scenario(
-            target=f"{module}:factory",
+            target=f"{module}:{'twin' if twin else 'factory'}",
             engine=self.engine,
             policy=self.policy,
             fault=self.fault,
@@ -33,8 +41,17 @@ class Planted:
             variant=self.variant,
             seed=seed,
             path=path,
-            **self.more,
+            **(self.more | self.twin_more if twin else self.more),
         )
+
+    def catches(self, verdict: Verdict) -> bool:
+        """The status that was declared, under one of the names that were declared."""
+        names = {anomaly.name for anomaly in verdict.anomalies}
+        return verdict.status == self.status and bool(names & set(self.anomalies))
+
+    def clears(self, verdict: Verdict) -> bool:
+        """The twin is not accused, and its run did conclude something."""
+        return verdict.status in ("held", self.twin_status)
 
 
 def catalogue() -> dict[str, Planted]:
@@ -45,3 +62,9 @@ def catalogue() -> dict[str, Planted]:
         if planted is not None:
             found[module.name] = planted
     return found
+
+
+def told(verdict: Verdict) -> str:
+    """What a verdict says, in one line."""
+    names = ", ".join(sorted({anomaly.name for anomaly in verdict.anomalies}))
+    return ": ".join(part for part in (verdict.status, names, verdict.reason or "") if part)

@@ -31,3 +31,8 @@ class Split(RedisList):
 
 def factory(endpoint: Endpoint) -> Split:
     return Split(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    """Reads go where the writes go."""
+    return RedisList(endpoint)

@@ -17,6 +17,9 @@ PLANTED = Planted(
 )
 
 
+NEW_NAMES = {"user": "human", "assistant": "ai"}
+
+
 class Role(enum.Enum):
     USER = "user"
     ASSISTANT = "assistant"
@@ -31,19 +34,19 @@ class Enumerated(RedisList):
 
 
 class NextRelease(RedisList):
-    """Knows one more role, and uses it now and then."""
-
-    appended = 0
+    """Calls the roles as its framework does."""
 
     def append_message(self, session: str, message: Any) -> None:
-        super().append_message(session, message)
-        self.appended += 1
-        if self.appended % 2 == 0:
-            super().append_message(session, {"role": "tool", "content": "looked it up"})
+        super().append_message(session, {**message, "role": NEW_NAMES[message["role"]]})
 
 
 def factory(endpoint: Endpoint) -> Enumerated:
     return Enumerated(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    """Hands on a role that it does not know as it is."""
+    return RedisList(endpoint)
 
 
 def next_release(endpoint: Endpoint) -> NextRelease:

@@ -17,3 +17,7 @@ class Trimmed(RedisList):
 
 def factory(endpoint: Endpoint) -> Trimmed:
     return Trimmed(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

@@ -1,8 +1,11 @@
 """Every tenth append also compacts: it reads the list, and writes it back with a summary in front, without a check."""
 
+import contextlib
 import json
 import time
 from typing import Any
+
+import redis
 
 from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
@@ -18,14 +21,37 @@ class Summarising(RedisList):
         super().append_message(session, message)
         self.appended += 1
         if self.appended % 10 == 0:
+            self.compact(session)
+
+    def compact(self, session: str) -> None:
+        with self.client.pipeline() as pipe:
+            self.begin(pipe, session)
             messages = self.client.lrange(self.key(session), 0, -1)
             time.sleep(0.01)  # the model writes the summary
-            with self.client.pipeline() as pipe:
-                pipe.delete(self.key(session))
-                pipe.rpush(self.key(session), *messages)
-                pipe.set(f"summary:{session}", json.dumps({"of": len(messages)}))
-                pipe.execute()
+            pipe.multi()
+            pipe.delete(self.key(session))
+            pipe.rpush(self.key(session), *messages)
+            pipe.set(f"summary:{session}", json.dumps({"of": len(messages)}))
+            pipe.execute()
+
+    def begin(self, pipe: Any, session: str) -> None:
+        """Nothing is checked."""
+
+
+class Watching(Summarising):
+    """Whoever wrote meanwhile goes first: the next tenth append compacts."""
+
+    def begin(self, pipe: Any, session: str) -> None:
+        pipe.watch(self.key(session))
+
+    def compact(self, session: str) -> None:
+        with contextlib.suppress(redis.WatchError):
+            super().compact(session)
 
 
 def factory(endpoint: Endpoint) -> Summarising:
     return Summarising(endpoint)
+
+
+def twin(endpoint: Endpoint) -> Watching:
+    return Watching(endpoint)

@@ -22,3 +22,7 @@ class Swallowing(RedisList):
 
 def factory(endpoint: Endpoint) -> Swallowing:
     return Swallowing(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

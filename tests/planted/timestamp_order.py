@@ -10,8 +10,9 @@ from tests.planted.planted import Planted
 PLANTED = Planted("sqlite", "wal-full", "clock-back", "append", ("reorder",))
 
 
-class ByTime:
-    def __init__(self, endpoint: Endpoint) -> None:
+class Ordered:
+    def __init__(self, endpoint: Endpoint, column: str) -> None:
+        self.column = column
         self.db = sqlite3.connect(str(endpoint.path), isolation_level=None, timeout=10)
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("CREATE TABLE IF NOT EXISTS said (session TEXT, at REAL, role TEXT, content TEXT)")
@@ -21,9 +22,14 @@ class ByTime:
         self.db.execute("INSERT INTO said VALUES (?, ?, ?, ?)", row)
 
     def get_history(self, session: str) -> list[Any]:
-        rows = self.db.execute("SELECT role, content FROM said WHERE session = ? ORDER BY at", (session,))
+        select = f"SELECT role, content FROM said WHERE session = ? ORDER BY {self.column}"
+        rows = self.db.execute(select, (session,))
         return [{"role": role, "content": content} for role, content in rows]
 
 
-def factory(endpoint: Endpoint) -> ByTime:
-    return ByTime(endpoint)
+def factory(endpoint: Endpoint) -> Ordered:
+    return Ordered(endpoint, "at")
+
+
+def twin(endpoint: Endpoint) -> Ordered:
+    return Ordered(endpoint, "rowid")

@@ -13,13 +13,24 @@ PLANTED = Planted("redis", "aof-always", "kill-app-at-line", "turns", ("torn-tur
 
 class TwoWrites(RedisList):
     def append(self, session: str, messages: Sequence[Message]) -> None:
-        for message in messages:
-            raw = json.dumps({"role": message.role, "content": message.content})
-            self.client.rpush(self.key(session), raw)
+        self.write(session, [json.dumps({"role": one.role, "content": one.content}) for one in messages])
+
+    def write(self, session: str, records: list[str]) -> None:
+        for record in records:
+            self.client.rpush(self.key(session), record)
 
     def history(self, session: str, last: int | None = None) -> list[dict[str, str]]:
         return self.get_history(session, last or 10_000_000)
 
 
+class OneWrite(TwoWrites):
+    def write(self, session: str, records: list[str]) -> None:
+        self.client.rpush(self.key(session), *records)
+
+
 def factory(endpoint: Endpoint) -> TwoWrites:
     return TwoWrites(endpoint)
+
+
+def twin(endpoint: Endpoint) -> OneWrite:
+    return OneWrite(endpoint)

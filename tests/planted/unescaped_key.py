@@ -15,3 +15,13 @@ class Joined(RedisList):
 
 def factory(endpoint: Endpoint) -> Joined:
     return Joined(endpoint)
+
+
+class Escaped(RedisList):
+    def key(self, session: str) -> str:
+        """Its length goes before the id, so that no id can pretend to be another one and its thread."""
+        return f"chat:{len(session)}:{session}:1"
+
+
+def twin(endpoint: Endpoint) -> Escaped:
+    return Escaped(endpoint)
