@@ -39,6 +39,34 @@ def test_a_message_that_an_overlapping_read_lost_again_is_still_expected() -> No
     assert script.names() == ["lost-update"]
 
 
+def test_a_read_that_began_before_the_loss_was_seen_does_not_bring_the_message_back() -> None:
+    script = written(fault="evict")
+    script.inject("evict")
+    script.begin_read(
+        3, ask=Ask(last=2)
+    )  # it looks before the engine drops the session, and is slow to say so
+    script.read(2)
+    script.end_read(3, 1, 2)
+    script.heal("evict")
+    script.append(1)
+    script.read(2, 4)
+    script.read(2, 3, session="other")
+    assert script.names() == ["lost-tail"]
+    assert script.verdict().status == "documented-loss"
+
+
+def test_a_message_that_was_only_late_is_late_although_an_overlapping_read_had_it_first() -> None:
+    script = written()
+    script.append(1)
+    script.begin_read(3)
+    script.read(2, 0, 1, 2)
+    script.end_read(3, 0, 1, 2, 4)
+    back = script.read(2, 0, 1, 2, 4)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message) == ("stale-read", "m4")
+    assert anomaly.first.events[-1] == back
+
+
 def test_missing_without_a_fault_is_a_lost_update() -> None:
     script = written()
     script.append(1)

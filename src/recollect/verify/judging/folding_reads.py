@@ -9,7 +9,8 @@ enough to know, for every acknowledged message, the first read that should have 
 - a missing message that enters a view again was not lost, only late.
 
 Reads may overlap: one that began before an acknowledgement may end after it. Such a read proves nothing about
-that message, which goes back to `pending`.
+that message, which goes back to `pending`. Nor does a read bring a message back that began before the read without it
+had ended: it may show what was there before the loss.
 """
 
 from __future__ import annotations
@@ -115,8 +116,9 @@ class ReadFolder:
             for chain in (session.whole, session.window):
                 if chain is None or not state[message] & chain.bit:
                     continue
-                if chain.last_read > absences[place].read:
-                    self._returned(session, message, chain.last_read)
+                if chain.last_read > absences[place].read and self._returned(
+                    session, message, chain.last_read
+                ):
                     break
         self._account(session)
         self.evidence.last_whole_read[session.number] = session.whole.last_read
@@ -310,9 +312,15 @@ class ReadFolder:
         chain.doubled.add(message)
         self.evidence.repeated.append(Sighting(message, session.number, read))
 
-    def _returned(self, session: Session, message: int, read: int) -> None:
-        place = session.missing.pop(message)
-        self.evidence.absences[place] = self.evidence.absences[place]._replace(back=read)
+    def _returned(self, session: Session, message: int, read: int) -> bool:
+        """A read has a missing message again. One that overlaps the read without it may have looked before it."""
+        evidence, place = self.evidence, session.missing[message]
+        absence = evidence.absences[place]
+        if evidence.read_invoked[read] < evidence.read_done[absence.read]:
+            return False
+        del session.missing[message]
+        evidence.absences[place] = absence._replace(back=read)
+        return True
 
     def _leave(self, session: Session, chain: Chain, read: int, removed: View, floor: int) -> None:
         """Messages that the view had before, and has no more."""
