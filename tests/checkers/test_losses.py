@@ -102,6 +102,19 @@ def test_a_fault_in_the_middle_of_a_write_explains_its_loss_however_late_the_ack
     assert verdict.loss_window_s == 0
 
 
+def test_so_does_a_fault_that_stops_no_engine() -> None:
+    """The engine took it and dropped it, the limit was lifted, and only then the acknowledgement arrived."""
+    script = written(fault="evict")
+    script.begin(1)
+    struck = script.inject("evict")
+    script.heal("evict")
+    script.ok(1)
+    script.read(2, 0, 1, 2)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.fault_event) == ("lost-tail", struck)
+    assert script.verdict().status == "documented-loss"
+
+
 def test_a_fault_still_active_at_the_acknowledgement_does() -> None:
     script = written()
     script.inject("latency")

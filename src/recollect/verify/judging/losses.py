@@ -6,7 +6,15 @@ themselves; what they must agree on, is decided here once.
 
 from __future__ import annotations
 
-from recollect.verify.judging.evidence import IN_WHOLE, NEVER, Absence, Disturbance, Evidence, Loss
+from recollect.verify.judging.evidence import (
+    CLOCK_FAULTS,
+    IN_WHOLE,
+    NEVER,
+    Absence,
+    Disturbance,
+    Evidence,
+    Loss,
+)
 
 
 def losses(evidence: Evidence) -> list[Loss]:
@@ -27,21 +35,22 @@ def _explain(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> Lo
     disturbance = (
         evidence.disturbance_between(absence.since, ended)
         or evidence.disturbance_between(acknowledged, ended)
-        or _death_in_the_middle(evidence, absence.message, acknowledged)
+        or _struck_in_the_middle(evidence, absence.message, acknowledged)
     )
     expired = disturbance is None and _looks_expired(evidence, absence, oldest)
     return Loss(absence.message, absence, disturbance, expired)
 
 
-def _death_in_the_middle(evidence: Evidence, message: int, acknowledged: int) -> Disturbance | None:
-    """An engine that died during the write may have taken the message before; the store said so only afterwards.
+def _struck_in_the_middle(evidence: Evidence, message: int, acknowledged: int) -> Disturbance | None:
+    """A fault that struck during the write may have taken the message before the store said that it has it.
 
-    Nobody needs to have written over it then.
+    Nobody needs to have written over it then. A clock takes nothing that is being written.
     """
     invoked = evidence.turn_invoked[evidence.message_turn[message]]
-    if not any(invoked < index < acknowledged for index, _ in evidence.stops):
-        return None
-    return evidence.disturbance_between(invoked, acknowledged)
+    for found in evidence.disturbances:
+        if found.injected < acknowledged and found.healed > invoked and found.name not in CLOCK_FAULTS:
+            return found
+    return None
 
 
 def _looks_expired(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> bool:

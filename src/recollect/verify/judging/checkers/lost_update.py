@@ -1,9 +1,8 @@
 """An acknowledged message missing for good although no fault and no expiry explains it: overwritten.
 
-Verifies: messages missing from every read since, with no disturbance between acknowledgement and read, nor an engine
-that died in the middle of the write; and
-compare-and-set writes that were both acknowledged although they expected the same sequence, so that the
-second cannot have seen the first.
+Verifies: messages missing from every read since, with no disturbance between acknowledgement and read, nor one that
+struck in the middle of the write; and compare-and-set writes that were both acknowledged although they expected the
+same sequence, so that the second cannot have seen the first.
 Does not verify: which write did it beyond doubt (the sentence names a candidate); sessions with several
 writers, if the target declares `single_writer`.
 """
