@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,26 @@ def told(verdict: Verdict) -> str:
     """What a verdict says, in one line."""
     names = ", ".join(sorted({anomaly.name for anomaly in verdict.anomalies}))
     return ": ".join(part for part in (verdict.status, names, verdict.reason or "") if part)
+
+
+WITHOUT_A_STORE: dict[str, str] = {
+    "never-expired": "no run can show it yet: a target cannot declare how long its memory lives",
+}
+"""Faults and anomalies that no planted store can be caught through or under, and why."""
+
+
+def by_fault() -> dict[str, list[str]]:
+    """Which planted stores are caught through each fault."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, planted in catalogue().items():
+        found[planted.fault].append(name)
+    return found
+
+
+def by_anomaly() -> dict[str, list[str]]:
+    """Which planted stores prove that a name is found: those that may be caught under no other."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, planted in catalogue().items():
+        if len(planted.anomalies) == 1:
+            found[planted.anomalies[0]].append(name)
+    return found

@@ -1,0 +1,16 @@
+"""Redis is restarted with its new persistence and loads another file: the memory opens empty, without a word."""
+
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.planted import Planted
+from tests.planted.redis_identity import RedisIdentity
+from tests.planted.redis_list import RedisList
+
+PLANTED = Planted("redis", "rdb", "policy-change", "turns", ("silent-reset",), twin_status="documented-loss")
+
+
+def factory(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)
+
+
+def twin(endpoint: Endpoint) -> RedisIdentity:
+    return RedisIdentity(endpoint)
