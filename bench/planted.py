@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.planted.planted import Planted, catalogue
 
 from recollect.verify.matrix.cell_process import Order
-from recollect.verify.matrix.pool import Pool
+from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Result
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +39,7 @@ def instead(result: Result) -> str:
     return ": ".join(part for part in (verdict.status, names, verdict.reason or "") if part)
 
 
-def measure(pool: Pool, name: str, seeds: range, workers: int) -> dict[str, Any]:
+def measure(pool: CellPool, name: str, seeds: range, workers: int) -> dict[str, Any]:
     """All seeds of one store; the next ones run ahead in the processes that are idle."""
     planted = catalogue()[name]
     missed: dict[str, str] = {}
@@ -83,7 +83,7 @@ def main() -> None:
     if options.names and RESULTS.exists():
         stores = json.loads(RESULTS.read_text())["caught"]
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    pool = Pool(options.workers)
+    pool = CellPool(options.workers)
     try:
         for name in names:
             stores[name] = measure(pool, name, seeds, options.workers)

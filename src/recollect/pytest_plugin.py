@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from recollect.verify.engines import Attached, Endpoint, Engine
-    from recollect.verify.matrix.selection import Place
+    from recollect.verify.matrix.selection import FaultCase
     from recollect.verify.suite.declaring import Chosen
     from recollect.verify.suite.suite import Bench, Suite
 
@@ -76,8 +76,8 @@ class MemoryStoreSuite:
 
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.recollect]
 
-    def test_survives(self, recollect_place: Place, request: pytest.FixtureRequest) -> None:
-        _survive(request.node, type(self), recollect_place)
+    def test_survives(self, recollect_case: FaultCase, request: pytest.FixtureRequest) -> None:
+        _survive(request.node, type(self), recollect_case)
 
 
 # ---- options and marker
@@ -127,7 +127,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @dataclass
-class _Session:
+class _PluginState:
     """What one pytest session has of ours, made when it is first needed."""
 
     chosen: Chosen
@@ -136,14 +136,14 @@ class _Session:
     bench: Bench | None = None
 
 
-_SESSION = pytest.StashKey[_Session]()
+_SESSION = pytest.StashKey[_PluginState]()
 _STAMP = pytest.StashKey[tuple[int, str]]()
 
 
-def _session(config: pytest.Config) -> _Session:
+def _session(config: pytest.Config) -> _PluginState:
     if _SESSION not in config.stash:
         seed, name = _stamp(config)
-        config.stash[_SESSION] = _Session(_chosen(config, seed), _folder(config, name))
+        config.stash[_SESSION] = _PluginState(_chosen(config, seed), _folder(config, name))
     return config.stash[_SESSION]
 
 
@@ -205,13 +205,13 @@ def _folder(config: pytest.Config, name: str) -> Path:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.cls is None or "recollect_place" not in metafunc.fixturenames:
+    if metafunc.cls is None or "recollect_case" not in metafunc.fixturenames:
         return
     suite = _suite(metafunc.config, metafunc.cls, metafunc.definition)
-    from recollect.verify.matrix.selection import places
+    from recollect.verify.matrix.selection import fault_cases
 
-    found = places(suite.request, suite.target)
-    metafunc.parametrize("recollect_place", found, ids=[place.name for place in found])
+    found = fault_cases(suite.request, suite.target)
+    metafunc.parametrize("recollect_case", found, ids=[case.name for case in found])
 
 
 def _suite(config: pytest.Config, cls: type, node: pytest.Item) -> Suite:
@@ -253,7 +253,7 @@ def _engines_of(item: pytest.Item) -> list[str]:
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    cells = sum(_place(item) is not None for item in items)
+    cells = sum(_case(item) is not None for item in items)
     if not cells or _SESSION not in config.stash:
         return []
     session = config.stash[_SESSION]
@@ -263,9 +263,9 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 # ---- running
 
 
-def _survive(item: pytest.Item, cls: type, place: Place) -> None:
+def _survive(item: pytest.Item, cls: type, case: FaultCase) -> None:
     session = _session(item.config)
-    judged = _bench(item.config).judge(session.suites[cls], place, _ahead(item, session))
+    judged = _bench(item.config).judge(session.suites[cls], case, _ahead(item, session))
     item.user_properties += [("recollect_status", judged.status), ("recollect_seed", session.chosen.seed)]
     item.user_properties += [("recollect_note", judged.note)] if judged.note else []
     item.user_properties += [("recollect_replay", judged.replay)] if judged.replay else []
@@ -277,7 +277,7 @@ def _survive(item: pytest.Item, cls: type, place: Place) -> None:
 
 def _bench(config: pytest.Config) -> Bench:
     from recollect.verify import run_folder
-    from recollect.verify.matrix.pool import Pool
+    from recollect.verify.matrix.pool import CellPool
     from recollect.verify.suite.suite import Bench
 
     session = _session(config)
@@ -287,26 +287,26 @@ def _bench(config: pytest.Config) -> Bench:
         except run_folder.FolderInUse as error:
             pytest.exit(f"recollect: {error} with --recollect-out", returncode=pytest.ExitCode.USAGE_ERROR)
         alone = hasattr(config, "workerinput")  # the other cores have pytest-xdist's other workers
-        session.bench = Bench(session.folder, Pool(1 if alone else min(2, os.cpu_count() or 1)))
+        session.bench = Bench(session.folder, CellPool(1 if alone else min(2, os.cpu_count() or 1)))
     return session.bench
 
 
-def _ahead(item: pytest.Item, session: _Session) -> Iterator[tuple[Suite, Place]]:
+def _ahead(item: pytest.Item, session: _PluginState) -> Iterator[tuple[Suite, FaultCase]]:
     """The cells that come next, for a core that is idle. A worker of pytest-xdist does not know its own."""
     if hasattr(item.config, "workerinput"):
         return
     items = item.session.items
     for later in items[items.index(item) + 1 :]:
-        place = _place(later)
+        case = _case(later)
         suite = session.suites.get(getattr(later, "cls", None) or type(None))
-        if place is None or suite is None:
+        if case is None or suite is None:
             return
-        yield suite, place
+        yield suite, case
 
 
-def _place(item: pytest.Item) -> Place | None:
+def _case(item: pytest.Item) -> FaultCase | None:
     call = getattr(item, "callspec", None)
-    return None if call is None else call.params.get("recollect_place")
+    return None if call is None else call.params.get("recollect_case")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

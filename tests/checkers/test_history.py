@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryError, HistoryWriter
-from recollect.verify.judging.op import Ask, Context, Disturbance, Element, Header, Odd, Seen, Write
+from recollect.verify.judging.op import Ask, Context, Disturbance, Element, Header, OddElement, Seen, Write
 from recollect.verify.judging.read_deltas import OddTable, ViewEncoder, chain_of, count_of, from_runs, to_runs
 
 from .history_script import save_history
@@ -260,11 +260,11 @@ def test_views_are_coded_without_loss(reads: list[tuple[Ask | None, list[Element
         ]
 
 
-def _plain(element: Element) -> int | Odd:
+def _plain(element: Element) -> int | OddElement:
     message = element.message
     if message is not None and 0 <= message < 31 and element.checksum == message and not element.damaged:
         return message
-    return Odd(message, element.checksum, element.damaged, element.text)
+    return OddElement(message, element.checksum, element.damaged, element.text)
 
 
 @given(st.lists(st.integers(0, 50)))

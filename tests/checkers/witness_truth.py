@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from recollect.verify.judging.history import RecordedHistory
-from recollect.verify.judging.op import Ask, Context, Event, Found, Odd, Part, Rows, Seen, Write
+from recollect.verify.judging.op import Ask, Context, Event, Found, OddElement, Part, Rows, Seen, Write
 from recollect.verify.judging.verdict import Anomaly
 
-Item = int | Odd
+Item = int | OddElement
 
 
 @dataclass
@@ -253,19 +253,21 @@ def _reorder(facts: Facts, anomaly: Anomaly, message: int) -> None:
 
 def _altered(facts: Facts, anomaly: Anomaly, message: int) -> None:
     read = facts.reads[anomaly.first.events[-1]]
-    odd = [item for item in read.items if isinstance(item, Odd)]
+    odd = [item for item in read.items if isinstance(item, OddElement)]
     assert any(item.message == message or (item.damaged and message not in read.items) for item in odd)
 
 
 def _leak(facts: Facts, anomaly: Anomaly, message: int) -> None:
     read = facts.reads[anomaly.first.events[1]]
     assert read.session == anomaly.first.session != facts.session_of[message]
-    assert any(item == message or (isinstance(item, Odd) and item.message == message) for item in read.items)
+    assert any(
+        item == message or (isinstance(item, OddElement) and item.message == message) for item in read.items
+    )
 
 
 def _phantom(facts: Facts, anomaly: Anomaly, message: int) -> None:
     read = facts.reads[anomaly.first.events[0]]
-    assert any(isinstance(item, Odd) or facts.invoked[item] > read.ended for item in read.items)
+    assert any(isinstance(item, OddElement) or facts.invoked[item] > read.ended for item in read.items)
 
 
 def _dirty(facts: Facts, anomaly: Anomaly, message: int) -> None:

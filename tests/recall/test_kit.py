@@ -12,7 +12,7 @@ from recollect.verify.judging.history import History
 from recollect.verify.judging.op import Disturbance
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Order
-from recollect.verify.matrix.pool import Pool
+from recollect.verify.matrix.pool import CellPool
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import Scenario
 
@@ -35,14 +35,14 @@ SEEDS = 3
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
+def pool() -> Iterator[CellPool]:
     """One process for all cells: it imports Chroma once."""
-    pool = Pool(1)
+    pool = CellPool(1)
     yield pool
     pool.close()
 
 
-def verdict_of(pool: Pool, target: str, policy: str, fault: str, folder: Path, seed: int = 1) -> Verdict:
+def verdict_of(pool: CellPool, target: str, policy: str, fault: str, folder: Path, seed: int = 1) -> Verdict:
     name, _, variant = fault.partition("@")
     scenario = Scenario(
         target=target,
@@ -60,7 +60,7 @@ def verdict_of(pool: Pool, target: str, policy: str, fault: str, folder: Path, s
 
 
 @pytest.mark.parametrize("fault", CAUGHT)
-def test_a_plain_collection_is_caught_by_name(pool: Pool, fault: str, tmp_path: Path) -> None:
+def test_a_plain_collection_is_caught_by_name(pool: CellPool, fault: str, tmp_path: Path) -> None:
     verdicts = []
     for seed in range(1, SEEDS + 1):
         verdicts.append(verdict_of(pool, PLAIN, "embedded", fault, tmp_path / str(seed), seed))
@@ -71,7 +71,7 @@ def test_a_plain_collection_is_caught_by_name(pool: Pool, fault: str, tmp_path: 
 
 
 @pytest.mark.parametrize("fault", CAUGHT)
-def test_ours_holds(pool: Pool, fault: str, tmp_path: Path) -> None:
+def test_ours_holds(pool: CellPool, fault: str, tmp_path: Path) -> None:
     verdict = verdict_of(pool, "chroma", "embedded", fault, tmp_path)
     assert verdict.status == "held", verdict
     if fault.endswith("@flush"):
@@ -80,13 +80,13 @@ def test_ours_holds(pool: Pool, fault: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["power-loss", "kill-engine@flush"])
-def test_ours_holds_on_a_server(pool: Pool, fault: str, tmp_path: Path) -> None:
+def test_ours_holds_on_a_server(pool: CellPool, fault: str, tmp_path: Path) -> None:
     """The rows beside the server's files are recorded as well: a blind recorder would be `unknown`."""
     verdict = verdict_of(pool, "chroma", "server", fault, tmp_path)
     assert verdict.status == "held", verdict
 
 
-def test_a_wiped_volume_is_said_loudly(pool: Pool, tmp_path: Path) -> None:
+def test_a_wiped_volume_is_said_loudly(pool: CellPool, tmp_path: Path) -> None:
     verdict = verdict_of(pool, "chroma", "server", "wipe-volume", tmp_path)
     assert verdict.status == "documented-loss", verdict
     assert {(anomaly.name, anomaly.silent) for anomaly in verdict.anomalies} == {("unreadable", False)}

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from recollect.verify.judging.verdict import Anomaly, Status, Verdict, Witness
+from recollect.verify.judging.verdict import Anomaly, Status, Verdict, WitnessEvents
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.report import terminal
 from recollect.verify.running.scenario import Scenario
@@ -13,7 +13,9 @@ from recollect.verify.running.scenario import Scenario
 
 def result(target: str, status: Status, *, fault: str = "kill-engine", **more: object) -> Result:
     scenario = Scenario(target=target, engine="redis", policy="rdb", fault=fault)
-    lost = (Anomaly("lost-tail", 1, True, Witness(), "[bold]one is gone"),) if status == "violated" else ()
+    lost = (
+        (Anomaly("lost-tail", 1, True, WitnessEvents(), "[bold]one is gone"),) if status == "violated" else ()
+    )
     reason = "only 2 operations" if status == "unknown" else None
     verdict = Verdict(status=status, acked=7, anomalies=lost, reason=reason)
     return Result(scenario=scenario, verdict=verdict, **more)  # type: ignore[arg-type]

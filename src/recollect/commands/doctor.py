@@ -103,5 +103,5 @@ def _finding(console: Console, finding: Finding) -> None:
     for name, value in facts:
         if value:
             console.print(Padding(Text(f"{name + ':':9}{value}", style="dim"), (0, 0, 0, 2), expand=False))
-    for place, step in enumerate(finding.procedure, 1):
-        console.print(Padding(Text(f"{place}. {step}"), (0, 0, 0, 4), expand=False))
+    for number, step in enumerate(finding.procedure, 1):
+        console.print(Padding(Text(f"{number}. {step}"), (0, 0, 0, 4), expand=False))

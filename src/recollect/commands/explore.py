@@ -151,7 +151,7 @@ def _look(console: Console, run: TargetRun, folder: Path, mode: str) -> None:
 
 
 def _explored(run: TargetRun, folder: Path, plan: ExplorePlan, console: Console) -> Explored:
-    place = home()
+    scratch = home()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"{plan.mode}, level {plan.level}: finding states", total=None)
@@ -160,7 +160,7 @@ def _explored(run: TargetRun, folder: Path, plan: ExplorePlan, console: Console)
             bar.update(task, description=f"{plan.mode}, level {plan.level}", completed=done, total=total)
 
         return explore_run(
-            run, folder, plan, lambda: TargetCheck(run, folder / "target.log", place), progress
+            run, folder, plan, lambda: TargetCheck(run, folder / "target.log", scratch), progress
         )
 
 

@@ -48,7 +48,7 @@ def replay(
     except OSError as error:
         typer.echo(f"cannot write to {run}: {error.strerror or error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
-    with terminal.Progress(console, times) as progress:
+    with terminal.LiveProgress(console, times) as progress:
         results = Matrix(cells, folder, workers=workers, listener=progress, confirm=False).run()
     terminal.show(console, results)
     _rate(console, results)

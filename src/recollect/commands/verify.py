@@ -26,9 +26,9 @@ from recollect.commands.writing import (
 from recollect.secret import SecretUrl
 from recollect.verify import durations, engines
 from recollect.verify.judging.verdict import Verdict
-from recollect.verify.matrix.cell_process import Seen
+from recollect.verify.matrix.cell_process import TargetSeen
 from recollect.verify.matrix.matrix import Matrix
-from recollect.verify.matrix.pool import Pool
+from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Require, Result, Results, exit_code
 from recollect.verify.matrix.selection import BadRequest, Cell, Request, check, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
@@ -240,7 +240,7 @@ def run(
     cells, broken = _lay_out(request)
     runnable = sum(cell.skipped is None for cell in cells)
     with folder_of_run(out, f"seed{request.seed}") as folder:
-        with _terminated_like_interrupted(), terminal.Progress(console, runnable, budget_s) as progress:
+        with _terminated_like_interrupted(), terminal.LiveProgress(console, runnable, budget_s) as progress:
             matrix = Matrix(
                 cells,
                 folder,
@@ -299,19 +299,21 @@ def _lay_out(request: Request) -> tuple[list[Cell], list[Result]]:
     return cells, broken
 
 
-def _look(request: Request) -> dict[str, Seen]:
+def _look(request: Request) -> dict[str, TargetSeen]:
     """What each target can do. Those of others are opened in a process that is not this one."""
-    pool = Pool(1)
+    pool = CellPool(1)
     try:
         return {
-            target: Seen(tuple(OUR_ABILITIES[target])) if target in BUILT_IN else pool.look(request, target)
+            target: TargetSeen(tuple(OUR_ABILITIES[target]))
+            if target in BUILT_IN
+            else pool.look(request, target)
             for target in request.targets
         }
     finally:
         pool.close()
 
 
-def _unusable(found: Seen, obstacle: str | None) -> Verdict:
+def _unusable(found: TargetSeen, obstacle: str | None) -> Verdict:
     if obstacle is not None:
         return Verdict(status="skipped", reason=obstacle)
     return Verdict(status="skipped" if found.no_engine else "unknown", reason=found.refusal)

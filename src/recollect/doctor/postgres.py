@@ -35,7 +35,7 @@ ASKED = (
 TABLES_SHOWN = 5
 
 _SETTINGS = "SELECT name, setting, unit, source FROM pg_settings WHERE name = ANY($1)"
-_PLACE = """
+_SERVER = """
 SELECT current_setting('server_version'), current_user::text, current_database()::text, pg_is_in_recovery(),
        pg_backend_pid(), (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
        (SELECT count(*) FROM pg_stat_replication)"""
@@ -134,11 +134,11 @@ async def _end(connection: Connection) -> None:
 
 
 async def _ask(connection: Connection, shown: str) -> Answers:
-    place = await connection.fetchrow(_PLACE)
-    assert place is not None
+    server = await connection.fetchrow(_SERVER)
+    assert server is not None
     rows = {row["name"]: row for row in await connection.fetch(_SETTINGS, list(ASKED))}
     delay = rows["wal_writer_delay"]
-    version, role, database, in_recovery, pid, told, standbys = place
+    version, role, database, in_recovery, pid, told, standbys = server
     # A backend works in the data folder: its process shows which it is, even to a role that may not ask. It is looked
     # at now, because it ends with the connection.
     folder = told or disk.folder_of_process(pid) or ""

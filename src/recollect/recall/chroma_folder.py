@@ -35,7 +35,7 @@ _NAME = re.compile(r"\d{8}-[0-9a-f]{8}")
 
 
 class Slot:
-    """A place for one process's index."""
+    """A folder for one process's index."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path

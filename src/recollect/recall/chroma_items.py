@@ -44,8 +44,8 @@ def upserted(changes: Sequence[Change], marker: Marker) -> Items:
         "dimension": marker.dimension,
         "through": marker.through,
     }
-    place = array("f", [1.0, *[0.0] * (marker.dimension - 1)])
-    items = Items([MARKER], [place.tobytes()], [state])
+    unit = array("f", [1.0, *[0.0] * (marker.dimension - 1)])
+    items = Items([MARKER], [unit.tobytes()], [state])
     for change in changes:
         if change.vector is not None and change.user is not None:
             items.ids.append(str(change.sequence))

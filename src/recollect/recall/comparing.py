@@ -23,7 +23,7 @@ def nearest(vector: bytes, rows: Sequence[tuple[int, bytes]], k: int) -> list[Ne
     matrix = np.frombuffer(b"".join(stored for _, stored in rows), dtype=np.float32).reshape(len(rows), -1)
     scores = matrix @ np.frombuffer(vector, dtype=np.float32)
     best = np.argpartition(-scores, k - 1)[:k] if k < len(rows) else range(len(rows))
-    return [Near(rows[place][0], float(scores[place])) for place in best]
+    return [Near(rows[at][0], float(scores[at])) for at in best]
 
 
 def same(one: bytes, other: bytes) -> bool:

@@ -68,7 +68,7 @@ _PART_LENGTH = 4
 
 
 class HashingEmbedder:
-    """Words, parts of words and pairs of words, hashed into a fixed number of places. Lexical, not semantic."""
+    """Words, parts of words and pairs of words, hashed into a fixed number of slots. Lexical, not semantic."""
 
     kind = "lexical"
 
@@ -82,14 +82,14 @@ class HashingEmbedder:
         return [self.vector(text) for text in texts]
 
     def vector(self, text: str) -> "Vector[float]":
-        places = [0.0] * self.dimension
+        slots = [0.0] * self.dimension
         # A text without any word, such as a lone emoji, is one feature as it stands: no vector is all zeros.
         for feature, weight in _features(text) or [(f"t {text}", 1.0)]:
-            # The low bits choose the place, a high one the sign: collisions then cancel out as often as they add up.
+            # The low bits choose the slot, a high one the sign: collisions then cancel out as often as they add up.
             hashed = zlib.crc32(feature.encode("utf-8", "surrogatepass"))
             hashed = (hashed ^ (hashed >> 15)) * 0x2C1B3C6D & 0xFFFFFFFF
-            places[(hashed ^ (hashed >> 12)) % self.dimension] += weight if hashed >> 31 else -weight
-        return unit(places)
+            slots[(hashed ^ (hashed >> 12)) % self.dimension] += weight if hashed >> 31 else -weight
+        return unit(slots)
 
 
 def _features(text: str) -> list[tuple[str, float]]:

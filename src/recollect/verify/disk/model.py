@@ -224,10 +224,10 @@ class Model:
         if op is Op.CREATE and not record.path1:
             self._nodes[record.ino] = File(inode_seq=self.seq, size_seq=self.seq)
             return
-        place = self._find(record.path1)
-        if place is None:
+        found = self._find(record.path1)
+        if found is None:
             return
-        folder, name, old = place
+        folder, name, old = found
         if op is Op.RENAME:
             self._rename(record, folder, name, old)
         elif op is Op.UNLINK or op is Op.RMDIR:

@@ -19,10 +19,10 @@ from recollect.verify.providers.compose import ComposeService
 class ComposeEngine(CarriedEngine):
     """Its versions and policies are the file's business."""
 
-    def __init__(self, recipe: Recipe, place: str, options: Options) -> None:
-        file, _, service = place.partition("#")
+    def __init__(self, recipe: Recipe, named: str, options: Options) -> None:
+        file, _, service = named.partition("#")
         if not file or not service:
-            raise EngineError(f"compose:{place} names no service; write --provider compose:FILE#SERVICE")
+            raise EngineError(f"compose:{named} names no service; write --provider compose:FILE#SERVICE")
         if options.config is not None or options.policy not in (None, "custom"):
             raise EngineError(
                 "a compose service is configured by its file: its policy is 'custom'; give no other"

@@ -65,11 +65,11 @@ def create(
     return ENGINES[build.engine](build, chosen)
 
 
-def _service(spec: str, place: str, options: Options) -> Engine:
+def _service(spec: str, service: str, options: Options) -> Engine:
     engine, _, _ = providers.parse(spec)
     if engine not in CONTAINER_RECIPES:
         raise UnknownName("engine for compose", engine, CONTAINER_RECIPES)
-    return ComposeEngine(CONTAINER_RECIPES[engine], place, options)
+    return ComposeEngine(CONTAINER_RECIPES[engine], service, options)
 
 
 def policies(engine: str) -> Mapping[str, Policy]:

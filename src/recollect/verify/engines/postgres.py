@@ -99,8 +99,8 @@ class PostgresEngine(LocalServer):
 
     def __init__(self, build: Build, options: Options, primary: PostgresEngine | None = None) -> None:
         cluster.check_reachable(Path(build.location))
-        for place in filter(None, (options.root, options.data)):
-            cluster.check_reachable(place)
+        for path in filter(None, (options.root, options.data)):
+            cluster.check_reachable(path)
         super().__init__(build, options)
         self._primary = primary
         self.socket_folder = folder.socket_folder(self.folder)

@@ -45,14 +45,14 @@ def identity() -> Identity | None:
     )
 
 
-def check_reachable(place: Path) -> None:
+def check_reachable(path: Path) -> None:
     """The other user must be able to enter every folder on the way to the server's program and to its data."""
     if identity() is None:
         return
-    for parent in reversed(place.absolute().parents):
+    for parent in reversed(path.absolute().parents):
         if parent.exists() and not parent.stat().st_mode & stat.S_IXOTH:
             raise EngineError(
-                f"as root, PostgreSQL runs as 'nobody', who may not enter {parent} on the way to {place};"
+                f"as root, PostgreSQL runs as 'nobody', who may not enter {parent} on the way to {path};"
                 f" run as an ordinary user, or allow it with `chmod o+x {parent}`"
             )
 

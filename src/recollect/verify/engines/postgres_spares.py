@@ -27,12 +27,12 @@ def keep(data: Path, version: str) -> bool:
     spares = _spares.setdefault((os.getpid(), version), [])
     if len(spares) >= SPARES_MAX or not (data / "PG_VERSION").exists():
         return False
-    place = folder.current() / f"spare-{uuid.uuid4().hex}"
+    spare = folder.current() / f"spare-{uuid.uuid4().hex}"
     try:
-        data.rename(place)
+        data.rename(spare)
     except OSError:
         return False  # another file system
-    spares.append(place)
+    spares.append(spare)
     return True
 
 

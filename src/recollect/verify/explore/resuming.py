@@ -99,10 +99,10 @@ def explore_run(
 ) -> Explored:
     """Judge the states of a run until all are or the budget ends; call it again to go on."""
     began = time.monotonic()
-    place = folder / f"progress-{plan.mode}-{plan.level}.json"
+    saved = folder / f"progress-{plan.mode}-{plan.level}.json"
     at = _Reached(plan.start, Tally())
-    if place.exists():
-        at = msgspec.json.decode(place.read_bytes(), type=_Reached)
+    if saved.exists():
+        at = msgspec.json.decode(saved.read_bytes(), type=_Reached)
     known = load_judgements(folder / JUDGEMENTS)
     before = len(known)
     anomalies: dict[str, int] = {}
@@ -125,7 +125,7 @@ def explore_run(
             if part.left or part.reached is None:
                 break
             at = _Reached(part.reached, at.tally + Tally.of(part))
-            place.write_bytes(msgspec.json.encode(at))
+            saved.write_bytes(msgspec.json.encode(at))
             if left_s is not None and time.monotonic() - began > (plan.budget_s or 0.0):
                 part = replace(part, states=(), judgements={})
                 break

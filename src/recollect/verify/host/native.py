@@ -80,8 +80,8 @@ class Native:
             )
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as place:
-                built = Path(place) / f"{self.name}.so"
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as building:
+                built = Path(building) / f"{self.name}.so"
                 sources = map(str, sorted(self.sources.glob("*.c")))
                 done = subprocess.run(
                     [found, *_FLAGS, "-o", str(built), *sources, *_LIBRARIES],
@@ -123,7 +123,7 @@ def find_compiler() -> str | None:
 def for_every_user(library: Path) -> Path:
     """An engine may run as another user, who cannot look into a home folder: then a copy in the run folder."""
     readable = library.stat().st_mode & stat.S_IROTH
-    if readable and all(place.stat().st_mode & stat.S_IXOTH for place in library.parents):
+    if readable and all(above.stat().st_mode & stat.S_IXOTH for above in library.parents):
         return library
     copy = folder.current() / library.name
     if not copy.exists():

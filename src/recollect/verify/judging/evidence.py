@@ -134,7 +134,7 @@ class FailedRead(NamedTuple):
     messages: int
 
 
-class Recovery(NamedTuple):
+class FirstRead(NamedTuple):
     """The first whole read of a session after the disturbance at `struck`.
 
     `kept` is whether it has any message that was written before.
@@ -180,7 +180,7 @@ class Divergence(NamedTuple):
     listed: bool
 
 
-class Conflict(NamedTuple):
+class DoubleAccept(NamedTuple):
     """Two acknowledged compare-and-set writes that expected the same sequence."""
 
     turn: int
@@ -209,7 +209,7 @@ class Evidence:
     turn_done: array[int] = field(default_factory=lambda: array("q"))
     turn_done_s: array[float] = field(default_factory=lambda: array("d"))
     turn_claim: bytearray = field(default_factory=bytearray)
-    """What the acknowledgement said that the turn survives: its place in `CLAIMS`."""
+    """What the acknowledgement said that the turn survives: its index in `CLAIMS`."""
     # One row per message.
     message_turn: array[int] = field(default_factory=lambda: array("i"))
     state: bytearray = field(default_factory=bytearray)
@@ -245,12 +245,12 @@ class Evidence:
     disagreements: list[Disagreement] = field(default_factory=list)
     regressions: list[Regression] = field(default_factory=list)
     failed_reads: list[FailedRead] = field(default_factory=list)
-    recoveries: list[Recovery] = field(default_factory=list)
+    first_reads: list[FirstRead] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     hidden: dict[int, Hidden] = field(default_factory=dict)
     fractures: list[Fracture] = field(default_factory=list)
     divergences: list[Divergence] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
+    double_accepts: list[DoubleAccept] = field(default_factory=list)
     proven: list[Proven] = field(default_factory=list)
     stops: list[tuple[int, float]] = field(default_factory=list)
     gone_before: dict[int, int] = field(default_factory=dict)

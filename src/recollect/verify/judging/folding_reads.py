@@ -24,10 +24,10 @@ from recollect.verify.judging.evidence import (
     Absence,
     Disagreement,
     Evidence,
+    FirstRead,
     Hidden,
     Inversion,
     Overdue,
-    Recovery,
     Regression,
     Sighting,
 )
@@ -112,13 +112,11 @@ class ReadFolder:
     def finish(self, session: Session) -> None:
         """The history is over: a missing message that the latest view has was only late."""
         absences, state = self.evidence.absences, self.evidence.state
-        for message, place in list(session.missing.items()):
+        for message, at in list(session.missing.items()):
             for chain in (session.whole, session.window):
                 if chain is None or not state[message] & chain.bit:
                     continue
-                if chain.last_read > absences[place].read and self._returned(
-                    session, message, chain.last_read
-                ):
+                if chain.last_read > absences[at].read and self._returned(session, message, chain.last_read):
                     break
         self._account(session)
         self.evidence.last_whole_read[session.number] = session.whole.last_read
@@ -267,8 +265,8 @@ class ReadFolder:
             self.evidence.disagreements.append(Disagreement(message, before, session.number, read))
             return before
         step = (high - low) / (len(fresh) + 1)
-        for place, newcomer in enumerate(fresh, 1):
-            rank[newcomer] = low + place * step
+        for nth, newcomer in enumerate(fresh, 1):
+            rank[newcomer] = low + nth * step
         fresh.clear()
         return message
 
@@ -314,12 +312,12 @@ class ReadFolder:
 
     def _returned(self, session: Session, message: int, read: int) -> bool:
         """A read has a missing message again. One that overlaps the read without it may have looked before it."""
-        evidence, place = self.evidence, session.missing[message]
-        absence = evidence.absences[place]
+        evidence, at = self.evidence, session.missing[message]
+        absence = evidence.absences[at]
         if evidence.read_invoked[read] < evidence.read_done[absence.read]:
             return False
         del session.missing[message]
-        evidence.absences[place] = absence._replace(back=read)
+        evidence.absences[at] = absence._replace(back=read)
         return True
 
     def _leave(self, session: Session, chain: Chain, read: int, removed: View, floor: int) -> None:
@@ -329,8 +327,8 @@ class ReadFolder:
         for message in removed:
             if message < 0 or evidence.state[message] & chain.bit:
                 continue  # something strange, or it only moved
-            place = session.missing.get(message)
-            if place is not None and chain.last_read > evidence.absences[place].read:
+            at = session.missing.get(message)
+            if at is not None and chain.last_read > evidence.absences[at].read:
                 self._returned(session, message, chain.last_read)
             if message < floor:
                 continue  # slid out of the window
@@ -400,7 +398,7 @@ class ReadFolder:
             return
         session.struck = struck
         kept = any(m >= 0 and turn_invoked[message_turn[m]] < struck for m in session.whole.view)
-        self.evidence.recoveries.append(Recovery(struck, session.number, read, kept))
+        self.evidence.first_reads.append(FirstRead(struck, session.number, read, kept))
 
     def _judge_gone(self, session: Session, chain: Chain, read: int, tail: View) -> None:
         """Hold what is visible against the latest acknowledged forget and against the end of retention."""

@@ -17,9 +17,9 @@ from recollect.verify.judging.evidence import (
     IN_WINDOW,
     NEVER,
     NOT_A_DISTURBANCE,
-    Conflict,
     Disturbance,
     Divergence,
+    DoubleAccept,
     Evidence,
     FailedRead,
     Fracture,
@@ -38,7 +38,7 @@ NOTHING = Seen()
 COLUMN_STEP = 4096
 
 
-class _Client:
+class _Caller:
     """One process and its open invocation; reused from one operation to the next, because it is hot."""
 
     __slots__ = ("event", "is_open", "life", "session", "turn")
@@ -66,10 +66,10 @@ class _Collector:
         self.clock = EngineClock()
         self.reads = ReadFolder(evidence, self.clock)
         self.sessions: dict[str, Session] = {}
-        self.clients: dict[int, _Client] = {}
-        self.active: dict[str, int] = {}  # fault → its place in evidence.disturbances
+        self.callers: dict[int, _Caller] = {}
+        self.active: dict[str, int] = {}  # fault → its index in evidence.disturbances
         self.engine_down = False
-        self._complete: dict[str, Callable[[_Client, Event], None]] = {
+        self._complete: dict[str, Callable[[_Caller, Event], None]] = {
             "append": self._complete_write,
             "save": self._complete_write,
             "read": self._complete_read,
@@ -81,7 +81,7 @@ class _Collector:
 
     def feed(self, events: list[Event]) -> None:
         event = None
-        clients, invoke, complete = self.clients, self._invoke, self._complete
+        callers, invoke, complete = self.callers, self._invoke, self._complete
         ok_ops = 0
         try:
             for event in events:
@@ -89,15 +89,15 @@ class _Collector:
                 if kind == "invoke":
                     invoke(event)
                 elif kind == "ok" or kind == "fail" or kind == "unknown":
-                    client = clients.get(event.process)
-                    if client is None or not client.is_open:
+                    caller = callers.get(event.process)
+                    if caller is None or not caller.is_open:
                         raise ValueError(f"process {event.process} completes without an open invocation")
-                    client.is_open = False
+                    caller.is_open = False
                     if kind == "ok":
                         ok_ops += 1
-                    if client.session.life is not None:
-                        self._age(client, event)
-                    complete[client.event.operation](client, event)
+                    if caller.session.life is not None:
+                        self._age(caller, event)
+                    complete[caller.event.operation](caller, event)
                 else:
                     self._disturb(event)
         except (KeyError, ValueError, IndexError, AttributeError, OverflowError) as error:
@@ -109,17 +109,17 @@ class _Collector:
 
     def finish(self) -> None:
         evidence = self.evidence
-        for client in self.clients.values():
-            if client.is_open:
+        for caller in self.callers.values():
+            if caller.is_open:
                 evidence.unknown_outcomes += 1
-                if type(client.event.value) is Write:
-                    evidence.unknown.add(client.turn)
+                if type(caller.event.value) is Write:
+                    evidence.unknown.add(caller.turn)
         evidence.unknown = {turn for turn in evidence.unknown if evidence.turn_done[turn] == NEVER}
         evidence.failed = {turn for turn in evidence.failed if evidence.turn_done[turn] == NEVER}
         evidence.failed -= evidence.unknown
-        for place, found in enumerate(evidence.disturbances):
+        for at, found in enumerate(evidence.disturbances):
             if found.healed == NEVER:
-                evidence.disturbances[place] = found._replace(healed=evidence.events)
+                evidence.disturbances[at] = found._replace(healed=evidence.events)
         for session in self.sessions.values():
             self.reads.finish(session)
         self._drop_misplaced()
@@ -144,16 +144,16 @@ class _Collector:
         if session is None:
             session = self.sessions[event.session] = Session(len(self.sessions))
             self.evidence.sessions.append(event.session)
-        client = self.clients.get(process)
-        if client is None:
-            client = self.clients[process] = _Client(event, session)
-        elif client.is_open:
+        caller = self.callers.get(process)
+        if caller is None:
+            caller = self.callers[process] = _Caller(event, session)
+        elif caller.is_open:
             raise ValueError(f"process {process} invokes {operation!r} while an operation of it is open")
-        client.is_open = True
-        client.event = event
-        client.session = session
+        caller.is_open = True
+        caller.event = event
+        caller.session = session
         if operation == "append" or operation == "save":
-            client.turn = self._begin_write(session, event)
+            caller.turn = self._begin_write(session, event)
         elif operation == "read":
             pass
         elif operation == "forget":
@@ -162,14 +162,14 @@ class _Collector:
             session.last_mutation = event.index
         elif operation not in self._complete:
             raise ValueError(f"unknown operation {operation!r}")
-        client.life = life = session.life
+        caller.life = life = session.life
         if life is not None:
             low_s, high_s = self._engine_s(event.time_s, event.time_s)
             life.advance(low_s, high_s, event.index)
             if life.may_renew(operation):
                 life.begin(low_s)
             else:
-                client.life = None
+                caller.life = None
 
     def _begin_write(self, session: Session, event: Event) -> int:
         evidence, write = self.evidence, event.value
@@ -232,25 +232,25 @@ class _Collector:
         for message in from_runs(write.dropped):
             evidence.state[message] |= DROPPED
 
-    def _age(self, client: _Client, event: Event) -> None:
+    def _age(self, caller: _Caller, event: Event) -> None:
         """Time has passed for a session with a retention, and the completed operation may have renewed it."""
-        low_s, high_s = self._engine_s(client.event.time_s, event.time_s)
-        life = client.session.life
+        low_s, high_s = self._engine_s(caller.event.time_s, event.time_s)
+        life = caller.session.life
         if life is not None:
-            life.advance(low_s, high_s, client.event.index)
-        if client.life is not None:
-            operation = client.event.operation
+            life.advance(low_s, high_s, caller.event.index)
+        if caller.life is not None:
+            operation = caller.event.operation
             # A repeated attempt may find its turn stored, and store and renew nothing.
             surely = operation in ("read", "context")
             if operation in ("append", "save"):
-                surely = client.turn not in self.evidence.retries
-            client.life.end(event.kind, low_s, high_s, event.index, surely=surely)
+                surely = caller.turn not in self.evidence.retries
+            caller.life.end(event.kind, low_s, high_s, event.index, surely=surely)
 
     def _engine_s(self, start_s: float, end_s: float) -> tuple[float, float]:
         return self.clock.low(start_s, end_s), self.clock.high(start_s, end_s)
 
-    def _complete_write(self, client: _Client, event: Event) -> None:
-        evidence, session, turn, index = self.evidence, client.session, client.turn, event.index
+    def _complete_write(self, caller: _Caller, event: Event) -> None:
+        evidence, session, turn, index = self.evidence, caller.session, caller.turn, event.index
         session.mutations_open -= 1
         session.last_mutation = index
         if event.kind != "ok":
@@ -262,7 +262,7 @@ class _Collector:
         evidence.turn_done_s[turn] = event.time_s
         if type(event.value) is Acknowledged and event.value.durability in CLAIMS:
             evidence.turn_claim[turn] = CLAIMS.index(event.value.durability)
-        write = client.event.value
+        write = caller.event.value
         assert type(write) is Write  # checked when it was invoked
         first, count, state = write.first, len(write.checksums), evidence.state
         if not session.live:
@@ -276,7 +276,7 @@ class _Collector:
             if window is not None and not state[message] & IN_WINDOW:
                 window.pending.append(message)
         if write.expect is not None:
-            self._compare(session, turn, write.expect, client.event.index)
+            self._compare(session, turn, write.expect, caller.event.index)
 
     def _not_acknowledged(self, session: Session, turn: int, kind: str) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
@@ -293,20 +293,20 @@ class _Collector:
         if earlier is None or self.evidence.turn_invoked[earlier] < session.forget_floor:
             session.expects[expect] = turn
         elif invoked > session.forget_floor:
-            self.evidence.conflicts.append(Conflict(turn, earlier, expect))
+            self.evidence.double_accepts.append(DoubleAccept(turn, earlier, expect))
 
-    def _complete_read(self, client: _Client, event: Event) -> None:
+    def _complete_read(self, caller: _Caller, event: Event) -> None:
         if event.kind != "ok":
-            self._failed_read(client, event)
+            self._failed_read(caller, event)
             return
         seen = event.value or NOTHING
         if type(seen) is not Seen:
             raise ValueError(f"a read returns what it saw, not {type(seen).__name__}")
-        ask = client.event.value
-        self._fold(client, event, ask if type(ask) is Ask else None, seen)
+        ask = caller.event.value
+        self._fold(caller, event, ask if type(ask) is Ask else None, seen)
 
-    def _fold(self, client: _Client, event: Event, ask: Ask | None, seen: Seen) -> None:
-        evidence, session, asked = self.evidence, client.session, client.event
+    def _fold(self, caller: _Caller, event: Event, ask: Ask | None, seen: Seen) -> None:
+        evidence, session, asked = self.evidence, caller.session, caller.event
         read, size = len(evidence.read_done), count_of(seen)
         self.reads.begun_s, self.reads.ended_s = asked.time_s, event.time_s
         evidence.read_process.append(event.process)
@@ -319,9 +319,9 @@ class _Collector:
         else:
             self.reads.fold_window(session, read, seen, ask)
 
-    def _complete_context(self, client: _Client, event: Event) -> None:
+    def _complete_context(self, caller: _Caller, event: Event) -> None:
         if event.kind != "ok":
-            self._failed_read(client, event)
+            self._failed_read(caller, event)
             return
         context = event.value
         if type(context) is not Context:
@@ -331,8 +331,8 @@ class _Collector:
         self.evidence.operations.add("context")
         read = len(self.evidence.read_done)
         first = context.parts[0]
-        session, evidence = client.session, self.evidence
-        self._fold(client, event, first.ask, first.seen)
+        session, evidence = caller.session, self.evidence
+        self._fold(caller, event, first.ask, first.seen)
         whole = chain_of(first.ask, count_of(first.seen)) == WHOLE
         chain = session.whole if whole or session.window is None else session.window
         for part in context.parts[1:]:
@@ -347,12 +347,12 @@ class _Collector:
         known = 0 <= element < len(self.evidence.message_turn)
         return known and self.evidence.session_of(element) == session.number
 
-    def _failed_read(self, client: _Client, event: Event) -> None:
+    def _failed_read(self, caller: _Caller, event: Event) -> None:
         """A read that raised counts against the store only while the engine was up and undisturbed."""
         if event.kind == "unknown":
             self.evidence.unknown_outcomes += 1
             return
-        session, index = client.session, client.event.index
+        session, index = caller.session, caller.event.index
         last = self.evidence.disturbances[-1] if self.evidence.disturbances else None
         disturbed = self.active or self.engine_down or (last is not None and last.healed > index)
         expired = session.life is not None and session.life.maybe_before > 0
@@ -363,8 +363,8 @@ class _Collector:
             failed = FailedRead(session.number, event.index, event.error or "", messages)
             self.evidence.failed_reads.append(failed)
 
-    def _complete_forget(self, client: _Client, event: Event) -> None:
-        session, evidence = client.session, self.evidence
+    def _complete_forget(self, caller: _Caller, event: Event) -> None:
+        session, evidence = caller.session, self.evidence
         session.forgets_open -= 1
         session.mutations_open -= 1
         session.last_mutation = event.index
@@ -380,15 +380,15 @@ class _Collector:
         session.missing.clear()
         session.acked_from = FOREVER
         session.whole.pending.clear()
-        session.purge = Purge(client.event.index, event.index, len(evidence.message_turn))
+        session.purge = Purge(caller.event.index, event.index, len(evidence.message_turn))
         session.whole.scanned = False
         if session.window is not None:
             session.window.scanned = False
 
-    def _complete_search(self, client: _Client, event: Event) -> None:
-        value, session, evidence = event.value, client.session, self.evidence
+    def _complete_search(self, caller: _Caller, event: Event) -> None:
+        value, session, evidence = event.value, caller.session, self.evidence
         if event.kind != "ok":
-            self._failed_read(client, event)
+            self._failed_read(caller, event)
             return
         if session.forgets_open or session.forget_unknown:
             return
@@ -400,19 +400,19 @@ class _Collector:
             if not 0 <= message < len(evidence.message_turn):
                 continue
             acknowledged = evidence.acknowledged(message)
-            settled = NEVER < acknowledged < client.event.index and session.forget_done < client.event.index
+            settled = NEVER < acknowledged < caller.event.index and session.forget_done < caller.event.index
             if settled and evidence.session_of(message) == session.number:
                 evidence.divergences.append(Divergence(message, event.index, message in listed))
 
-    def _complete_count(self, client: _Client, event: Event) -> None:
-        value, session = event.value, client.session
+    def _complete_count(self, caller: _Caller, event: Event) -> None:
+        value, session = event.value, caller.session
         if event.kind != "ok":
             return
         if type(value) is not Rows:
             raise ValueError(f"a count returns rows, not {type(value).__name__}")
         self.evidence.operations.add("count")
         if session.missing:
-            self.reads.hold_against_count(session, value.rows, client.event.index, event.index)
+            self.reads.hold_against_count(session, value.rows, caller.event.index, event.index)
 
     def _disturb(self, event: Event) -> None:
         kind, fault = event.kind, event.operation
@@ -463,7 +463,7 @@ class _Collector:
             self.reads.strikes.append(event.index)
 
     def _heal(self, name: str, event: Event) -> None:
-        place = self.active.pop(name, None)
-        if place is not None:
-            found = self.evidence.disturbances[place]
-            self.evidence.disturbances[place] = found._replace(healed=event.index)
+        at = self.active.pop(name, None)
+        if at is not None:
+            found = self.evidence.disturbances[at]
+            self.evidence.disturbances[at] = found._replace(healed=event.index)

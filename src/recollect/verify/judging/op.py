@@ -49,7 +49,7 @@ class Element(NamedTuple):
     text: str = ""
 
 
-class Odd(msgspec.Struct, frozen=True, omit_defaults=True):
+class OddElement(msgspec.Struct, frozen=True, omit_defaults=True):
     """An element that is not simply "message n, unchanged"; see `Element`."""
 
     message: int | None = None
@@ -96,7 +96,7 @@ class Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="is", omit_default
     skip: int = 0
     keep: int = 0
     tail: tuple[int, ...] = ()
-    odd: tuple[Odd, ...] = ()
+    odd: tuple[OddElement, ...] = ()
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,7 @@ whose contents slide. A `last=n` read that came back with fewer than n elements 
 to the first. The further statements of a context read are coded against the statement before them.
 
 In memory a view is a list of numbers: a message whose checksum is the appended one is its number, everything
-else is a negative code for an `Odd`.
+else is a negative code for an `OddElement`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
-from recollect.verify.judging.op import Ask, Element, Odd, Part, Seen
+from recollect.verify.judging.op import Ask, Element, OddElement, Part, Seen
 
 View = list[int]
 WHOLE = 0
@@ -58,8 +58,8 @@ def from_runs(runs: Sequence[int]) -> View:
     if len(runs) == 2 and runs[1] == 1:
         return [runs[0]]
     numbers: View = []
-    for place in range(0, len(runs), 2):
-        start, count = runs[place], runs[place + 1]
+    for at in range(0, len(runs), 2):
+        start, count = runs[at], runs[at + 1]
         if count == 1:
             numbers.append(start)
         else:
@@ -100,8 +100,8 @@ class ViewEncoder:
 
     def __init__(self) -> None:
         self._checksums = array("q")
-        self._odds: list[Odd] = []
-        self._codes: dict[Odd, int] = {}
+        self._odds: list[OddElement] = []
+        self._codes: dict[OddElement, int] = {}
         self._chains: dict[tuple[str, int], View] = {}
 
     def appended(self, first: int, checksums: Sequence[int]) -> None:
@@ -139,10 +139,10 @@ class ViewEncoder:
             if message is not None and plain and checksums[message] == element.checksum:
                 view.append(message)
             else:
-                view.append(self._code(Odd(message, element.checksum, element.damaged, element.text)))
+                view.append(self._code(OddElement(message, element.checksum, element.damaged, element.text)))
         return view
 
-    def _code(self, odd: Odd) -> int:
+    def _code(self, odd: OddElement) -> int:
         if odd not in self._codes:
             self._odds.append(odd)
             self._codes[odd] = -len(self._odds)
@@ -151,7 +151,7 @@ class ViewEncoder:
     def _against(self, previous: View, view: View) -> Seen:
         skip, keep = difference(previous, view)
         tail: View = []
-        odd: list[Odd] = []
+        odd: list[OddElement] = []
         for number in view[keep:]:
             if number < 0:
                 odd.append(self._odds[-1 - number])
@@ -165,10 +165,10 @@ class OddTable:
     """Gives every odd element of a history one negative code, the same each time it is seen."""
 
     def __init__(self) -> None:
-        self.odds: list[Odd] = []
-        self._codes: dict[Odd, int] = {}
+        self.odds: list[OddElement] = []
+        self._codes: dict[OddElement, int] = {}
 
-    def __getitem__(self, code: int) -> Odd:
+    def __getitem__(self, code: int) -> OddElement:
         return self.odds[-1 - code]
 
     def decode_tail(self, seen: Seen) -> View:
@@ -186,7 +186,7 @@ class OddTable:
     def decode(self, previous: View, seen: Seen) -> View:
         return previous[seen.skip : seen.skip + seen.keep] + self.decode_tail(seen)
 
-    def _code(self, odd: Odd) -> int:
+    def _code(self, odd: OddElement) -> int:
         if odd not in self._codes:
             self.odds.append(odd)
             self._codes[odd] = -len(self.odds)

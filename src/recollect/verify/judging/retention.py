@@ -19,7 +19,7 @@ INFINITY = float("inf")
 
 
 @dataclass
-class _Span:
+class _ClockSpan:
     """From `start_s` on, the engine's clock is between time + `low_s` and time + `high_s`."""
 
     start_s: float
@@ -35,23 +35,23 @@ class EngineClock:
     """Translates a run's monotonic time into bounds on the engine's clock."""
 
     def __init__(self) -> None:
-        self._spans = [_Span(0.0, 0.0, 0.0)]
+        self._spans = [_ClockSpan(0.0, 0.0, 0.0)]
         self._starts = [0.0]
 
     def inject(self, fault: str, offset_s: float, time_s: float) -> None:
         if fault == "clock-frozen":
-            self._begin(_Span(time_s, 0.0, 0.0, frozen=True))
+            self._begin(_ClockSpan(time_s, 0.0, 0.0, frozen=True))
         elif fault == "ttl-drift":
-            self._begin(_Span(time_s, -abs(offset_s), abs(offset_s)))
+            self._begin(_ClockSpan(time_s, -abs(offset_s), abs(offset_s)))
         else:
-            self._begin(_Span(time_s, offset_s, offset_s))
+            self._begin(_ClockSpan(time_s, offset_s, offset_s))
 
     def heal(self, time_s: float) -> None:
-        self._begin(_Span(time_s, 0.0, 0.0))
+        self._begin(_ClockSpan(time_s, 0.0, 0.0))
 
     def low(self, start_s: float, end_s: float) -> float:
         """The least that the engine's clock can have shown between two moments."""
-        first, last = self._place(start_s), self._place(end_s)
+        first, last = self._span_at(start_s), self._span_at(end_s)
         if first == last:
             return self._spans[first].low_at(start_s)
         inner = (span.low_at(span.start_s) for span in self._spans[first + 1 : last + 1])
@@ -59,16 +59,16 @@ class EngineClock:
 
     def high(self, start_s: float, end_s: float) -> float:
         """The most that it can have shown."""
-        first, last = self._place(start_s), self._place(end_s)
+        first, last = self._span_at(start_s), self._span_at(end_s)
         if first == last:
             return end_s + self._spans[last].high_s
         ends = [*self._starts[first + 1 : last + 1], end_s]
         return max(end + span.high_s for end, span in zip(ends, self._spans[first : last + 1], strict=True))
 
-    def _place(self, time_s: float) -> int:
+    def _span_at(self, time_s: float) -> int:
         return max(0, bisect_right(self._starts, time_s) - 1)
 
-    def _begin(self, span: _Span) -> None:
+    def _begin(self, span: _ClockSpan) -> None:
         self._spans.append(span)
         self._starts.append(span.start_s)
 

@@ -23,7 +23,7 @@ Status = Literal["held", "documented-loss", "violated", "unknown", "skipped"]
 WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
 
 
-class Witness(msgspec.Struct, frozen=True, omit_defaults=True):
+class WitnessEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first message affected and the events that prove it; numbers are event indices.
 
     `before_fault_s` is how long before the fault the message had been acknowledged.
@@ -45,7 +45,7 @@ class Anomaly(msgspec.Struct, frozen=True):
     name: str
     count: int
     silent: bool
-    first: Witness
+    first: WitnessEvents
     sentence: str
 
     @property
@@ -218,7 +218,7 @@ def _anomaly(evidence: Evidence, group: Named) -> Anomaly:
     return Anomaly(group.name, group.elements, silent, _witness(evidence, group.first), group.sentence)
 
 
-def _witness(evidence: Evidence, detection: Detection) -> Witness:
+def _witness(evidence: Evidence, detection: Detection) -> WitnessEvents:
     acknowledged, acknowledged_s, message = None, None, ""
     if 0 <= detection.element < len(evidence.message_turn):
         message = name_of(detection.element)
@@ -227,7 +227,7 @@ def _witness(evidence: Evidence, detection: Detection) -> Witness:
             acknowledged, acknowledged_s = evidence.turn_done[turn], evidence.turn_done_s[turn]
     fault = detection.disturbance
     lead_s = lead_of(evidence, detection)
-    return Witness(
+    return WitnessEvents(
         session=evidence.sessions[detection.session] if detection.session >= 0 else "",
         message=message,
         acknowledged=acknowledged,

@@ -17,7 +17,7 @@ import msgspec
 from recollect.secret import Scrubber, from_json, to_pipe
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.verdict import Verdict
-from recollect.verify.matrix.cell_process import Done, Look, Order, Seen, Step, Word
+from recollect.verify.matrix.cell_process import Done, LookAtTarget, Order, Step, TargetSeen, Word
 from recollect.verify.matrix.results import Result
 from recollect.verify.matrix.target_probe import abilities_of
 from recollect.verify.running.run import Run
@@ -52,18 +52,18 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     )
 
 
-def look(order: Look) -> Seen:
+def look(order: LookAtTarget) -> TargetSeen:
     """What the target can do."""
     import_from(order.request.path)
     scrubber = Scrubber([order.request.url])
     try:
-        return Seen(tuple(sorted(abilities_of(order.request, order.target))))
+        return TargetSeen(tuple(sorted(abilities_of(order.request, order.target))))
     except NotInstalled as missing:
-        return Seen(refusal=scrubber(str(missing)), no_engine=True)
+        return TargetSeen(refusal=scrubber(str(missing)), no_engine=True)
     except (TargetBroken, EngineError) as refusal:
-        return Seen(refusal=scrubber(str(refusal)))
+        return TargetSeen(refusal=scrubber(str(refusal)))
     except Exception as error:
-        return Seen(refusal=scrubber(f"the kit itself failed: {type(error).__name__}: {error}"))
+        return TargetSeen(refusal=scrubber(f"the kit itself failed: {type(error).__name__}: {error}"))
 
 
 def _say(stream: IO[bytes], word: Word) -> None:
@@ -87,9 +87,9 @@ def main() -> None:
     at_work = threading.Event()
     threading.Thread(target=_end_with_the_owner, args=(at_work,), daemon=True).start()
     for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=Order | Look, dec_hook=from_json)
+        order = msgspec.json.decode(line, type=Order | LookAtTarget, dec_hook=from_json)
         at_work.set()
-        _say(say, look(order) if isinstance(order, Look) else Done(run_cell(order, say)))
+        _say(say, look(order) if isinstance(order, LookAtTarget) else Done(run_cell(order, say)))
         at_work.clear()
 
 

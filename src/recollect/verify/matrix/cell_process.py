@@ -33,7 +33,7 @@ class Order(msgspec.Struct, frozen=True, tag="order"):
     """Modules for the fork server, which starts once: those of all cells that may come."""
 
 
-class Look(msgspec.Struct, frozen=True, tag="look"):
+class LookAtTarget(msgspec.Struct, frozen=True, tag="look"):
     """It is told to open the target once, to see what it can do."""
 
     request: Request
@@ -48,7 +48,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     result: Result
 
 
-class Seen(msgspec.Struct, frozen=True, tag="seen"):
+class TargetSeen(msgspec.Struct, frozen=True, tag="seen"):
     """What a target can do, or why it cannot be used."""
 
     abilities: tuple[str, ...] = ()
@@ -57,16 +57,16 @@ class Seen(msgspec.Struct, frozen=True, tag="seen"):
     """The engine is what is missing, not the target."""
 
 
-Word = Step | Done | Seen
+Word = Step | Done | TargetSeen
 
-Job = TypeVar("Job")
+Task = TypeVar("Task")
 
 
-class CellProcess(Generic[Job]):
-    """`job` is what its owner gave it to do; None while it is idle."""
+class CellProcess(Generic[Task]):
+    """`task` is what its owner gave it to do; None while it is idle."""
 
     def __init__(self) -> None:
-        self.job: Job | None = None
+        self.task: Task | None = None
         self._process: subprocess.Popen[bytes]
         self._since = 0.0
         self._timeout_s = CELL_TIMEOUT_S
@@ -91,9 +91,9 @@ class CellProcess(Generic[Job]):
 
     @property
     def overdue(self) -> bool:
-        return self.job is not None and time.monotonic() - self._since > self._timeout_s
+        return self.task is not None and time.monotonic() - self._since > self._timeout_s
 
-    def send(self, order: Order | Look) -> None:
+    def send(self, order: Order | LookAtTarget) -> None:
         assert self._process.stdin is not None
         self._since = time.monotonic()
         self._timeout_s = CELL_TIMEOUT_S if isinstance(order, Order) else LOOK_TIMEOUT_S
@@ -118,7 +118,7 @@ class CellProcess(Generic[Job]):
             if stream is not None:
                 stream.close()
         try:
-            self._process.wait(0.2 if self.job is None else 0.01)
+            self._process.wait(0.2 if self.task is None else 0.01)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -26,7 +26,7 @@ SHRINK_TIMES = 6
 
 
 @dataclass
-class Event:
+class CellEvent:
     """Something to show: a cell started, took a step, or ended."""
 
     kind: str
@@ -35,11 +35,11 @@ class Event:
     result: Result | None = None
 
 
-Listener = Callable[[Event], None]
+CellListener = Callable[[CellEvent], None]
 
 
 @dataclass
-class _Job:
+class _Trial:
     """A cell on its way: the first run, then runs to confirm it, then smaller ones."""
 
     cell: Cell
@@ -56,7 +56,7 @@ class _Job:
         return self.scenario or self.cell.scenario
 
 
-_Process = CellProcess[tuple[int, _Job]]
+_MatrixProcess = CellProcess[tuple[int, _Trial]]
 
 
 class Matrix:
@@ -69,7 +69,7 @@ class Matrix:
         budget_s: float | None = None,
         fail_fast: bool = False,
         confirm: bool = True,
-        listener: Listener = lambda event: None,
+        listener: CellListener = lambda event: None,
     ) -> None:
         self._folder = folder
         self._workers = workers
@@ -79,15 +79,15 @@ class Matrix:
         self._listener = listener
         self._started = time.monotonic()
         self._results: dict[int, Result] = {}
-        self._waiting: deque[tuple[int, _Job]] = deque()
-        self._again: deque[tuple[int, _Job]] = deque()
-        for place, cell in enumerate(cells):
+        self._waiting: deque[tuple[int, _Trial]] = deque()
+        self._again: deque[tuple[int, _Trial]] = deque()
+        for number, cell in enumerate(cells):
             if cell.skipped is not None:
-                self._results[place] = _skipped(cell.scenario, cell.skipped)
+                self._results[number] = _skipped(cell.scenario, cell.skipped)
             else:
-                self._waiting.append((place, _Job(cell)))
+                self._waiting.append((number, _Trial(cell)))
         self._cells = cells
-        wanted = {name for _, job in self._waiting for name in job.cell.scenario.modules}
+        wanted = {name for _, trial in self._waiting for name in trial.cell.scenario.modules}
         self._preload = tuple(sorted(wanted))
         self._stopped: str | None = None
         """Why no further cell is begun."""
@@ -98,10 +98,10 @@ class Matrix:
 
     def run(self) -> Results:
         """Runs all cells; interrupted, it returns what is known so far."""
-        processes: list[_Process] = []
+        processes: list[_MatrixProcess] = []
         try:
             count = min(self._workers, max(1, len(self._waiting)))
-            processes = [_Process() for _ in range(count if self._waiting else 0)]
+            processes = [_MatrixProcess() for _ in range(count if self._waiting else 0)]
             self._serve(processes)
         except KeyboardInterrupt:
             self._stopped = "interrupted"
@@ -113,38 +113,38 @@ class Matrix:
     def results(self) -> Results:
         left_out = self._stopped or "budget"
         ordered = [
-            self._results.get(place) or _skipped(cell.scenario, left_out)
-            for place, cell in enumerate(self._cells)
+            self._results.get(number) or _skipped(cell.scenario, left_out)
+            for number, cell in enumerate(self._cells)
         ]
         seed = self._cells[0].scenario.seed if self._cells else 0
         return Results(seed=seed, elapsed_s=self.elapsed_s, folder=str(self._folder), results=tuple(ordered))
 
-    def _serve(self, processes: list[_Process]) -> None:
+    def _serve(self, processes: list[_MatrixProcess]) -> None:
         with DefaultSelector() as selector:
             for process in processes:
                 selector.register(process.output, EVENT_READ, process)
                 self._give(process)
-            while any(process.job is not None for process in processes):
+            while any(process.task is not None for process in processes):
                 for key, _ in selector.select(1.0):
                     self._listen(key.data, selector)
                 for process in [p for p in processes if p.overdue]:
                     self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s", selector)
-                for process in [p for p in processes if p.job is None]:
+                for process in [p for p in processes if p.task is None]:
                     self._give(process)  # what another one found may have to run again
 
-    def _give(self, process: _Process) -> None:
+    def _give(self, process: _MatrixProcess) -> None:
         order = self._next()
-        process.job = order
+        process.task = order
         if order is None:
             return
-        place, job = order
-        folder = self._folder / self._name(place, job)
+        number, trial = order
+        folder = self._folder / self._name(number, trial)
         folder.mkdir(parents=True, exist_ok=True)
-        process.send(Order(job.next_scenario, str(folder), self._preload))
-        step = "starting" if job.purpose == "first" else job.purpose
-        self._listener(Event("started", job.next_scenario, step))
+        process.send(Order(trial.next_scenario, str(folder), self._preload))
+        step = "starting" if trial.purpose == "first" else trial.purpose
+        self._listener(CellEvent("started", trial.next_scenario, step))
 
-    def _next(self) -> tuple[int, _Job] | None:
+    def _next(self) -> tuple[int, _Trial] | None:
         if self._stopped is not None:
             return None
         over = self._budget_s is not None and self.elapsed_s > self._budget_s - self._reserve_s()
@@ -159,73 +159,75 @@ class Matrix:
         taken = [result.elapsed_s for result in self._results.values() if result.elapsed_s]
         return sum(taken) / len(taken) if taken else 0.0
 
-    def _listen(self, process: _Process, selector: DefaultSelector) -> None:
+    def _listen(self, process: _MatrixProcess, selector: DefaultSelector) -> None:
         for word in process.words():
             if word is None:
                 self._lost(process, "the cell's own process died", selector)
                 return
-            assert process.job is not None
-            _, job = process.job
+            assert process.task is not None
+            _, trial = process.task
             if isinstance(word, Step):
-                self._listener(Event("step", job.next_scenario, word.name))
+                self._listener(CellEvent("step", trial.next_scenario, word.name))
             elif isinstance(word, Done):
-                self._finish(*process.job, word.result)
+                self._finish(*process.task, word.result)
                 self._give(process)
 
-    def _lost(self, process: _Process, why: str, selector: DefaultSelector) -> None:
+    def _lost(self, process: _MatrixProcess, why: str, selector: DefaultSelector) -> None:
         selector.unregister(process.output)
         process.end()
         process.begin()
         selector.register(process.output, EVENT_READ, process)
-        if process.job is not None:
-            place, job = process.job
+        if process.task is not None:
+            number, trial = process.task
             verdict = Verdict(status="unknown", reason=why)
-            self._finish(place, job, Result(scenario=job.next_scenario, verdict=verdict))
+            self._finish(number, trial, Result(scenario=trial.next_scenario, verdict=verdict))
         self._give(process)
 
     # ---- confirming and shrinking
 
-    def _finish(self, place: int, job: _Job, result: Result) -> None:
-        if job.purpose == "first":
-            job.first = result
-            self._put(place, msgspec.structs.replace(result, folder=self._name(place, job)))
-            self._listener(Event("ended", job.cell.scenario, result=result))
+    def _finish(self, number: int, trial: _Trial, result: Result) -> None:
+        if trial.purpose == "first":
+            trial.first = result
+            self._put(number, msgspec.structs.replace(result, folder=self._name(number, trial)))
+            self._listener(CellEvent("ended", trial.cell.scenario, result=result))
             if result.verdict.status == "violated":
                 if self._fail_fast:
                     self._stopped = "--fail-fast: a cell before this one was violated"
                 if self._confirm:
-                    self._again.append((place, _Job(job.cell, "confirm", first=result)))
+                    self._again.append((number, _Trial(trial.cell, "confirm", first=result)))
             return
-        same = _same(job.first, result)
-        job.again += 1
-        job.seen += same
-        if job.purpose == "shrink":
+        same = _same(trial.first, result)
+        trial.again += 1
+        trial.seen += same
+        if trial.purpose == "shrink":
             if same:
-                job.smallest = result.scenario
-            self._continue_shrinking(place, job)
-        elif job.again < CONFIRM_TIMES:
-            self._again.append((place, job))
+                trial.smallest = result.scenario
+            self._continue_shrinking(number, trial)
+        elif trial.again < CONFIRM_TIMES:
+            self._again.append((number, trial))
         else:
-            self._put(place, msgspec.structs.replace(self._results[place], reproduced=(job.seen, job.again)))
-            if job.seen == job.again:
+            self._put(
+                number, msgspec.structs.replace(self._results[number], reproduced=(trial.seen, trial.again))
+            )
+            if trial.seen == trial.again:
                 self._continue_shrinking(
-                    place, replace(job, purpose="shrink", again=0, tries=_smaller(job.cell.scenario))
+                    number, replace(trial, purpose="shrink", again=0, tries=_smaller(trial.cell.scenario))
                 )
 
-    def _continue_shrinking(self, place: int, job: _Job) -> None:
-        if job.smallest is not None:
-            self._put(place, msgspec.structs.replace(self._results[place], smallest=job.smallest))
-        if job.tries and job.again < SHRINK_TIMES:
-            job.scenario = job.tries.popleft()
-            self._again.append((place, job))
+    def _continue_shrinking(self, number: int, trial: _Trial) -> None:
+        if trial.smallest is not None:
+            self._put(number, msgspec.structs.replace(self._results[number], smallest=trial.smallest))
+        if trial.tries and trial.again < SHRINK_TIMES:
+            trial.scenario = trial.tries.popleft()
+            self._again.append((number, trial))
 
-    def _put(self, place: int, result: Result) -> None:
-        self._results[place] = result
+    def _put(self, number: int, result: Result) -> None:
+        self._results[number] = result
 
-    def _name(self, place: int, job: _Job) -> str:
+    def _name(self, number: int, trial: _Trial) -> str:
         """A folder of its own for every run, also when the same scenario runs several times."""
-        name = f"{place:03}-{job.cell.scenario.name}"
-        return name if job.purpose == "first" else f"{name}.{job.purpose}-{job.again}"
+        name = f"{number:03}-{trial.cell.scenario.name}"
+        return name if trial.purpose == "first" else f"{name}.{trial.purpose}-{trial.again}"
 
 
 def _same(first: Result | None, again: Result) -> bool:

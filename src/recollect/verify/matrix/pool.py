@@ -15,31 +15,31 @@ from recollect.verify.matrix.cell_process import (
     LOOK_TIMEOUT_S,
     CellProcess,
     Done,
-    Look,
+    LookAtTarget,
     Order,
-    Seen,
+    TargetSeen,
 )
 from recollect.verify.matrix.results import Result
 from recollect.verify.matrix.selection import Request
 
-_Process = CellProcess[Order | Look]
+_PoolProcess = CellProcess[Order | LookAtTarget]
 
 
-class Pool:
+class CellPool:
     def __init__(self, processes_max: int) -> None:
         self._processes_max = processes_max
-        self._processes: list[_Process] = []
+        self._processes: list[_PoolProcess] = []
         self._results: dict[str, Result] = {}
-        self._seen: Seen | None = None
+        self._seen: TargetSeen | None = None
         self._path: tuple[str, ...] = ()
 
-    def look(self, request: Request, target: str) -> Seen:
+    def look(self, request: Request, target: str) -> TargetSeen:
         """Opens the target once, in a process that is not this one."""
         self._seen = None
-        look = Look(request, target)
+        look = LookAtTarget(request, target)
         self._renew(request.path)
         while self._seen is None:
-            if not any(isinstance(process.job, Look) for process in self._processes):
+            if not any(isinstance(process.task, LookAtTarget) for process in self._processes):
                 self._give(look)
             self._listen()
         return self._seen
@@ -59,7 +59,7 @@ class Pool:
             self._processes.pop().end()
 
     def _running(self, order: Order) -> bool:
-        return any(process.job == order for process in self._processes)
+        return any(process.task == order for process in self._processes)
 
     def _renew(self, path: tuple[str, ...]) -> None:
         """Other folders may hold other modules of the same names: begin with processes that have imported none."""
@@ -67,14 +67,14 @@ class Pool:
             self.close()
             self._path = path
 
-    def _give(self, order: Order | Look) -> bool:
-        process = next((process for process in self._processes if process.job is None), None)
+    def _give(self, order: Order | LookAtTarget) -> bool:
+        process = next((process for process in self._processes if process.task is None), None)
         if process is None and len(self._processes) < self._processes_max:
             process = CellProcess()
             self._processes.append(process)
         if process is None:
             return False
-        process.job = order
+        process.task = order
         process.send(order)
         return True
 
@@ -86,31 +86,31 @@ class Pool:
         for process in ready:
             self._hear(process)
         for process in [process for process in self._processes if process.overdue]:
-            if isinstance(process.job, Look):
+            if isinstance(process.task, LookAtTarget):
                 self._lost(
                     process, f"it did not open within {LOOK_TIMEOUT_S:g} s: its module or factory hangs"
                 )
             else:
                 self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s")
 
-    def _hear(self, process: _Process) -> None:
+    def _hear(self, process: _PoolProcess) -> None:
         for word in process.words():
             if word is None:
                 self._lost(process, "the cell's own process died")
                 return
-            if isinstance(word, Done) and isinstance(process.job, Order):
-                self._results[process.job.folder] = word.result
-                process.job = None
-            elif isinstance(word, Seen):
+            if isinstance(word, Done) and isinstance(process.task, Order):
+                self._results[process.task.folder] = word.result
+                process.task = None
+            elif isinstance(word, TargetSeen):
                 self._seen = word
-                process.job = None
+                process.task = None
 
-    def _lost(self, process: _Process, why: str) -> None:
-        job = process.job
+    def _lost(self, process: _PoolProcess, why: str) -> None:
+        task = process.task
         process.end()
         self._processes.remove(process)
-        if isinstance(job, Order):
+        if isinstance(task, Order):
             verdict = Verdict(status="unknown", reason=why)
-            self._results[job.folder] = Result(scenario=job.scenario, verdict=verdict)
-        elif isinstance(job, Look):
-            self._seen = Seen(refusal=f"target {job.target!r}: {why}")
+            self._results[task.folder] = Result(scenario=task.scenario, verdict=verdict)
+        elif isinstance(task, LookAtTarget):
+            self._seen = TargetSeen(refusal=f"target {task.target!r}: {why}")

@@ -228,7 +228,7 @@ def engine_of(request: Request, target: str) -> str:
     )
 
 
-class Place(NamedTuple):
+class FaultCase(NamedTuple):
     """Where a target is put and what happens to it there; what it is used for depends on what it can do."""
 
     policy: str
@@ -242,14 +242,14 @@ class Place(NamedTuple):
         return "-".join((self.policy, self.fault) if usual else self)
 
 
-def places(request: Request, target: str) -> list[Place]:
+def fault_cases(request: Request, target: str) -> list[FaultCase]:
     """The request as policies × faults × variants, known before the target is opened."""
     engine = engine_of(request, target).partition("@")[0]
     name = KINDS.get(engine, engine)
     return [
-        Place(policy, fault, variant)
-        for place, policy in enumerate(_policies(request, name))
-        for fault, own in map(_split, _faults(request, name, first_policy=place == 0))
+        FaultCase(policy, fault, variant)
+        for number, policy in enumerate(_policies(request, name))
+        for fault, own in map(_split, _faults(request, name, first_policy=number == 0))
         for variant in _variants(request, fault, own)
     ]
 
@@ -261,15 +261,15 @@ def _variants(request: Request, fault: str, own: str | None) -> Sequence[str]:
 
 
 def _of_target(request: Request, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
-    for place in places(request, target):
-        for workload, misfit in _workloads(request, place.fault, abilities):
-            writers = request.writers or WRITERS_OF.get((place.fault, workload))
+    for case in fault_cases(request, target):
+        for workload, misfit in _workloads(request, case.fault, abilities):
+            writers = request.writers or WRITERS_OF.get((case.fault, workload))
             scenario = Scenario(
                 target=target,
                 engine=engine_of(request, target),
-                policy=place.policy,
-                fault=place.fault,
-                variant=place.variant,
+                policy=case.policy,
+                fault=case.fault,
+                variant=case.variant,
                 workload=workload,
                 provider=request.provider,
                 url=request.url,
@@ -281,7 +281,7 @@ def _of_target(request: Request, target: str, abilities: frozenset[str] | None) 
                 seed=request.seed,
                 **({} if writers is None else {"writers": writers}),
             )
-            yield Cell(scenario, misfit or FAULTS[place.fault].obstacle(scenario))
+            yield Cell(scenario, misfit or FAULTS[case.fault].obstacle(scenario))
 
 
 def _policies(request: Request, engine: str) -> Sequence[str]:
@@ -320,10 +320,10 @@ def _workloads(
 
 
 def _rank(scenario: Scenario) -> tuple[int, int]:
-    order = {name: place for place, name in enumerate(CORE_FAULTS)}
+    order = {name: rank for rank, name in enumerate(CORE_FAULTS)}
     policies = CORE_POLICIES.get(scenario.engine_kind, ())
-    place = policies.index(scenario.policy) if scenario.policy in policies else len(policies)
-    return order.get(scenario.fault, len(order)) + 2 * place, place
+    behind = policies.index(scenario.policy) if scenario.policy in policies else len(policies)
+    return order.get(scenario.fault, len(order)) + 2 * behind, behind
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict, Witness
+from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict, WitnessEvents
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
@@ -80,13 +80,13 @@ class Card:
         return self.result.verdict
 
     @property
-    def first_lost(self) -> Witness | None:
+    def first_lost(self) -> WitnessEvents | None:
         return first_lost(self.verdict)
 
 
 @dataclass(frozen=True)
 class Box:
-    """One place in the matrix: the worst of its runs."""
+    """One cell of the matrix: the worst of its runs."""
 
     status: Status
     symbol: str
@@ -97,7 +97,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     target: str
     full_target: str
     policy: str
@@ -248,7 +248,7 @@ def _figure(verdict: Verdict) -> str:
     return f"{verdict.acked:,} acknowledged, none lost"
 
 
-def first_lost(verdict: Verdict) -> Witness | None:
+def first_lost(verdict: Verdict) -> WitnessEvents | None:
     """The lost message that was acknowledged first, of those that the verdict names."""
     found = [
         anomaly.first
@@ -296,7 +296,7 @@ def _spoken(timeline: Timeline) -> str:
 # ---- matrix
 
 
-def _matrix(results: Results, anchors: dict[int, str]) -> tuple[list[str], list[Row]]:
+def _matrix(results: Results, anchors: dict[int, str]) -> tuple[list[str], list[MatrixRow]]:
     """Faults that ran anywhere, and a row for each target and policy."""
     grouped: dict[tuple[str, str], dict[str, list[Result]]] = {}
     faults: dict[str, None] = {}
@@ -309,7 +309,7 @@ def _matrix(results: Results, anchors: dict[int, str]) -> tuple[list[str], list[
     names = _short_names({target for target, _ in grouped})
     order = list(dict.fromkeys(target for target, _ in grouped))
     rows = [
-        Row(
+        MatrixRow(
             target=names[target],
             full_target=target,
             policy=policy,

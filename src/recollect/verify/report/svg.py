@@ -48,7 +48,7 @@ def drawing(timeline: Timeline, label: str, first_lost_s: float | None, budget_b
         _inner(timeline, lanes_px, budget_bytes),
         *(_fault_label(band) for band in timeline.faults),
         *(_cut_label(cut.start + cut.end, cut.length_s, height_px) for cut in timeline.cuts),
-        *(_tick(column, time_s, place, height_px) for place, (column, time_s) in enumerate(timeline.ticks)),
+        *(_tick(column, time_s, number, height_px) for number, (column, time_s) in enumerate(timeline.ticks)),
     ]
     if first_lost_s is not None:
         parts.append(_pin(timeline.scale.column(first_lost_s), lanes_px))
@@ -79,8 +79,8 @@ def _box(name: str, start: int, end: int, top: int, height: int) -> str:
 
 def _marks(lanes: tuple[Lane, ...], grain: int) -> str:
     paths = []
-    for place, lane in enumerate(lanes):
-        top = HEAD_PX + place * LANE_PX
+    for number, lane in enumerate(lanes):
+        top = HEAD_PX + number * LANE_PX
         spans = (*coarser(lane.writes, grain, WRITES), *coarser(lane.reads, grain, READS))
         for kind in (*WRITES, *READS):
             chosen = [span for span in spans if span.kind == kind]
@@ -119,8 +119,8 @@ def _cut_label(doubled_middle: int, length_s: float, height_px: int) -> Markup:
     )
 
 
-def _tick(column: int, time_s: float, place: int, height_px: int) -> Markup:
-    odd = " o" if place % 2 else ""
+def _tick(column: int, time_s: float, number: int, height_px: int) -> Markup:
+    odd = " o" if number % 2 else ""
     anchor = "start" if column < 15 else "middle"
     return Markup('<text class="t{}" x="{:.1f}%" y="{}" text-anchor="{}">{} s</text>').format(
         odd, column / COLUMNS * 100, height_px - 5, anchor, f"{time_s:g}"

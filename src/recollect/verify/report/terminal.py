@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.verify.judging.verdict import WORST_FIRST, Status
-from recollect.verify.matrix.matrix import Event
+from recollect.verify.matrix.matrix import CellEvent
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
@@ -29,7 +29,7 @@ LEGEND = """✓ held: nothing acknowledged was lost      ◐ documented loss: in
 ✗ violated      ? unknown      · skipped      figures: messages acknowledged, or lost/acknowledged"""
 
 
-class Progress:
+class LiveProgress:
     """Live progress on a terminal; one line a cell elsewhere."""
 
     def __init__(self, console: Console, cells: int, budget_s: float | None = None) -> None:
@@ -46,7 +46,7 @@ class Progress:
             else None
         )
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> LiveProgress:
         if self._live is not None:
             self._live.start()
         return self
@@ -55,7 +55,7 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: CellEvent) -> None:
         name = _short(event.scenario)
         if event.kind == "ended":
             self._ended += 1
@@ -95,9 +95,9 @@ def _short(scenario: Scenario) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _line(result: Result, place: int, cells: int) -> Text:
+def _line(result: Result, number: int, cells: int) -> Text:
     symbol, style = STYLES[result.verdict.status]
-    line = Text(f"[{place}/{cells}] ")
+    line = Text(f"[{number}/{cells}] ")
     line.append(f"{symbol} {result.verdict.status}", style=style)
     line.append(f"  {_short(result.scenario)}  {_figure(result)}  {result.elapsed_s:.1f} s")
     return line
@@ -193,8 +193,8 @@ def _table(names: list[tuple[str, str]], columns: list[Column]) -> Table:
     table.add_column("policy", no_wrap=True)
     for fault, _ in columns:
         table.add_column(_heading(fault), justify="right", no_wrap=True)
-    for place, (target, policy) in enumerate(names):
-        row = [cells[place] for _, cells in columns]
+    for number, (target, policy) in enumerate(names):
+        row = [cells[number] for _, cells in columns]
         if any(row):
             table.add_row(target, policy, *row)
     return table

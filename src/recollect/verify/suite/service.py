@@ -73,7 +73,7 @@ class Service:
         if port_env is not None:
             self._env[port_env] = str(self._port)
         self._process: subprocess.Popen[bytes] | None = None
-        self._proxy = _Proxy()
+        self._proxy = _ProxyProcess()
         self.base_url = f"http://127.0.0.1:{self._proxy.port}"
         self.direct_url = f"http://127.0.0.1:{self._port}"
 
@@ -217,7 +217,7 @@ class Service:
             time.sleep(POLL_S)
 
 
-class _Proxy:
+class _ProxyProcess:
     """The other process of `recollect.verify.suite.service_proxy`."""
 
     def __init__(self) -> None:

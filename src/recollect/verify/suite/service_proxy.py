@@ -27,7 +27,7 @@ PIECE = 64 * 1024
 HOP_HEADERS = (b"connection", b"keep-alive", b"proxy-connection", b"expect")
 
 
-class State:
+class Orders:
     """What was ordered; written by the orders' thread, read by the connections'."""
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class State:
             return strike["strike"]
 
 
-class Cut(Exception):
+class ConnectionEnded(Exception):
     """The other side ended the connection."""
 
 
-class Stream:
+class SocketReader:
     """Bytes of a socket, by line, by count, or as they come."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -60,7 +60,7 @@ class Stream:
     def head(self) -> bytes:
         while b"\r\n\r\n" not in self.waiting:
             if len(self.waiting) > HEAD_BYTES_MAX:
-                raise Cut("the head is too long")
+                raise ConnectionEnded("the head is too long")
             self._more()
         head, _, self.waiting = self.waiting.partition(b"\r\n\r\n")
         return head
@@ -81,7 +81,7 @@ class Stream:
     def _more(self) -> None:
         piece = self.connection.recv(PIECE)
         if not piece:
-            raise Cut("the connection ended")
+            raise ConnectionEnded("the connection ended")
         self.waiting += piece
 
 
@@ -100,7 +100,7 @@ def joined(first: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
     return b"\r\n".join([first, *kept, b"connection: close", b"", b""])
 
 
-def body_pieces(stream: Stream, headers: list[tuple[bytes, bytes]], *, until_end: bool):  # type: ignore[no-untyped-def]
+def body_pieces(stream: SocketReader, headers: list[tuple[bytes, bytes]], *, until_end: bool):  # type: ignore[no-untyped-def]
     """The body as it goes over the wire, piece by piece; ends when it is complete."""
     if (value_of(headers, b"transfer-encoding") or b"").lower() == b"chunked":
         yield from chunks(stream)
@@ -113,12 +113,12 @@ def body_pieces(stream: Stream, headers: list[tuple[bytes, bytes]], *, until_end
             left -= len(piece)
             yield piece
     elif until_end:
-        with contextlib.suppress(Cut):
+        with contextlib.suppress(ConnectionEnded):
             while True:
                 yield stream.some(PIECE)
 
 
-def chunks(stream: Stream):  # type: ignore[no-untyped-def]
+def chunks(stream: SocketReader):  # type: ignore[no-untyped-def]
     while True:
         line = stream.line()
         left = int(line.split(b";")[0], 16)
@@ -136,22 +136,24 @@ def chunks(stream: Stream):  # type: ignore[no-untyped-def]
             yield piece
 
 
-def serve(client: socket.socket, state: State) -> None:
-    with client, contextlib.suppress(Cut, OSError, ValueError):
-        incoming = Stream(client)
+def serve(client: socket.socket, orders: Orders) -> None:
+    with client, contextlib.suppress(ConnectionEnded, OSError, ValueError):
+        incoming = SocketReader(client)
         first, headers = headers_of(incoming.head())
         method, path, *_ = first.decode("latin-1").split(" ")
         if (value_of(headers, b"expect") or b"").lower() == b"100-continue":
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = b"".join(body_pieces(incoming, headers, until_end=False))
-        strike = state.take_strike(method, path)
-        with socket.create_connection(("127.0.0.1", state.service), timeout=120) as service:
+        strike = orders.take_strike(method, path)
+        with socket.create_connection(("127.0.0.1", orders.service), timeout=120) as service:
             service.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             service.sendall(joined(first, headers) + body)
-            answer(client, Stream(service), method, strike, state)
+            answer(client, SocketReader(service), method, strike, orders)
 
 
-def answer(client: socket.socket, service: Stream, method: str, strike: str | None, state: State) -> None:
+def answer(
+    client: socket.socket, service: SocketReader, method: str, strike: str | None, orders: Orders
+) -> None:
     first, headers = headers_of(service.head())
     status = first.split(b" ")[1]
     held = joined(first, headers)
@@ -165,7 +167,7 @@ def answer(client: socket.socket, service: Stream, method: str, strike: str | No
             held += piece
     # Here the response is complete, and the client does not have all of it yet.
     if strike == "kill":
-        os.killpg(state.group, signal.SIGKILL)
+        os.killpg(orders.group, signal.SIGKILL)
         report({"struck": "kill"})
     elif strike == "drop":
         report({"struck": "drop"})
@@ -187,25 +189,25 @@ def be_quick() -> None:
         os.nice(-10)
 
 
-def listen(listener: socket.socket, state: State) -> None:
+def listen(listener: socket.socket, orders: Orders) -> None:
     while True:
         client, _ = listener.accept()
-        threading.Thread(target=serve, args=(client, state), daemon=True).start()
+        threading.Thread(target=serve, args=(client, orders), daemon=True).start()
 
 
 def main() -> None:
     be_quick()
-    state = State()
+    orders = Orders()
     listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
     report({"port": listener.getsockname()[1]})
-    threading.Thread(target=listen, args=(listener, state), daemon=True).start()
+    threading.Thread(target=listen, args=(listener, orders), daemon=True).start()
     for line in sys.stdin:
         order = json.loads(line)
-        with state.lock:
-            state.service = order.get("service", state.service)
-            state.group = order.get("group", state.group)
+        with orders.lock:
+            orders.service = order.get("service", orders.service)
+            orders.group = order.get("group", orders.group)
             if "strike" in order:
-                state.strike = order if order["strike"] else None
+                orders.strike = order if order["strike"] else None
         report({"done": True})
 
 

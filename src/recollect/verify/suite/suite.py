@@ -1,7 +1,7 @@
 """A test suite over one target: which cells it has, what each of them showed, and how to say so in a test report.
 
 `Suite` is what a test class asks for, as data. `Bench` runs its cells for one test session. What may be asked of a
-store is only known once it was opened, so a place of the suite (policy × fault) becomes one or more cells when it is
+store is only known once it was opened, so a case of the suite (policy × fault) becomes one or more cells when it is
 its turn.
 """
 
@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 
 from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict
-from recollect.verify.matrix.cell_process import Order, Seen
-from recollect.verify.matrix.pool import Pool
+from recollect.verify.matrix.cell_process import Order, TargetSeen
+from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Require, Result, replay_command, worse_than
-from recollect.verify.matrix.selection import Cell, Place, Request, select
+from recollect.verify.matrix.selection import Cell, FaultCase, Request, select
 from recollect.verify.target.module_folders import from_here
 
-PLACES_AHEAD = 4
+CASES_AHEAD = 4
 """How far a process that has nothing to do may run ahead of the tests."""
 
 
@@ -51,23 +51,23 @@ class Bench:
     """Runs the cells of all suites of one test session; histories are kept below `folder`."""
 
     folder: Path
-    pool: Pool
-    _seen: dict[Suite, Seen] = field(default_factory=dict)
-    _laid_out: dict[tuple[Suite, Place], list[Cell]] = field(default_factory=dict)
+    pool: CellPool
+    _seen: dict[Suite, TargetSeen] = field(default_factory=dict)
+    _laid_out: dict[tuple[Suite, FaultCase], list[Cell]] = field(default_factory=dict)
 
-    def judge(self, suite: Suite, place: Place, ahead: Iterable[tuple[Suite, Place]] = ()) -> Judged:
-        """Runs the cells of one place; the places ahead may begin meanwhile."""
+    def judge(self, suite: Suite, case: FaultCase, ahead: Iterable[tuple[Suite, FaultCase]] = ()) -> Judged:
+        """Runs the cells of one case; the cases ahead may begin meanwhile."""
         if suite not in self._seen:
             self._seen[suite] = self.pool.look(suite.request, suite.target)
         refusal = self._seen[suite].refusal
         if refusal is not None:
             return Judged("failed", "unknown", f"unknown: {refusal}")
-        cells = self._cells(suite, place)
+        cells = self._cells(suite, case)
         if not cells:
-            return Judged("skipped", "skipped", f"{place.fault}: no workload fits what this store can do")
+            return Judged("skipped", "skipped", f"{case.fault}: no workload fits what this store can do")
         later = [
             self._order(further, cell)
-            for further, there in islice(ahead, PLACES_AHEAD)
+            for further, there in islice(ahead, CASES_AHEAD)
             if further in self._seen and further.request.path == suite.request.path
             for cell in self._cells(further, there)
             if cell.skipped is None
@@ -87,18 +87,18 @@ class Bench:
     def close(self) -> None:
         self.pool.close()
 
-    def _cells(self, suite: Suite, place: Place) -> list[Cell]:
-        if (suite, place) not in self._laid_out:
-            self._laid_out[suite, place] = self._lay_out(suite, place)
-        return self._laid_out[suite, place]
+    def _cells(self, suite: Suite, case: FaultCase) -> list[Cell]:
+        if (suite, case) not in self._laid_out:
+            self._laid_out[suite, case] = self._lay_out(suite, case)
+        return self._laid_out[suite, case]
 
-    def _lay_out(self, suite: Suite, place: Place) -> list[Cell]:
+    def _lay_out(self, suite: Suite, case: FaultCase) -> list[Cell]:
         one = msgspec.structs.replace(
             suite.request,
             targets=(suite.target,),
-            policies=(place.policy,),
-            faults=(place.fault,),
-            variants=(place.variant,),
+            policies=(case.policy,),
+            faults=(case.fault,),
+            variants=(case.variant,),
         )
         return select(one, {suite.target: frozenset(self._seen[suite].abilities)})
 
@@ -110,7 +110,7 @@ class Bench:
 
 
 def judged(suite: Suite, results: Sequence[Result]) -> Judged:
-    """The worst of a place's cells decides; all that were violated are told."""
+    """The worst of a case's cells decides; all that were violated are told."""
     worst = min(results, key=lambda result: WORST_FIRST.index(result.verdict.status))
     status = worst.verdict.status
     if status == "skipped":
@@ -124,7 +124,7 @@ def judged(suite: Suite, results: Sequence[Result]) -> Judged:
         note = "\n".join(_loss(result) for result in broken)
         if suite.require and any(worse_than(result, suite.require) for result in broken):
             refused = f"The engine documents this loss, but the suite requires {suite.require!r}."
-            return Judged("failed", status, "\n".join((note, refused, _place(worst), replay)), note, replay)
+            return Judged("failed", status, "\n".join((note, refused, _where(worst), replay)), note, replay)
         return Judged("passed", status, "", note, replay)
     return Judged("passed", status, "")
 
@@ -133,7 +133,7 @@ def _violated(result: Result) -> str:
     verdict = result.verdict
     lines = [anomaly.told for anomaly in verdict.anomalies]
     figures = f"{verdict.acked} acknowledged, {verdict.kept} kept, {verdict.lost} lost"
-    return "\n".join([*lines, f"{_place(result)}: {figures}", replay_command(from_here(result.folder))])
+    return "\n".join([*lines, f"{_where(result)}: {figures}", replay_command(from_here(result.folder))])
 
 
 def _unknown(result: Result) -> str:
@@ -142,7 +142,7 @@ def _unknown(result: Result) -> str:
         [
             f"unknown, nothing can be concluded: {result.verdict.reason or 'no reason given'}",
             *notes,
-            _place(result),
+            _where(result),
             replay_command(from_here(result.folder)),
         ]
     )
@@ -156,7 +156,7 @@ def _loss(result: Result) -> str:
     return f"{verdict.lost} of {verdict.acked} acknowledged messages lost{window}. Promise: {verdict.promise}"
 
 
-def _place(result: Result) -> str:
+def _where(result: Result) -> str:
     scenario = result.scenario
     version = f" {result.engine_version}" if result.engine_version else ""
     return (

@@ -21,17 +21,17 @@ NAME = "lost-update"
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     excused = _shared_sessions(evidence) if "single_writer" in evidence.header.traits else set()
     found = [
-        _finding(evidence, loss)
+        _detection(evidence, loss)
         for loss in losses(evidence)
         if loss.disturbance is None and not loss.expired and loss.message not in claimed
     ]
-    for conflict in evidence.conflicts:
-        message = evidence.turn_first[conflict.turn]
+    for both in evidence.double_accepts:
+        message = evidence.turn_first[both.turn]
         if message not in claimed:
-            events = (evidence.turn_done[conflict.turn], evidence.turn_done[conflict.earlier])
-            session = evidence.turn_session[conflict.turn]
-            text = f"expect={conflict.expect}"
-            found.append(Detection(message, session, events, other=conflict.earlier, text=text))
+            events = (evidence.turn_done[both.turn], evidence.turn_done[both.earlier])
+            session = evidence.turn_session[both.turn]
+            text = f"expect={both.expect}"
+            found.append(Detection(message, session, events, other=both.earlier, text=text))
     return [detection for detection in found if detection.session not in excused]
 
 
@@ -44,7 +44,7 @@ def _shared_sessions(evidence: Evidence) -> set[int]:
     return shared
 
 
-def _finding(evidence: Evidence, loss: Loss) -> Detection:
+def _detection(evidence: Evidence, loss: Loss) -> Detection:
     events = (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read])
     return Detection(loss.message, evidence.session_of(loss.message), events)
 

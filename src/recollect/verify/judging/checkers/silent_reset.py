@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Set
 
 from recollect.verify.judging.detection import Detection, before_fault, subject
-from recollect.verify.judging.evidence import NEVER, Evidence, Loss, Recovery
+from recollect.verify.judging.evidence import NEVER, Evidence, FirstRead, Loss
 from recollect.verify.judging.losses import losses
 
 NAME = "silent-reset"
@@ -46,13 +46,13 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 def _after_disturbances(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[Loss]:
     """Losses of every disturbance after which no session had anything older than it."""
-    recoveries: dict[int, list[Recovery]] = defaultdict(list)
-    for recovery in evidence.recoveries:
-        recoveries[recovery.struck].append(recovery)
-    for struck, reads in recoveries.items():
-        if not any(recovery.kept for recovery in reads):
-            for recovery in reads:
-                for loss in by_read.get(recovery.read, ()):
+    first_reads: dict[int, list[FirstRead]] = defaultdict(list)
+    for first in evidence.first_reads:
+        first_reads[first.struck].append(first)
+    for struck, reads in first_reads.items():
+        if not any(first.kept for first in reads):
+            for first in reads:
+                for loss in by_read.get(first.read, ()):
                     if evidence.acknowledged(loss.message) < struck:
                         yield loss
 
