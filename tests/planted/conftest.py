@@ -7,14 +7,14 @@ import pytest
 
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Order
-from recollect.verify.matrix.pool import Pool
+from recollect.verify.matrix.pool import CellPool
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import Scenario
 
 
 class Cells:
     def __init__(self) -> None:
-        self._pool = Pool(1)
+        self._pool = CellPool(1)
 
     def run(self, scenario: Scenario, folder: Path) -> Verdict:
         """Runs one cell; where this machine cannot, the test is skipped with the reason."""
