@@ -5,7 +5,8 @@ import pytest
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.pipe import Said
-from recollect.verify.target.target import BadTarget, FactoryRaised, Target, recognised, resolve
+from recollect.verify.target.returned import recognised
+from recollect.verify.target.target import BadTarget, FactoryRaised, Target, resolve
 from tests.verify.stores import KEPT
 
 ENDPOINT = Endpoint(
@@ -37,11 +38,11 @@ async def test_a_store_of_each_shape_is_written_and_read(name: str) -> None:
         await target.append("s1", [one], turn=None, expect=None)
     await target.append("s2", [Said(12, mark(12, "other"))], turn=None, expect=None)
     raw, _ = await target.read("s1", None, None)
-    assert [recognised(item)[0].number for item in raw] == list(range(12)), "also beyond a limit by default"
-    assert all(recognised(item)[0].intact for item in raw)
+    assert [recognised(item).number for item in raw] == list(range(12)), "also beyond a limit by default"
+    assert all(recognised(item).intact for item in raw)
     if "last" in target.abilities:
         raw, _ = await target.read("s1", 3, None)
-        assert [recognised(item)[0].number for item in raw] == [9, 10, 11]
+        assert [recognised(item).number for item in raw] == [9, 10, 11]
 
 
 async def test_a_whole_list_is_written_back_with_what_was_read() -> None:
@@ -53,7 +54,7 @@ async def test_a_whole_list_is_written_back_with_what_was_read() -> None:
     await target.read("s", None, None)
     await target.save("s", [Said(2, mark(2, "c"))], drop=1)
     raw, _ = await target.read("s", None, None)
-    assert [recognised(item)[0].number for item in raw] == [1, 2]
+    assert [recognised(item).number for item in raw] == [1, 2]
 
 
 async def test_our_own_store_is_recognised(tmp_path: object) -> None:
@@ -71,7 +72,7 @@ async def test_our_own_store_is_recognised(tmp_path: object) -> None:
     acknowledged = await target.append("s", [Said(0, mark(0, "a"))], turn="t", expect=0)
     assert (acknowledged.sequence, acknowledged.durability) == (1, "fsynced")
     raw, sequence = await target.read("s", None, None)
-    assert (recognised(raw[0])[0].number, sequence) == (0, 1)
+    assert (recognised(raw[0]).number, sequence) == (0, 1)
     await target.close()
 
 

@@ -14,17 +14,18 @@ from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import Disturbance, Header
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.unnumbered_texts import Moments, Place, Unmarked, _misplaced, places
-from recollect.verify.running.workloads import Body, ReadBack, Write
+from recollect.verify.running.unnumbered_texts import Moments, Standing, Unmarked, _misplaced, standings
+from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
 from recollect.verify.target import pipe
+from recollect.verify.target.marked_text import Recognised
 
 YES = Body("yes", marked=False)
 
 
-ANYWHERE = Place(float("-inf"), float("inf"))
+ANYWHERE = Standing(float("-inf"), float("inf"))
 
 
-def those_read(said: Unmarked, acknowledged: dict[int, int], *where: Place) -> list[int]:
+def those_read(said: Unmarked, acknowledged: dict[int, int], *where: Standing) -> list[int]:
     """By a read that began at event 30, after a fault at event 10; a write begins an event before its answer."""
     invoked = {number: acknowledged.get(number, 29) - 1 for number in said.numbers}
     return said.those_read(where, Moments(invoked, acknowledged), began=30, disturbed=10)
@@ -53,13 +54,13 @@ def test_what_was_acknowledged_after_the_read_began_need_not_be_there() -> None:
 def test_and_may_be_there_where_it_stands_behind_what_came_between() -> None:
     """Behind a message whose write began at 35 it can only be the last, which was acknowledged at 40."""
     said, acknowledged = Unmarked([0, 1, 2]), {0: 1, 1: 20, 2: 40}
-    assert those_read(said, acknowledged, ANYWHERE, Place(35, float("inf"))) == [1, 2]
+    assert those_read(said, acknowledged, ANYWHERE, Standing(35, float("inf"))) == [1, 2]
 
 
 def test_ahead_of_an_older_message_it_is_not_a_newer_one() -> None:
     said, acknowledged = Unmarked([0, 1, 2]), {0: 1, 1: 3, 2: 20}
     assert those_read(said, acknowledged, ANYWHERE) == [2]
-    assert those_read(said, acknowledged, Place(float("-inf"), 5)) == [0]
+    assert those_read(said, acknowledged, Standing(float("-inf"), 5)) == [0]
 
 
 def test_what_failed_is_never_there() -> None:
@@ -69,11 +70,11 @@ def test_what_failed_is_never_there() -> None:
 def test_places_in_a_read() -> None:
     moments = Moments(invoked={7: 3, 8: 5, 9: 12}, acknowledged={7: 4, 9: 15})
     inf = float("inf")
-    assert places([-1, 7, -1, 8, -1, 9, -1], moments) == [
-        Place(-inf, 4),
-        Place(3, 15),
-        Place(5, 15),
-        Place(12, inf),
+    assert standings([-1, 7, -1, 8, -1, 9, -1], moments) == [
+        Standing(-inf, 4),
+        Standing(3, 15),
+        Standing(5, 15),
+        Standing(12, inf),
     ]
 
 
@@ -84,7 +85,7 @@ def test_the_cheapest_way(data: st.DataObject) -> None:
     events = st.integers(0, 40)
     acknowledged = {n: data.draw(events) for n in range(count) if data.draw(st.booleans())}
     moments = Moments({n: data.draw(events) for n in range(count)}, acknowledged)
-    where = [Place(data.draw(events), data.draw(events)) for _ in range(data.draw(st.integers(1, count)))]
+    where = [Standing(data.draw(events), data.draw(events)) for _ in range(data.draw(st.integers(1, count)))]
     told = Unmarked(list(range(count))).those_read(where, moments, began=30, disturbed=10)
 
     def cost(kept: tuple[int, ...]) -> float:
@@ -105,7 +106,7 @@ class Talk:
 
     def yes(self, times: int) -> None:
         for _ in range(times):
-            intent = Write("s", (YES,))
+            intent = AppendTurn("s", (YES,))
             self._transcript.begin(0, intent)
             self._transcript.end(0, intent, pipe.Acked())
 
@@ -118,7 +119,7 @@ class Talk:
     def read(self, times: int) -> None:
         intent = ReadBack("s")
         self._transcript.begin(1, intent)
-        odd = [pipe.Odd(None, True, False, "yes") for _ in range(times)]
+        odd = [Recognised(None, intact=True, excerpt="yes") for _ in range(times)]
         self._transcript.end(1, intent, pipe.Elements([-1] * times, odd))
 
     def verdict(self) -> Verdict:

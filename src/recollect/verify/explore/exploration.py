@@ -38,8 +38,8 @@ from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import Disturbance, Header
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.workloads import Body, ReadBack, Write
-from recollect.verify.target import outcomes, pipe, worker
+from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
+from recollect.verify.target import outcomes, pipe, returned, worker
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.target import Target
 from recollect.verify.target.workers import Worker, Workers
@@ -279,7 +279,7 @@ async def _read(spec: str, endpoint: Endpoint, sessions: Sequence[str]) -> Readi
         for session in sessions:
             try:
                 raw, sequence = await target.read(session, None, None)
-                read[session] = worker.elements(raw, sequence)
+                read[session] = returned.elements(raw, sequence)
             except Exception as error:
                 read[session] = outcomes.describe(error)
     finally:
@@ -317,7 +317,7 @@ def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcri
 def _tell_appends(transcript: Transcript, turns: Sequence[Turn], claims: Sequence[str | None]) -> None:
     """The first of them were acknowledged, with these claims."""
     for index, turn in enumerate(turns):
-        intent = Write(turn.session, tuple(Body(text) for text in turn.texts))
+        intent = AppendTurn(turn.session, tuple(Body(text) for text in turn.texts))
         transcript.begin(0, intent)
         if index < len(claims):
             transcript.end(0, intent, pipe.Acked(durability=claims[index]))

@@ -16,8 +16,9 @@ from recollect.verify.engines import Endpoint
 from recollect.verify.running.notes import Notes, RunStopped
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.workloads import WORKLOADS, Intent, Outcome, Plan, Planner
+from recollect.verify.running.workloads import WORKLOADS, Intent, Plan, Planner
 from recollect.verify.target import pipe
+from recollect.verify.target.outcomes import Outcome
 from recollect.verify.target.workers import CLOSE_TIMEOUT_S, Listener, TargetBroken, Worker, Workers
 
 

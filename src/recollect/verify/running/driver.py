@@ -12,7 +12,7 @@ from collections.abc import Callable
 from recollect.verify.running.clients import Client, Clients
 from recollect.verify.running.notes import Notes, RunStopped
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.workloads import CALLED, Intent, Plan, ReadBack, Seek, reads
+from recollect.verify.running.workloads import CALLED, Intent, Plan, ReadBack, reads
 from recollect.verify.target import pipe
 from recollect.verify.target.workers import TargetBroken, WorkerDied
 
@@ -126,7 +126,7 @@ class Driver:
             for last in (None, 20) if ends else (None,):
                 yield ReadBack(session, last=last)
             if "search" in self._clients.abilities:
-                yield Seek(session)
+                yield pipe.Search(session)
 
     # ---- asking and hearing
 

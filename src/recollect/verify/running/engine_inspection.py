@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.target import marked_text
 from recollect.verify.wire import pgwire, resp
 
-_MARK = re.compile(rb"#(\d{1,12})\.[0-9a-f]{8} ")
 _HEX = re.compile(rb"\\x((?:[0-9a-f]{2})+)")
 VALUES_MAX = 200_000
 
@@ -27,7 +27,7 @@ def numbers_in(engine: str, endpoint: Endpoint) -> set[int] | None:
     found: set[int] = set()
     try:
         for place, value in enumerate(ask(endpoint)):
-            found.update(int(number) for number in _MARK.findall(value))
+            found.update(marked_text.numbers_in(value))
             if place >= VALUES_MAX:
                 return None
     except (OSError, resp.RespError, pgwire.PgError, sqlite3.Error):

@@ -8,20 +8,11 @@ from dataclasses import dataclass
 from recollect.verify.judging import op
 from recollect.verify.judging.history import HistoryWriter
 from recollect.verify.judging.read_deltas import to_runs
-from recollect.verify.running.unnumbered_texts import Moments, Place, Unmarked, places
-from recollect.verify.running.workloads import (
-    Body,
-    Intent,
-    Outcome,
-    ReadBack,
-    ReadParts,
-    Remove,
-    SaveBack,
-    Seek,
-    Write,
-)
+from recollect.verify.running.unnumbered_texts import Moments, Standing, Unmarked, standings
+from recollect.verify.running.workloads import AppendTurn, Body, Intent, ReadBack, SaveBack
 from recollect.verify.target import pipe
-from recollect.verify.target.marked_text import mark
+from recollect.verify.target.marked_text import Recognised, mark
+from recollect.verify.target.outcomes import Outcome
 
 RETRIES_MAX = 3
 
@@ -39,7 +30,7 @@ class _Sight:
 class _Attempt:
     """A write under way, kept so that it can be sent again as it was."""
 
-    intent: Write
+    intent: AppendTurn
     write: op.Write
     request: pipe.Append
     tries: int = 1
@@ -77,28 +68,21 @@ class Transcript:
     def begin(self, process: int, intent: Intent) -> pipe.Request:
         """Records the invocation and gives what to send."""
         match intent:
-            case Write():
-                return self._begin_write(process, intent)
-            case SaveBack(session, bodies, drop):
-                sight = self._seen[process, session]
-                write, said = self._number(session, bodies)
-                dropped = to_runs(sight.numbers[:drop])
-                self._acknowledged.setdefault(session, set()).difference_update(sight.numbers[:drop])
-                write = op.Write(write.first, write.checksums, base=sight.event, dropped=dropped)
-                self._saves[process] = range(write.first, write.first + len(bodies))
-                self._began_write(write, self._history.invoke_write(process, session, "save", write))
-                return pipe.Save(session, said, drop)
+            case AppendTurn():
+                return self._begin_append(process, intent)
+            case SaveBack():
+                return self._begin_save(process, intent)
             case ReadBack(session, last, after_seen):
                 return self._begin_read(process, session, last, after_seen)
-            case ReadParts(session):
+            case pipe.ReadContext(session):
                 self._began[process] = self._history.invoke(process, session, "context")
-                return pipe.ReadContext(session)
-            case Remove(session):
+                return intent
+            case pipe.Forget(session):
                 self._history.invoke(process, session, "forget")
-                return pipe.Forget(session)
-            case Seek(session):
+                return intent
+            case pipe.Search(session):
                 self._history.invoke(process, session, "search")
-                return pipe.Search(session)
+                return intent
 
     def retry_of(self, process: int) -> tuple[Intent, pipe.Request] | None:
         """A write of this client whose outcome is unknown, once more, under the same turn id."""
@@ -160,24 +144,39 @@ class Transcript:
 
     # ---- writes
 
-    def _begin_write(self, process: int, intent: Write) -> pipe.Request:
-        write, said = self._number(intent.session, intent.bodies)
+    def _begin_append(self, process: int, intent: AppendTurn) -> pipe.Request:
+        session = intent.session
+        first, said = self._number(session, intent.bodies)
         expect = None
         if intent.compare:
-            sight = self._seen.get((process, intent.session))
+            sight = self._seen.get((process, session))
             expect = 0 if sight is None or sight.sequence is None else sight.sequence
-        turn = f"turn-{write.first}"
-        write = op.Write(write.first, write.checksums, turn=turn, expect=expect)
-        request = pipe.Append(intent.session, said, turn, expect)
-        self._began_write(write, self._history.invoke_write(process, intent.session, "append", write))
+        turn = f"turn-{first}"
+        write = op.Write(first, tuple(self._checksums[first:]), turn=turn, expect=expect)
+        request = pipe.Append(session, said, turn, expect)
+        self._invoke(process, session, "append", write)
         self._attempts[process] = _Attempt(intent, write, request)
         return request
 
-    def _began_write(self, write: op.Write, event: int) -> None:
+    def _begin_save(self, process: int, intent: SaveBack) -> pipe.Request:
+        session = intent.session
+        sight = self._seen[process, session]
+        dropped = sight.numbers[: intent.drop]
+        self._acknowledged.setdefault(session, set()).difference_update(dropped)
+        first, said = self._number(session, intent.bodies)
+        checksums = tuple(self._checksums[first:])
+        write = op.Write(first, checksums, base=sight.event, dropped=to_runs(dropped))
+        self._saves[process] = range(first, first + len(said))
+        self._invoke(process, session, "save", write)
+        return pipe.Save(session, said, intent.drop)
+
+    def _invoke(self, process: int, session: str, operation: op.Operation, write: op.Write) -> None:
+        event = self._history.invoke_write(process, session, operation, write)
         for number in range(write.first, write.first + len(write.checksums)):
             self._moments.invoked[number] = event
 
-    def _number(self, session: str, bodies: tuple[Body, ...]) -> tuple[op.Write, list[pipe.Said]]:
+    def _number(self, session: str, bodies: tuple[Body, ...]) -> tuple[int, list[pipe.Said]]:
+        """The number of the first message, and all of them as they are written."""
         self._sessions.setdefault(session)
         first = self._history.messages
         said: list[pipe.Said] = []
@@ -186,7 +185,7 @@ class Transcript:
                 self._unmarked.setdefault((session, body.text), Unmarked()).numbers.append(number)
             said.append(pipe.Said(number, mark(number, body.text) if body.marked else body.text))
             self._checksums.append(zlib.crc32(body.text.encode("utf-8", "surrogatepass")))
-        return op.Write(first, tuple(self._checksums[first:])), said
+        return first, said
 
     def _end_badly(self, process: int, reply: pipe.Failed) -> Outcome:
         attempt = self._attempts.pop(process, None)
@@ -254,9 +253,9 @@ class Transcript:
 
     def _unnumbered(self, process: int, session: str, reply: pipe.Elements) -> dict[str, list[int]]:
         """For each unmarked text that the read has, the numbers of its occurrences."""
-        where: dict[str, list[Place]] = {}
+        where: dict[str, list[Standing]] = {}
         if any((session, item.excerpt) in self._unmarked for item in reply.odd):
-            for item, place in zip(reply.odd, places(reply.numbers, self._moments), strict=True):
+            for item, place in zip(reply.odd, standings(reply.numbers, self._moments), strict=True):
                 where.setdefault(item.excerpt, []).append(place)
         return {
             text: self._unmarked[session, text].those_read(
@@ -266,7 +265,7 @@ class Transcript:
             if (session, text) in self._unmarked
         }
 
-    def _odd(self, item: pipe.Odd, unnumbered: dict[str, list[int]]) -> op.Element:
+    def _odd(self, item: Recognised, unnumbered: dict[str, list[int]]) -> op.Element:
         if item.damaged:
             return op.Element(None, damaged=True, text=item.excerpt)
         if item.number is not None and item.number < len(self._checksums):

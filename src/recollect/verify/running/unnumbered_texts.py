@@ -32,7 +32,7 @@ class Moments:
     acknowledged: dict[int, int] = field(default_factory=dict)
 
 
-class Place(NamedTuple):
+class Standing(NamedTuple):
     """Where a text stands in a read: behind messages the last of whose writes began at one event, and ahead of messages
     the first of which was acknowledged at another."""
 
@@ -40,7 +40,7 @@ class Place(NamedTuple):
     ahead: float
 
 
-def places(numbers: Sequence[int], moments: Moments) -> list[Place]:
+def standings(numbers: Sequence[int], moments: Moments) -> list[Standing]:
     """The places of the texts without a number (-1) among the others."""
     behind, ahead = float("-inf"), float("inf")
     backward: list[float] = []
@@ -52,7 +52,7 @@ def places(numbers: Sequence[int], moments: Moments) -> list[Place]:
     found = []
     for number in numbers:
         if number < 0:
-            found.append(Place(behind, backward.pop()))
+            found.append(Standing(behind, backward.pop()))
         else:
             behind = max(behind, moments.invoked.get(number, behind))
     return found
@@ -66,7 +66,7 @@ class Unmarked:
     failed: set[int] = field(default_factory=set)
 
     def those_read(
-        self, where: Sequence[Place], moments: Moments, *, began: int, disturbed: int
+        self, where: Sequence[Standing], moments: Moments, *, began: int, disturbed: int
     ) -> list[int]:
         """The numbers of the texts at these places of a read that began at one event, after a fault at another (-1:
         none). There are as many numbers as places, unless there are more places than were ever said."""
@@ -90,7 +90,7 @@ class Unmarked:
 
 
 def _cheapest(
-    possible: Sequence[int], where: Sequence[Place], omitting: Sequence[float], moments: Moments
+    possible: Sequence[int], where: Sequence[Standing], omitting: Sequence[float], moments: Moments
 ) -> set[int]:
     """Which to leave out: a shortest path, one row for each number left out, one step for each place filled."""
     surplus = len(possible) - len(where)
@@ -112,7 +112,7 @@ def _cheapest(
     return absent
 
 
-def _misplaced(number: int, where: Place, moments: Moments) -> float:
+def _misplaced(number: int, where: Standing, moments: Moments) -> float:
     acknowledged = moments.acknowledged.get(number)
     too_early = acknowledged is not None and acknowledged < where.behind
     return MISPLACED if too_early or moments.invoked.get(number, -1) > where.ahead else 0.0

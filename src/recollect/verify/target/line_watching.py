@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
-How = Literal["record", "die", "stop", "step"]
+from recollect.verify.target.pipe import How
 
 VISITS_MAX = 3
 """A loop is left after its third round: the rounds after that are alike."""

@@ -7,20 +7,24 @@ matches those by their order in the session.
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 _MARK = re.compile(r"#(\d{1,12})\.([0-9a-f]{8}) ")
+_RAW_MARK = re.compile(_MARK.pattern.encode())
 _ROLES = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"}
 
 EXCERPT_CHARACTERS = 120
 
 
 class Recognised(NamedTuple):
-    """What a worker makes of one element: the message's number, or an excerpt where there is none."""
+    """What a worker makes of one element: the message's number, or an excerpt where there is none. It goes over the
+    pipe as it is."""
 
     number: int | None
     intact: bool
+    damaged: bool = False
+    """The store itself returned it as undecodable."""
     excerpt: str = ""
 
 
@@ -43,7 +47,12 @@ def recognise(text: str, role: str | None = None, metadata: Mapping[str, Any] | 
         same = same and _ROLES.get(role, role) == expected
     if metadata and "n" in metadata:
         same = same and metadata["n"] == number
-    return Recognised(number, same, "" if same else text[:EXCERPT_CHARACTERS])
+    return Recognised(number, same, excerpt="" if same else text[:EXCERPT_CHARACTERS])
+
+
+def numbers_in(raw: bytes) -> Iterator[int]:
+    """The numbers of all test messages in whatever an engine keeps them in."""
+    return (int(found[1]) for found in _RAW_MARK.finditer(raw))
 
 
 def _crc(role: str, body: str) -> int:

@@ -2,15 +2,16 @@
 
 A write `fail`s only when it certainly did nothing; whatever is not in the tables is `unknown`. A store's own word (our
 errors) is taken for it. An engine's refusal is about one command: it says that nothing was written only if nothing else
-that could write was sent before (`sending`). A connection that was refused proves nothing: the driver may be trying
-again what the engine did before it died. A read that raised is `unknown` when nobody answered, and `fail` when the
-engine did answer: then the store could not make sense of it.
+that could write was sent before (see `sent_requests`). A connection that was refused proves nothing: the driver may be
+trying again what the engine did before it died. A read that raised is `unknown` when nobody answered, and `fail` when
+the engine did answer: then the store could not make sense of it.
 """
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-Outcome = Literal["fail", "unknown"]
+Failure = Literal["fail", "unknown"]
+Outcome = Literal["ok"] | Failure
 
 # By the full name of the exception's class or any of its bases, so that no driver is imported here.
 SAID_SO: frozenset[str] = frozenset(
@@ -63,7 +64,7 @@ NOBODY_ANSWERED: frozenset[str] = frozenset(
 )
 
 
-def of_write(error: BaseException, *, only_write: bool = False) -> Outcome:
+def of_write(error: BaseException, *, only_write: bool = False) -> Failure:
     """`only_write` says that the operation sent nothing that could write but what the error is about."""
     for cause in _causes(error):
         names = _names(cause)
@@ -82,7 +83,7 @@ def _is_refusal(error: BaseException, names: frozenset[str]) -> bool:
     return "sqlite3.OperationalError" in names and any(part in text for part in SQLITE_FAILED)
 
 
-def of_read(error: BaseException) -> Outcome:
+def of_read(error: BaseException) -> Failure:
     for cause in _causes(error):
         if _names(cause) & NOBODY_ANSWERED:
             return "unknown"

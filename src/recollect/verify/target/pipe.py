@@ -4,6 +4,11 @@ from typing import Literal
 
 import msgspec
 
+from recollect.verify.target.marked_text import Recognised
+from recollect.verify.target.outcomes import Failure
+
+How = Literal["record", "die", "stop", "step"]
+
 
 class Said(msgspec.Struct, array_like=True):
     """One message to write."""
@@ -13,6 +18,8 @@ class Said(msgspec.Struct, array_like=True):
 
 
 class Append(msgspec.Struct, tag="append"):
+    """Appends these as one turn."""
+
     session: str
     said: list[Said]
     turn: str | None = None
@@ -28,77 +35,87 @@ class Save(msgspec.Struct, tag="save"):
 
 
 class Read(msgspec.Struct, tag="read"):
+    """Reads the session: all of it, its last n, or what comes after a sequence of the store's own."""
+
     session: str
     last: int | None = None
     after: int | None = None
 
 
 class ReadContext(msgspec.Struct, tag="context"):
+    """Reads a context that the target assembles from several statements."""
+
     session: str
 
 
 class Forget(msgspec.Struct, tag="forget"):
+    """Forgets the session."""
+
     session: str
 
 
 class Search(msgspec.Struct, tag="search"):
+    """Asks the index for everything of the session, and lists its rows."""
+
     session: str
 
 
 class Watch(msgspec.Struct, tag="watch"):
     """Follow the lines of the store's own code: record them all, die or stop at one of them, or stop at each."""
 
-    how: Literal["record", "die", "stop", "step"]
+    how: How
     line: str = ""
     """``file.py:17``, as a recording gave it."""
 
 
 class Close(msgspec.Struct, tag="close"):
-    pass
+    """Closes the store, and ends."""
 
 
 Request = Append | Save | Read | ReadContext | Forget | Search | Watch | Close
-
-
-class Odd(msgspec.Struct, array_like=True):
-    """An element that is not simply a known message, unchanged."""
-
-    number: int | None
-    intact: bool
-    damaged: bool
-    excerpt: str
 
 
 class Elements(msgspec.Struct, tag="elements"):
     """What a read returned: message numbers, and -1 for the next of `odd`."""
 
     numbers: list[int]
-    odd: list[Odd] = []
+    odd: list[Recognised] = []
+    """What is not simply a known message, unchanged."""
     sequence: int | None = None
     """The last element's, where the store has sequences."""
 
 
 class Acked(msgspec.Struct, tag="acked"):
+    """It is done; with what the store's receipt says, where there is one."""
+
     sequence: int | None = None
     durability: str | None = None
     replicas: int = 0
 
 
 class Parts(msgspec.Struct, tag="parts"):
+    """What each statement of a context read returned."""
+
     parts: list[Elements]
 
 
 class FoundBy(msgspec.Struct, tag="found"):
+    """The messages that are rows, and those that the index finds."""
+
     listed: list[int]
     found: list[int]
 
 
 class Lines(msgspec.Struct, tag="lines"):
+    """A watched write is done, and executed these lines of the store's code."""
+
     lines: list[str]
 
 
 class Failed(msgspec.Struct, tag="failed"):
-    outcome: Literal["fail", "unknown"]
+    """The store raised; see `outcomes` for what that says."""
+
+    outcome: Failure
     error: str
 
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from recollect.message import Damaged, Message
+from recollect.message import Message
 from recollect.store import Receipt, Stored
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.target.marked_text import Recognised, recognise, role_of
-from recollect.verify.target.pipe import Acked, Odd, Said
+from recollect.verify.target.marked_text import role_of
+from recollect.verify.target.pipe import Acked, Said
 
 BUILT_IN: dict[str, str] = {
     "sqlite": "recollect.verify.builtin:sqlite",
@@ -368,51 +368,3 @@ def _acknowledged(answer: Any) -> Acked:
     if isinstance(answer, Receipt):
         return Acked(answer.last, answer.durability.value, answer.replicas)
     return Acked()
-
-
-# ---- what came back
-
-
-def recognised(raw: Any) -> tuple[Recognised, bool]:
-    """What one element of a read is, and whether the store itself marked it as damaged."""
-    if isinstance(raw, Stored):
-        raw = raw.message
-    if isinstance(raw, Damaged):
-        return Recognised(None, intact=False, excerpt=raw.reason[:120]), True
-    text, role, metadata = _fields(raw)
-    return recognise(text, role, metadata), False
-
-
-def is_loss_marker(raw: Any) -> bool:
-    """Our stores say in its place that a message is gone. That is no element: what is missing is missing."""
-    return isinstance(raw, Stored) and isinstance(raw.message, Damaged) and not raw.message.raw
-
-
-def odd_of(what: Recognised, damaged: bool) -> Odd:
-    return Odd(what.number, what.intact, damaged, what.excerpt)
-
-
-def _fields(raw: Any) -> tuple[str, str | None, Mapping[str, Any] | None]:
-    if isinstance(raw, str):
-        return raw, None, None
-    if isinstance(raw, bytes):
-        return raw.decode("utf-8", "replace"), None, None
-    if isinstance(raw, Mapping):
-        content, role, metadata = raw.get("content"), raw.get("role", raw.get("type")), raw.get("metadata")
-    else:
-        content = getattr(raw, "content", raw)
-        role, metadata = getattr(raw, "role", getattr(raw, "type", None)), getattr(raw, "metadata", None)
-    return (
-        _text(content),
-        role if isinstance(role, str) else None,
-        metadata if isinstance(metadata, Mapping) else None,
-    )
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        blocks = (block.get("text", "") if isinstance(block, Mapping) else str(block) for block in content)
-        return "\n".join(blocks)
-    return str(content)

@@ -14,24 +14,15 @@ import sys
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from recollect.verify import clock
 from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target import outcomes, pipe
 from recollect.verify.target.line_watching import LineWatch, files_of
+from recollect.verify.target.returned import elements
 from recollect.verify.target.sent_requests import Sending
-from recollect.verify.target.target import (
-    BadTarget,
-    FactoryRaised,
-    Target,
-    is_loss_marker,
-    odd_of,
-    prepare_of,
-    recognised,
-    resolve,
-)
+from recollect.verify.target.target import BadTarget, FactoryRaised, Target, prepare_of, resolve
 
 _PR_SET_PDEATHSIG = 1
 
@@ -172,18 +163,3 @@ class _Responder:
 
     def _send(self, reply: pipe.Reply) -> None:
         self._connection.send_bytes(pipe.encode(reply))
-
-
-def elements(raw: list[Any], sequence: int | None = None) -> pipe.Elements:
-    numbers: list[int] = []
-    odd: list[pipe.Odd] = []
-    for item in raw:
-        if is_loss_marker(item):
-            continue
-        what, damaged = recognised(item)
-        if what.number is not None and what.intact:
-            numbers.append(what.number)
-        else:
-            numbers.append(-1)
-            odd.append(odd_of(what, damaged))
-    return pipe.Elements(numbers, odd, sequence)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from recollect.verify.running.clients import Client
 from recollect.verify.running.faults.fault import Fault, Injection, servers_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
-from recollect.verify.running.workloads import Body, ReadBack, SaveBack, Write
+from recollect.verify.running.workloads import AppendTurn, Body, ReadBack, SaveBack
 from recollect.verify.target import pipe
 
 SWEEP_S = 1.5
@@ -30,13 +30,17 @@ EVERY_S = 45.0
 """A sweep over every line ends by itself long before this; it bounds the cell."""
 
 
-def guest_turn(run: FaultedRun) -> Write | SaveBack:
+def guest_turn(run: FaultedRun) -> AppendTurn | SaveBack:
     """A turn of two messages where the store takes turns. A whole list is the guests' own: a client that has loaded it
     and not yet saved would overwrite them, and that would be the fault of the kit."""
     bodies = tuple(
         Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in run.clients.abilities else 1)
     )
-    return SaveBack("guests", bodies) if "whole-list" in run.clients.abilities else Write("session-0", bodies)
+    return (
+        SaveBack("guests", bodies)
+        if "whole-list" in run.clients.abilities
+        else AppendTurn("session-0", bodies)
+    )
 
 
 def guest_writes(

@@ -7,18 +7,14 @@ ends by itself; the runner stops asking. `WORKLOADS` is the table.
 from recollect.verify.running.workloads.append import append, mixed, trimmed, turns
 from recollect.verify.running.workloads.intents import (
     CALLED,
+    AppendTurn,
     Body,
     Intent,
-    Outcome,
     Plan,
     Planner,
     ReadBack,
-    ReadParts,
-    Remove,
     SaveBack,
-    Seek,
     Workload,
-    Write,
     reads,
 )
 from recollect.verify.running.workloads.rewriting import compact, forget, rewrite, summarise
@@ -44,17 +40,13 @@ WORKLOADS: dict[str, Workload] = {
 __all__ = [
     "CALLED",
     "WORKLOADS",
+    "AppendTurn",
     "Body",
     "Intent",
-    "Outcome",
     "Plan",
     "Planner",
     "ReadBack",
-    "ReadParts",
-    "Remove",
     "SaveBack",
-    "Seek",
     "Workload",
-    "Write",
     "reads",
 ]

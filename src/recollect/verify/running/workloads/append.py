@@ -2,7 +2,7 @@
 
 import random
 
-from recollect.verify.running.workloads.intents import Body, Plan, Planner, ReadBack, Workload, Write
+from recollect.verify.running.workloads.intents import AppendTurn, Body, Plan, Planner, ReadBack, Workload
 
 WORDS = (
     "my order",
@@ -55,7 +55,7 @@ def _bodies(planner: Planner, size: int) -> tuple[Body, ...]:
 def _append(planner: Planner) -> Plan:
     while True:
         session = planner.session()
-        yield Write(session, _bodies(planner, 1))
+        yield AppendTurn(session, _bodies(planner, 1))
         if planner.rng.random() < 0.1:
             yield ReadBack(session, last=20)
 
@@ -64,7 +64,7 @@ def _turns(planner: Planner) -> Plan:
     sizes = (1, 2, 2, 2, 8) if "batches" in planner.abilities else (1,)
     while True:
         session = planner.session()
-        yield Write(session, _bodies(planner, planner.rng.choice(sizes)))
+        yield AppendTurn(session, _bodies(planner, planner.rng.choice(sizes)))
         if planner.rng.random() < 0.15:
             yield ReadBack(session, last=planner.rng.choice((None, 5, 50)))
 
@@ -76,10 +76,10 @@ def _mixed(planner: Planner) -> Plan:
     while True:
         session = planner.session()
         bodies = tuple(difficult(planner.rng, unmarked) for _ in range(planner.rng.choice(sizes)))
-        yield Write(session, bodies)
+        yield AppendTurn(session, bodies)
         if unmarked and planner.rng.random() < 0.3:
-            yield Write(session, (Body("yes", marked=False),))
-            yield Write(session, (Body("yes", marked=False),))
+            yield AppendTurn(session, (Body("yes", marked=False),))
+            yield AppendTurn(session, (Body("yes", marked=False),))
         if planner.rng.random() < 0.1:
             yield ReadBack(session)
 
@@ -88,7 +88,7 @@ def _trimmed(planner: Planner) -> Plan:
     """Longer than any plausible trim: what a store cuts off silently is missing at the end."""
     size = 50 if "batches" in planner.abilities else 1
     while True:
-        yield Write(planner.sessions[0], _bodies(planner, size))
+        yield AppendTurn(planner.sessions[0], _bodies(planner, size))
 
 
 append = Workload("append", _append, refuses=frozenset({"whole-list"}))

@@ -3,9 +3,9 @@
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-Outcome = Literal["ok", "fail", "unknown"]
+from recollect.verify.target.outcomes import Outcome
+from recollect.verify.target.pipe import Forget, ReadContext, Search
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Write:
+class AppendTurn:
     """Append these as one turn; with `compare`, only if nobody wrote since this client's latest read."""
 
     session: str
@@ -43,42 +43,22 @@ class SaveBack:
     drop: int = 0
 
 
-@dataclass(frozen=True)
-class ReadParts:
-    """Read a context that the target assembles from several statements."""
-
-    session: str
-
-
-@dataclass(frozen=True)
-class Remove:
-    """Forget the session."""
-
-    session: str
-
-
-@dataclass(frozen=True)
-class Seek:
-    """Ask the index for everything of the session, and list its rows."""
-
-    session: str
-
-
-Intent = Write | ReadBack | SaveBack | ReadParts | Remove | Seek
+Intent = AppendTurn | ReadBack | SaveBack | ReadContext | Forget | Search
+"""The last three are requests as they are: there is nothing to add to them."""
 
 
 def reads(intent: Intent) -> bool:
     """Whether it changes nothing."""
-    return isinstance(intent, ReadBack | ReadParts | Seek)
+    return isinstance(intent, ReadBack | ReadContext | Search)
 
 
 CALLED: dict[type, str] = {
-    Write: "an append",
+    AppendTurn: "an append",
     ReadBack: "a read",
     SaveBack: "a save",
-    ReadParts: "a context read",
-    Remove: "a forget",
-    Seek: "a search",
+    ReadContext: "a context read",
+    Forget: "a forget",
+    Search: "a search",
 }
 """What they are called where people read of them."""
 

@@ -2,15 +2,15 @@
 
 from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (
+    AppendTurn,
     Body,
     Plan,
     Planner,
     ReadBack,
-    Remove,
     SaveBack,
     Workload,
-    Write,
 )
+from recollect.verify.target.pipe import Forget
 
 COMPACT_EVERY = 8
 
@@ -40,9 +40,9 @@ def _summarise(planner: Planner) -> Plan:
         session = planner.session()
         if planner.number % 2 == 0:
             if (yield ReadBack(session)) == "ok":
-                yield Write(session, (Body(f"summary: {sentence(planner.rng)}"),), compare=True)
+                yield AppendTurn(session, (Body(f"summary: {sentence(planner.rng)}"),), compare=True)
         else:
-            yield Write(session, (Body(sentence(planner.rng)),))
+            yield AppendTurn(session, (Body(sentence(planner.rng)),))
 
 
 def _forget(planner: Planner) -> Plan:
@@ -50,10 +50,10 @@ def _forget(planner: Planner) -> Plan:
     session = planner.sessions[planner.number % len(planner.sessions)]
     while True:
         for _ in range(planner.rng.randint(2, 10)):
-            yield Write(session, (Body(sentence(planner.rng)),))
+            yield AppendTurn(session, (Body(sentence(planner.rng)),))
         yield ReadBack(session)
         if planner.rng.random() < 0.5:
-            yield Remove(session)
+            yield Forget(session)
             yield ReadBack(session)
 
 

@@ -2,15 +2,14 @@
 
 from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (
+    AppendTurn,
     Body,
     Plan,
     Planner,
     ReadBack,
-    ReadParts,
-    Seek,
     Workload,
-    Write,
 )
+from recollect.verify.target.pipe import ReadContext, Search
 
 MANY = 100
 
@@ -21,7 +20,7 @@ def _watch(planner: Planner) -> Plan:
     while True:
         yield ReadBack(planner.session(), last=planner.rng.choice(ends))
         if "search" in planner.abilities:
-            yield Seek(planner.session())  # a reader that stays must find what it lists
+            yield Search(planner.session())  # a reader that stays must find what it lists
 
 
 def _context(planner: Planner) -> Plan:
@@ -30,9 +29,9 @@ def _context(planner: Planner) -> Plan:
     while True:
         session = planner.sessions[0]
         if planner.number % 2:
-            yield ReadParts(session)
+            yield ReadContext(session)
         else:
-            yield Write(session, tuple(Body(sentence(planner.rng)) for _ in range(size)))
+            yield AppendTurn(session, tuple(Body(sentence(planner.rng)) for _ in range(size)))
 
 
 def _search(planner: Planner) -> Plan:
@@ -44,9 +43,9 @@ def _search(planner: Planner) -> Plan:
     while True:
         session = planner.session()
         size = planner.rng.choice(sizes)
-        yield Write(session, tuple(Body(sentence(planner.rng)) for _ in range(size)))
+        yield AppendTurn(session, tuple(Body(sentence(planner.rng)) for _ in range(size)))
         if planner.rng.random() < 0.1:
-            yield Seek(session)
+            yield Search(session)
 
 
 watch = Workload("watch", _watch)
