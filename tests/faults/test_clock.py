@@ -16,6 +16,7 @@ from recollect.verify.judging.op import Disturbance
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.faults import clock as clock_faults
 from recollect.verify.running.faults.clock import BACK_S, VARIANTS
+from recollect.verify.running.scenario import Scenario
 from recollect.verify.wire import pgwire, resp
 from tests.faults.cells import WEEK_S, our_cell, run_cell
 
@@ -224,3 +225,17 @@ def test_a_preload_that_did_not_take_is_found_out(
     verdict = run_cell(our_cell("redis", fault, variant="engine"), tmp_path)
     assert verdict.status == "unknown"
     assert "does not reach it" in str(verdict.reason)
+
+
+@pytest.mark.parametrize(
+    ("retain_s", "status", "names"), [(None, "held", set()), (WEEK_S, "violated", {"expired-early"})]
+)
+def test_a_declared_life_is_kept_and_excuses_nothing_that_was_asked_for(
+    retain_s: float | None, status: str, names: set[str], tmp_path: Path
+) -> None:
+    target = "tests.faults.declared_life:factory"
+    cell = Scenario(
+        target=target, engine="redis", policy="aof-always", fault="clock-forward", seed=3, retain_s=retain_s
+    )
+    verdict = run_cell(cell, tmp_path)
+    assert (verdict.status, {anomaly.name for anomaly in verdict.anomalies}) == (status, names), verdict

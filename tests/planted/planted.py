@@ -71,9 +71,7 @@ def told(verdict: Verdict) -> str:
     return ": ".join(part for part in (verdict.status, names, verdict.reason or "") if part)
 
 
-WITHOUT_A_STORE: dict[str, str] = {
-    "never-expired": "no run can show it yet: a target cannot declare how long its memory lives",
-}
+WITHOUT_A_STORE: dict[str, str] = {}
 """Faults and anomalies that no planted store can be caught through or under, and why."""
 
 

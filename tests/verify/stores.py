@@ -62,6 +62,22 @@ class Shapeless:
     def remember(self, text: str) -> None: ...
 
 
+class Boastful(Articles):
+    traits = ("never_wrong",)
+
+
+class Vague(Articles):
+    retention_s = "a week"
+
+
+def boastful(endpoint: Endpoint) -> Boastful:
+    return Boastful()
+
+
+def vague(endpoint: Endpoint) -> Vague:
+    return Vague()
+
+
 def articles(endpoint: Endpoint) -> Articles:
     return Articles()
 

@@ -78,7 +78,13 @@ def test_what_a_target_prints_goes_to_its_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("raises", "no database configured"), ("shapeless", "no known shape"), ("missing", "has no 'missing'")],
+    [
+        ("raises", "no database configured"),
+        ("shapeless", "no known shape"),
+        ("missing", "has no 'missing'"),
+        ("boastful", "unknown traits ['never_wrong']"),
+        ("vague", "retention_s is 'a week', not a number of seconds"),
+    ],
 )
 def test_a_target_that_cannot_be_opened_is_unknown_with_the_reason(
     tmp_path: Path, name: str, says: str

@@ -106,7 +106,7 @@ class Run:
         traits: tuple[Trait, ...] = tuple(ready.traits)  # type: ignore[arg-type]
         history = self._history = HistoryWriter(self._history_path.open("wb"), self._header(traits))
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
-        transcript = Transcript(history, retries=retries)
+        transcript = Transcript(history, retries=retries, retention_s=self._declared(ready))
         driver = self._driver = Driver(self._clients, transcript, self.notes, ops_max=self.scenario.ops_max)
         self._live.begin(history, transcript, driver)
         wanted = (self.scenario.writers, self.scenario.readers)
@@ -115,6 +115,11 @@ class Run:
             writers = 1
         self._clients.begin(first, transcript, writers=writers, readers=readers)
         return transcript, driver
+
+    def _declared(self, ready: pipe.Ready) -> float | None:
+        """How long memory lives, as the target says. Where more was asked for, a shorter life is no excuse."""
+        declared_s, wanted_s = ready.retention_s, self.scenario.retain_s
+        return None if declared_s is None or declared_s < (wanted_s or 0.0) else declared_s
 
     @property
     def _history_path(self) -> Path:

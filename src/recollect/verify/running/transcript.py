@@ -37,8 +37,10 @@ class _Attempt:
 
 
 class Transcript:
-    def __init__(self, history: HistoryWriter, *, retries: bool) -> None:
+    def __init__(self, history: HistoryWriter, *, retries: bool, retention_s: float | None = None) -> None:
+        """`retention_s` is how long the target says that memory lives."""
         self._history = history
+        self._retention_s = retention_s
         self.succeeded = 0
         """Operations that ended `ok`."""
         self._retries = retries
@@ -152,7 +154,8 @@ class Transcript:
             sight = self._seen.get((process, session))
             expect = 0 if sight is None or sight.sequence is None else sight.sequence
         turn = f"turn-{first}"
-        write = op.Write(first, tuple(self._checksums[first:]), turn=turn, expect=expect)
+        checksums = tuple(self._checksums[first:])
+        write = op.Write(first, checksums, turn, expect, self._retention_s)
         request = pipe.Append(session, said, turn, expect)
         self._invoke(process, session, "append", write)
         self._attempts[process] = _Attempt(intent, write, request)
@@ -165,7 +168,8 @@ class Transcript:
         self._acknowledged.setdefault(session, set()).difference_update(dropped)
         first, said = self._number(session, intent.bodies)
         checksums = tuple(self._checksums[first:])
-        write = op.Write(first, checksums, base=sight.event, dropped=to_runs(dropped))
+        kept_s, base = self._retention_s, sight.event
+        write = op.Write(first, checksums, retention_s=kept_s, base=base, dropped=to_runs(dropped))
         self._saves[process] = range(first, first + len(said))
         self._invoke(process, session, "save", write)
         return pipe.Save(session, said, intent.drop)

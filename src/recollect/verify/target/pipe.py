@@ -125,6 +125,7 @@ class Ready(msgspec.Struct, tag="ready"):
     shape: str
     abilities: list[str]
     traits: list[str]
+    retention_s: float | None = None
 
 
 class Broken(msgspec.Struct, tag="broken"):

@@ -166,6 +166,16 @@ class Target:
             )
         return list(declared)
 
+    @property
+    def retention_s(self) -> float | None:
+        """How long the store says that memory lives, from a session's latest append on; None is for ever."""
+        declared = getattr(self._factory, "retention_s", None) or getattr(
+            self._methods.kind, "retention_s", None
+        )
+        if declared is not None and (not isinstance(declared, int | float) or declared <= 0):
+            raise BadTarget(f"target {self.spec!r}: retention_s is {declared!r}, not a number of seconds")
+        return declared
+
     async def append(self, session: str, said: Sequence[Said], turn: str | None, expect: int | None) -> Acked:
         options: dict[str, Any] = {}
         if turn is not None and self._methods.write_takes("turn"):

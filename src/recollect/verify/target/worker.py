@@ -75,13 +75,14 @@ class _Responder:
             if control is not None:
                 clock.obey(control)
             target = await self._open(prepare)
+            ready = pipe.Ready(target.shape.name, target.abilities, target.traits, target.retention_s)
         except (BadTarget, FactoryRaised) as error:
             self._send(pipe.Broken(self._scrub(str(error))))
             return
         except Exception as error:
             self._send(pipe.Broken(f"target {self._spec!r}: {outcomes.describe(error, self._scrub)}"))
             return
-        self._send(pipe.Ready(target.shape.name, target.abilities, target.traits))
+        self._send(ready)
         while not isinstance(request := await self._receive(), pipe.Close):
             if isinstance(request, pipe.Watch):
                 self._send(self._arm(target, request))

@@ -222,7 +222,8 @@ CLOCK_FAULTS = (
         "clock-forward",
         ClockForward,
         verifies="what must be kept for the time given by --retain (a week without it) is not expired before,"
-        " neither when it is read nor by the engine's own search",
+        " neither when it is read nor by the engine's own search; and what a store declares to keep for less than that"
+        " (`retention_s`) is gone",
         does_not_verify="expiry by a job that runs outside the target and the engine",
         obstacle=clock_obstacle,
         variants=VARIANTS,
