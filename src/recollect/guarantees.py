@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Durability = Literal["buffered", "written", "fsynced"]
+DurabilityName = Literal["buffered", "written", "fsynced"]
 
-DURABILITIES: tuple[Durability, ...] = ("buffered", "written", "fsynced")
+DURABILITIES: tuple[DurabilityName, ...] = ("buffered", "written", "fsynced")
 """Weakest first."""
 
 ENGINES: dict[str, tuple[str, ...]] = {
@@ -73,7 +73,7 @@ UNPROVOKED_FAULTS: tuple[str, ...] = (
 
 # What a message must be to survive the fault: handed to the kernel, or on the disk. Other faults take memory whatever
 # its durability: an evicted session, a replica that had not received it, a wiped volume.
-SURVIVES_IF: dict[str, Durability] = {
+SURVIVES_IF: dict[str, DurabilityName] = {
     "power-loss": "fsynced",
     "fsync-error": "fsynced",
     "restart": "written",

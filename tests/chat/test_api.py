@@ -17,18 +17,18 @@ from recollect import CannotOpen, Refused, StoreReplaced
 from recollect.chat import service
 from recollect.chat.app import create_app
 from recollect.chat.service import ChatService
-from recollect.chat.settings import Settings, checked
+from recollect.chat.settings import ChatSettings, checked
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(memory=f"sqlite:///{tmp_path}/data/memory.db", index="none", allow_ephemeral=True)
+def settings(tmp_path: Path) -> ChatSettings:
+    return ChatSettings(memory=f"sqlite:///{tmp_path}/data/memory.db", index="none", allow_ephemeral=True)
 
 
 @pytest.fixture
-def serve(settings: Settings) -> Serve:
+def serve(settings: ChatSettings) -> Serve:
     @asynccontextmanager
     async def start(**changes: Any) -> AsyncIterator[httpx.AsyncClient]:
         app = create_app(msgspec.structs.replace(settings, **changes))
@@ -184,7 +184,7 @@ async def test_health_notices_that_writes_fail(
             assert time.monotonic() < deadline, "the lock is gone, and health says nothing of it"
 
 
-async def test_a_replaced_store_is_refused_at_start(settings: Settings, tmp_path: Path) -> None:
+async def test_a_replaced_store_is_refused_at_start(settings: ChatSettings, tmp_path: Path) -> None:
     witnessed = msgspec.structs.replace(settings, witness=str(tmp_path / "witness.json"))
     service = await ChatService.open(witnessed)
     await service.close()
@@ -202,12 +202,12 @@ async def test_a_replaced_store_is_refused_at_start(settings: Settings, tmp_path
         ({"memory": "redis://localhost"}, "long-term memory needs"),
     ],
 )
-def test_settings_that_are_refused(settings: Settings, changes: dict[str, Any], words: str) -> None:
+def test_settings_that_are_refused(settings: ChatSettings, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(Refused, match=words):
         checked(msgspec.structs.replace(settings, **changes))
 
 
-def test_loopback_needs_no_token(settings: Settings) -> None:
+def test_loopback_needs_no_token(settings: ChatSettings) -> None:
     for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
         checked(msgspec.structs.replace(settings, host=host))
 
@@ -263,7 +263,7 @@ async def test_the_pages_need_nothing_from_elsewhere(serve: Serve) -> None:
         assert "/chat" in described["paths"]
 
 
-async def test_a_folder_that_cannot_be_made(settings: Settings, tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_made(settings: ChatSettings, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     inside = msgspec.structs.replace(settings, memory=f"sqlite:///{tmp_path}/file/x/memory.db")
     with pytest.raises(CannotOpen, match="cannot be created"):

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from recollect import Message
 from recollect.chat import connections
 from recollect.chat.app import create_app
-from recollect.chat.settings import Settings
+from recollect.chat.settings import ChatSettings
 from recollect.recall.llm import StandIn
 from recollect.verify.suite.service import Service
 from tests.chat.conftest import CHAT
@@ -29,7 +29,7 @@ WHOLE = HEAD + b"content-length: %d\r\n\r\n%b" % (len(SAID), SAID)
 @pytest.fixture
 def app(tmp_path: Path) -> FastAPI:
     return create_app(
-        Settings(memory=f"sqlite:///{tmp_path}/data/memory.db", index="none", allow_ephemeral=True)
+        ChatSettings(memory=f"sqlite:///{tmp_path}/data/memory.db", index="none", allow_ephemeral=True)
     )
 
 

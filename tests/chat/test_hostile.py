@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recollect import Message
 from recollect.chat.app import create_app
 from recollect.chat.service import ChatService
-from recollect.chat.settings import Settings
+from recollect.chat.settings import ChatSettings
 from recollect.composite import conversation_id
 
 JSON = {"content-type": "application/json"}
@@ -24,7 +24,7 @@ SAID = b'{"user": "u", "message": "remember me"}'
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient, ChatService]]:
     app = create_app(
-        Settings(memory=f"sqlite:///{tmp_path}/data/memory.db", index="none", allow_ephemeral=True)
+        ChatSettings(memory=f"sqlite:///{tmp_path}/data/memory.db", index="none", allow_ephemeral=True)
     )
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)

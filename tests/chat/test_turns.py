@@ -14,7 +14,7 @@ import pytest
 from recollect import Message, open_store
 from recollect.chat.app import create_app
 from recollect.chat.service import ChatService
-from recollect.chat.settings import Settings
+from recollect.chat.settings import ChatSettings
 from recollect.composite import conversation_id
 from recollect.recall.llm import SUMMARISE
 from tests.chat.serving import listening
@@ -45,12 +45,12 @@ class InPieces(Changing):
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(memory=f"sqlite:///{tmp_path}/data/memory.db", index="none", allow_ephemeral=True)
+def settings(tmp_path: Path) -> ChatSettings:
+    return ChatSettings(memory=f"sqlite:///{tmp_path}/data/memory.db", index="none", allow_ephemeral=True)
 
 
 @pytest.fixture
-def serve(settings: Settings) -> Serve:
+def serve(settings: ChatSettings) -> Serve:
     @asynccontextmanager
     async def start(llm: Changing | None = None) -> AsyncIterator[tuple[httpx.AsyncClient, ChatService]]:
         app = create_app(settings)
@@ -165,7 +165,7 @@ async def test_a_retry_after_forgetting_says_so(serve: Serve) -> None:
         assert [turn for _, _, turn in await said(client)] == ["u", "u"]
 
 
-async def older_chat(settings: Settings, turns: dict[str, str]) -> None:
+async def older_chat(settings: ChatSettings, turns: dict[str, str]) -> None:
     """What the chat stored before: turns under their own names, answers under ``/reply``."""
     assert settings.folder is not None
     settings.folder.mkdir()
@@ -176,7 +176,7 @@ async def older_chat(settings: Settings, turns: dict[str, str]) -> None:
                 await store.append(conversation_id("xiao", "s"), [message], turn=name)
 
 
-async def test_turns_of_an_older_chat_are_known(serve: Serve, settings: Settings) -> None:
+async def test_turns_of_an_older_chat_are_known(serve: Serve, settings: ChatSettings) -> None:
     await older_chat(settings, {"0191-abcd": "hello", "t:2": "again"})
     async with serve(Changing()) as (client, _):
         for turn, text in (("0191-abcd", "hello"), ("t:2", "again")):
@@ -185,7 +185,7 @@ async def test_turns_of_an_older_chat_are_known(serve: Serve, settings: Settings
 
 
 async def test_a_turn_of_an_older_chat_without_a_fingerprint_is_compared_too(
-    serve: Serve, settings: Settings
+    serve: Serve, settings: ChatSettings
 ) -> None:
     await older_chat(settings, {"t": "hello"})
     async with serve() as (client, service):

@@ -11,15 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect.doctor import Diagnosis, Finding, disk, examine, sqlite
+from recollect.doctor import Diagnosis, Symptom, disk, examine, sqlite
 from recollect.doctor.chroma import threshold_of
 from recollect.errors import CannotOpen
 from recollect.verify import engines
 from tests.doctor.bytes import contents
 
 
-def named(diagnosis: Diagnosis) -> dict[str, Finding]:
-    return {finding.name: finding for finding in diagnosis.findings if finding.level != "note"}
+def named(diagnosis: Diagnosis) -> dict[str, Symptom]:
+    return {symptom.name: symptom for symptom in diagnosis.findings if symptom.level != "note"}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_an_interrupted_transaction(tmp_path: Path) -> None:
         connection.execute("BEGIN")
         connection.executemany("INSERT INTO memory VALUES (?)", [("x" * 4000,)] * 50)
         diagnosis = await examine(str(path))
-    assert "hot-journal" in {finding.name for finding in diagnosis.findings}
+    assert "hot-journal" in {symptom.name for symptom in diagnosis.findings}
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from recollect.doctor import Diagnosis, Finding, examine
+from recollect.doctor import Diagnosis, Symptom, examine
 from recollect.verify.engines.postgres import PostgresEngine
 from tests.doctor.bytes import contents
 from tests.stores.postgres_place import Connection, started, until
 
 
-def named(diagnosis: Diagnosis) -> dict[str, Finding]:
-    return {finding.name: finding for finding in diagnosis.findings if finding.level != "note"}
+def named(diagnosis: Diagnosis) -> dict[str, Symptom]:
+    return {symptom.name: symptom for symptom in diagnosis.findings if symptom.level != "note"}
 
 
 def url_of(engine: PostgresEngine, role: str = "postgres", database: str = "postgres", more: str = "") -> str:
@@ -76,17 +76,17 @@ async def test_of_a_role_of_a_database_and_of_both(engine: PostgresEngine, direc
         await direct.execute(change)
         diagnosis = await examine(url_of(engine))
         assert diagnosis.policy == "default"  # this address is not concerned
-        (finding,) = [found for found in diagnosis.findings if found.level == "loss"]
-        assert whose in finding.sentence
-        assert "(this address does)" not in finding.sentence
-        assert finding.window_s == 0.6
+        (symptom,) = [found for found in diagnosis.findings if found.level == "loss"]
+        assert whose in symptom.sentence
+        assert "(this address does)" not in symptom.sentence
+        assert symptom.window_s == 0.6
         # As that role, in that database, it is.
         own = await examine(url_of(engine, role="App%20Role", database="chat"))
         assert own.policy == "async-commit"
         (concerned,) = [found for found in own.findings if found.level == "loss"]
         assert "(this address does)" in concerned.sentence
         # The first step of the procedure is the cure.
-        await direct.execute(finding.procedure[0])
+        await direct.execute(symptom.procedure[0])
         assert (await examine(url_of(engine))).exit_code == 0
 
 

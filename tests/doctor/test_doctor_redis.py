@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from recollect.doctor import Diagnosis, Finding, examine
+from recollect.doctor import Diagnosis, Symptom, examine
 from recollect.doctor.redis import diagnose
-from recollect.doctor.redis_answers import Answers
+from recollect.doctor.redis_answers import RedisAnswers
 from recollect.doctor.redis_persistence import save_window_s
 from recollect.verify import engines
 from recollect.verify.engines import Engine
@@ -39,12 +39,12 @@ def url_of(engine: Engine, user: str = "") -> str:
     return url.replace("unix://", f"unix://{user}@", 1) if user else url
 
 
-async def names(engine: Engine, user: str = "") -> dict[str, Finding]:
+async def names(engine: Engine, user: str = "") -> dict[str, Symptom]:
     return named(await examine(url_of(engine, user)))
 
 
-def named(diagnosis: Diagnosis) -> dict[str, Finding]:
-    return {finding.name: finding for finding in diagnosis.findings if finding.level != "note"}
+def named(diagnosis: Diagnosis) -> dict[str, Symptom]:
+    return {symptom.name: symptom for symptom in diagnosis.findings if symptom.level != "note"}
 
 
 @pytest.fixture(scope="module")
@@ -228,14 +228,14 @@ async def test_everything_refused(always: Engine, hands: Any) -> None:
 
 def test_a_folder_that_cannot_be_seen_is_said_to_be_unseen() -> None:
     config = {"appendonly": "yes", "appendfsync": "always", "dir": "/elsewhere"}
-    answers = Answers("redis://x", {"redis_version": "7.0.15", "process_id": "1"}, config, "")
+    answers = RedisAnswers("redis://x", {"redis_version": "7.0.15", "process_id": "1"}, config, "")
     diagnosis = diagnose(answers)
     assert diagnosis.exit_code == 0
-    assert "disk-not-visible" in {finding.name for finding in diagnosis.findings}
+    assert "disk-not-visible" in {symptom.name for symptom in diagnosis.findings}
 
 
 async def test_the_engines_own_process_shows_its_disk(always: Engine) -> None:
-    told = {finding.name for finding in (await examine(url_of(always))).findings}
+    told = {symptom.name for symptom in (await examine(url_of(always))).findings}
     assert "disk-not-visible" not in told
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from recollect.verify.host import folder
 from recollect.verify.host.errors import EngineError
-from recollect.verify.host.folder import Deed, Owner, this_process
+from recollect.verify.host.folder import Deed, RunOwner, this_process
 from recollect.verify.host.marker import Marker
 from recollect.verify.host.ports import HOST, Reservation
 from recollect.verify.host.waiting import wait_until
@@ -47,7 +47,7 @@ def test_an_owner_is_gone_only_when_it_certainly_is(change: dict[str, object], g
 GONE = replace(this_process(), started_ticks=1)
 
 
-def owned(made: Path, owner: Owner, marker: Marker, number: int | None = None) -> None:
+def owned(made: Path, owner: RunOwner, marker: Marker, number: int | None = None) -> None:
     deed = Deed(owner, marker.proof, made.lstat().st_ino if number is None else number)
     (made / folder._OWNER_FILE).write_bytes(msgspec.json.encode(deed))
 

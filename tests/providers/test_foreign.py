@@ -18,7 +18,7 @@ from recollect.verify import engines
 from recollect.verify.host.folder import this_process
 from recollect.verify.host.marker import Marker
 from recollect.verify.providers import lease
-from recollect.verify.providers.lease import Found, Lease
+from recollect.verify.providers.lease import Candidate, Lease
 from recollect.verify.wire import pgwire, resp
 from tests.providers import foreign
 
@@ -87,7 +87,7 @@ def test_nothing_is_left_over_but_what_a_run_made_and_left(
     name: str, thing: str, encoded: str | None
 ) -> None:
     ours = (name, thing) == (OTHERS.name, "keys") and _is_the_lease_of(OTHERS, encoded)
-    assert Found(name, thing, encoded).is_left(time.time()) is ours
+    assert Candidate(name, thing, encoded).is_left(time.time()) is ours
 
 
 def _is_the_lease_of(marker: Marker, encoded: str | None) -> bool:
@@ -100,11 +100,11 @@ def _is_the_lease_of(marker: Marker, encoded: str | None) -> bool:
 def test_one_other_digit_and_it_is_not_ours(proof: bytes, data: st.DataObject) -> None:
     marker = Marker(proof.hex())
     encoded = left(marker, "keys").encoded()
-    assert Found(marker.name, "keys", encoded).is_left(time.time())
+    assert Candidate(marker.name, "keys", encoded).is_left(time.time())
     place = data.draw(st.integers(0, len(marker.name) - 1))
     digit = data.draw(st.sampled_from("0123456789abcdef"))
     name = marker.name[:place] + digit + marker.name[place + 1 :]
-    assert Found(name, "keys", encoded).is_left(time.time()) is (name == marker.name)
+    assert Candidate(name, "keys", encoded).is_left(time.time()) is (name == marker.name)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from recollect import StoreReplaced
 from recollect.recall import IndexBroken, IndexState, Progress, Recall, open_recall
 from recollect.recall.chroma_folder import Generation
 from recollect.recall.comparing import nearest
-from recollect.recall.index import Marker, Near
+from recollect.recall.index import IndexMarker, Near
 from recollect.recall.indexing import Indexer
 from recollect.recall.memory import user_key
 from recollect.recall.rows import Change
@@ -233,7 +233,7 @@ class Liar:
 
     def __init__(self) -> None:
         self.kept: dict[int, tuple[bytes, bytes]] = {}
-        self.marker: Marker | None = None
+        self.marker: IndexMarker | None = None
         self.hides: set[int] = set()
         """Lost: neither found nor there."""
         self.out_of_reach: set[int] = set()
@@ -243,11 +243,11 @@ class Liar:
         self.invents: list[Near] = []
         self.fails = False
 
-    async def open(self) -> Marker | None:
+    async def open(self) -> IndexMarker | None:
         self._check()
         return self.marker
 
-    async def reset(self, marker: Marker) -> None:
+    async def reset(self, marker: IndexMarker) -> None:
         self._check()
         self.kept.clear()
         self.hides.clear()
@@ -255,7 +255,7 @@ class Liar:
         self.out_of_reach = set(self.bad_graph)
         self.marker = marker
 
-    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+    async def apply(self, changes: Sequence[Change], marker: IndexMarker) -> None:
         self._check()
         for change in changes:
             if change.user is not None and change.vector is not None:

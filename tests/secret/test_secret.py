@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recollect.chat.settings import Settings
+from recollect.chat.settings import ChatSettings
 from recollect.errors import Refused
 from recollect.opening import open_store
 from recollect.secret import Scrubber, SecretUrl, check_address, scrub, secrets_of, shown
@@ -53,7 +53,7 @@ def test_what_holds_an_address_does_not_print_it() -> None:
         redis_address(redis),
         postgres_address(f"postgresql://app:{ENCODED}@127.0.0.1:1/memory"),
         Endpoint(redis, "redis", "Redis", "7", "custom", "url", socket_url=redis, replicas=(redis,)),
-        Settings(memory=URL, index=redis, base_url=f"http://{ENCODED}@host", token=PLAIN),
+        ChatSettings(memory=URL, index=redis, base_url=f"http://{ENCODED}@host", token=PLAIN),
         Scenario(target="redis", engine="redis", policy="custom", fault="cut", url=SecretUrl(redis)),
     ]
     for value in values:

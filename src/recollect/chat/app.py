@@ -21,8 +21,8 @@ from recollect.bounds import is_sequence
 from recollect.chat import page
 from recollect.chat.documentation import documentation
 from recollect.chat.limits import Limits
-from recollect.chat.service import ChatService, Said, TurnForgotten, Used
-from recollect.chat.settings import Settings, from_environment
+from recollect.chat.service import ChatService, StoredTurn, TurnForgotten, Used
+from recollect.chat.settings import ChatSettings, from_environment
 from recollect.errors import NotWritten, OutcomeUnknown, RecollectError, Refused, StoreReplaced, TurnReused
 from recollect.message import Message, new_id
 from recollect.recall.llm import ModelFailed
@@ -33,7 +33,7 @@ ID_LENGTH_MAX = 200
 TEXT_LENGTH_MAX = 8_000
 
 User = Annotated[str, Query(min_length=1, max_length=ID_LENGTH_MAX, description="Whose memory it is.")]
-Session = Annotated[str, Query(max_length=ID_LENGTH_MAX, description="The conversation.")]
+SessionId = Annotated[str, Query(max_length=ID_LENGTH_MAX, description="The conversation.")]
 
 
 class ChatRequest(BaseModel):
@@ -102,7 +102,7 @@ class HealthModel(BaseModel):
     error: str | None
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: ChatSettings | None = None) -> FastAPI:
     chosen = settings or from_environment()
 
     @asynccontextmanager
@@ -155,12 +155,12 @@ def _add_talking(app: FastAPI) -> None:
 
     @app.get("/history", response_model=list[HistoryItem], summary="What was said in a session")
     async def history(
-        request: Request, user: User, session: Session = "", last: Annotated[int, Query(ge=1, le=500)] = 100
+        request: Request, user: User, session: SessionId = "", last: Annotated[int, Query(ge=1, le=500)] = 100
     ) -> Any:
         return [_history_item(item) for item in await _service(request).history(user, session, last)]
 
     @app.delete("/history", status_code=204, summary="Forget what was said in a session")
-    async def forget_history(request: Request, user: User, session: Session = "") -> None:
+    async def forget_history(request: Request, user: User, session: SessionId = "") -> None:
         await _service(request).forget_session(user, session)
 
 
@@ -186,7 +186,7 @@ def _add_memories(app: FastAPI) -> None:
         return Forgotten(forgotten=await _service(request).recall.forget(user))
 
 
-def _add_pages(app: FastAPI, settings: Settings) -> None:
+def _add_pages(app: FastAPI, settings: ChatSettings) -> None:
     @app.get("/health", response_model=HealthModel, summary="Is the memory there, and is it durable?")
     async def health(request: Request) -> Any:
         service = _service(request)
@@ -212,7 +212,7 @@ def _add_pages(app: FastAPI, settings: Settings) -> None:
         return HTMLResponse(documentation(app.openapi()), headers=page.PLAIN_HEADERS)
 
 
-async def _events(service: ChatService, said: Said) -> AsyncIterator[str]:
+async def _events(service: ChatService, said: StoredTurn) -> AsyncIterator[str]:
     yield _event("remembered", {"receipt": _receipt(said.receipt), "turn": said.turn})
     pieces: list[str] = []
     try:
@@ -230,7 +230,7 @@ def _event(name: str, content: Any) -> str:
     return f"event: {name}\ndata: {json.dumps(content, default=lambda model: model.model_dump())}\n\n"
 
 
-def _reply(service: ChatService, said: Said, text: str) -> ChatReply:
+def _reply(service: ChatService, said: StoredTurn, text: str) -> ChatReply:
     return ChatReply(
         reply=shown_text(text),
         memories=[_used(used) for used in said.used],

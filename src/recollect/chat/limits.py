@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from recollect.chat.settings import Settings
+from recollect.chat.settings import ChatSettings
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -35,7 +35,7 @@ class _TooLarge(Exception):
 
 
 class Limits:
-    def __init__(self, app: App, settings: Settings) -> None:
+    def __init__(self, app: App, settings: ChatSettings) -> None:
         self._app = app
         self._settings = settings
 

@@ -16,7 +16,7 @@ import msgspec
 
 from recollect import opening
 from recollect.chat.ephemeral import refuse_ephemeral
-from recollect.chat.settings import Settings
+from recollect.chat.settings import ChatSettings
 from recollect.composite import composite_id, conversation_id
 from recollect.errors import (
     CannotOpen,
@@ -60,7 +60,7 @@ class Used(msgspec.Struct, frozen=True):
     score: float
 
 
-class Said(msgspec.Struct, frozen=True):
+class StoredTurn(msgspec.Struct, frozen=True):
     """A message that is stored, and what is needed to answer it."""
 
     user: str
@@ -86,7 +86,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ChatService:
-    def __init__(self, settings: Settings, store: Store, recall: Recall) -> None:
+    def __init__(self, settings: ChatSettings, store: Store, recall: Recall) -> None:
         self.settings = settings
         self.store = store
         self.recall = recall
@@ -98,7 +98,7 @@ class ChatService:
         self._probed_at = 0.0
 
     @classmethod
-    async def open(cls, settings: Settings) -> "ChatService":
+    async def open(cls, settings: ChatSettings) -> "ChatService":
         """Opens the memory, or raises with the sentence that the command prints."""
         folder = settings.folder
         if folder is not None:
@@ -134,7 +134,7 @@ class ChatService:
 
     # ---- talking
 
-    async def hear(self, user: str, session: str, text: str, turn: str) -> Said:
+    async def hear(self, user: str, session: str, text: str, turn: str) -> StoredTurn:
         """Returns once the message and its facts are as durable as asked."""
         conversation = conversation_id(user, session)
         # The same turn is the same message: what is known to come from it is not used to answer it.
@@ -162,15 +162,15 @@ class ChatService:
         )
         prompt = [answer_prompt(context), *_until(recent, receipt.last)]
         used = [Used(hit.memory, hit.score) for hit in hits if _quoted(hit, context)]
-        return Said(user, session, turn, receipt, used, remembered.memories, prompt, answered)
+        return StoredTurn(user, session, turn, receipt, used, remembered.memories, prompt, answered)
 
-    async def answer(self, said: Said) -> str:
+    async def answer(self, said: StoredTurn) -> str:
         """The whole answer, stored before it is returned."""
         if said.answered is not None:
             return said.answered
         return await self.keep(said, await self.recall.llm.complete(said.prompt))
 
-    async def pieces(self, said: Said) -> AsyncIterator[str]:
+    async def pieces(self, said: StoredTurn) -> AsyncIterator[str]:
         """The answer as it is made. It counts once `keep` has stored it."""
         llm = self.recall.llm
         if said.answered is None and isinstance(llm, Streaming):
@@ -181,7 +181,7 @@ class ChatService:
         for piece in _pieces(text):
             yield piece
 
-    async def keep(self, said: Said, text: str) -> str:
+    async def keep(self, said: StoredTurn, text: str) -> str:
         """Stores the turn's answer. Gives the answer that is stored: of several requests, the first one's counts."""
         if said.answered is not None:
             return said.answered

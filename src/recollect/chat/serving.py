@@ -7,12 +7,12 @@ import uvicorn
 
 from recollect.chat.connections import HEAD_BYTES_MAX, BoundedConnection
 from recollect.chat.service import ChatService
-from recollect.chat.settings import Settings, checked, to_environment
+from recollect.chat.settings import ChatSettings, checked, to_environment
 
 GRACE_S = 30
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: ChatSettings) -> None:
     """Returns when the service was told to stop and has answered what it had begun. Raises if it may not start."""
     checked(settings)
     asyncio.run(_try_memory(settings))
@@ -32,7 +32,7 @@ def serve(settings: Settings) -> None:
     )
 
 
-async def _try_memory(settings: Settings) -> None:
+async def _try_memory(settings: ChatSettings) -> None:
     """A refusal comes as one sentence here, not as a traceback out of a worker. The index is not opened for that."""
     service = await ChatService.open(msgspec.structs.replace(settings, index="none"))
     await service.close()

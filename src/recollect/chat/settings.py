@@ -15,7 +15,7 @@ TOKEN_VARIABLE = "RECOLLECT_CHAT_TOKEN"
 TOKEN_LENGTH_MIN = 16
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory: str = "sqlite:///recollect-memory/memory.db"
     index: str = "auto"
     """``auto`` (Chroma next to a SQLite file, pgvector in PostgreSQL), ``none``, or an address for `open_recall`."""
@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["token"] = self.token and MARK
         told = ", ".join(f"{name}={value!r}" for name, value in values.items())
-        return scrub(f"Settings({told})", self.memory, self.index, self.base_url)
+        return scrub(f"ChatSettings({told})", self.memory, self.index, self.base_url)
 
     @property
     def folder(self) -> Path | None:
@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return False
 
 
-def checked(settings: Settings) -> Settings:
+def checked(settings: ChatSettings) -> ChatSettings:
     scheme = scheme_of(settings.memory)
     for address in (settings.memory, settings.index, settings.base_url or ""):
         check_address(address)
@@ -89,9 +89,9 @@ def checked(settings: Settings) -> Settings:
     return settings
 
 
-def to_environment(settings: Settings) -> None:
+def to_environment(settings: ChatSettings) -> None:
     os.environ[VARIABLE] = msgspec.json.encode(settings).decode()
 
 
-def from_environment() -> Settings:
-    return msgspec.json.decode(os.environ.get(VARIABLE, "{}"), type=Settings)
+def from_environment() -> ChatSettings:
+    return msgspec.json.decode(os.environ.get(VARIABLE, "{}"), type=ChatSettings)

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from recollect.chat.serving import serve
-from recollect.chat.settings import TOKEN_VARIABLE, Settings
+from recollect.chat.settings import TOKEN_VARIABLE, ChatSettings
 
-_DEFAULTS = Settings()
+_DEFAULTS = ChatSettings()
 
 
 def chat(
@@ -41,7 +41,7 @@ def chat(
     base_url: Annotated[str | None, typer.Option(help="The endpoint's address.")] = None,
 ) -> None:
     """Chat with a memory that is acknowledged only once it is durable. The page is at http://HOST:PORT/."""
-    settings = Settings(
+    settings = ChatSettings(
         memory=memory,
         port=port,
         host=host,

@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from recollect import __version__, exit_codes
-from recollect.doctor import Diagnosis, Finding, examine, scrub
-from recollect.doctor.diagnosis import Level, Status
+from recollect.doctor import Diagnosis, Symptom, examine, scrub
+from recollect.doctor.diagnosis import DiagnosisStatus, Level
 from recollect.errors import CannotOpen, EngineUnavailable, Refused
 
 SYMBOLS: dict[Level, tuple[str, str]] = {
@@ -22,7 +22,7 @@ SYMBOLS: dict[Level, tuple[str, str]] = {
     "cannot-tell": ("?", "magenta"),
     "note": ("·", "dim"),
 }
-HEADLINES: dict[Status, tuple[str, str]] = {
+HEADLINES: dict[DiagnosisStatus, tuple[str, str]] = {
     "can-lose": ("✗ acknowledged memory can be lost", "bold red"),
     "cannot-tell": ("? cannot tell whether acknowledged memory can be lost", "bold magenta"),
     "keeps": ("✓ with these settings nothing acknowledged is lost", "bold green"),
@@ -83,25 +83,25 @@ def show(console: Console, diagnosis: Diagnosis) -> None:
     console.print(f"{name} at {diagnosis.address}{policy}")
     words, style = HEADLINES[diagnosis.status]
     console.print(Text(words, style=style))
-    for finding in diagnosis.findings:
+    for symptom in diagnosis.findings:
         console.print()
-        _finding(console, finding)
+        _symptom(console, symptom)
     console.print("\nNothing was changed.", style="dim")
 
 
-def _finding(console: Console, finding: Finding) -> None:
-    symbol, style = SYMBOLS[finding.level]
+def _symptom(console: Console, symptom: Symptom) -> None:
+    symbol, style = SYMBOLS[symptom.level]
     head = Text(f"{symbol} ", style=style)
-    head.append(finding.sentence, style="" if finding.level == "note" else "bold")
+    head.append(symptom.sentence, style="" if symptom.level == "note" else "bold")
     console.print(head)
     facts = (
-        ("when", ", ".join(finding.when)),
-        ("window", finding.window),
-        ("setting", finding.setting),
-        ("source", finding.source),
+        ("when", ", ".join(symptom.when)),
+        ("window", symptom.window),
+        ("setting", symptom.setting),
+        ("source", symptom.source),
     )
     for name, value in facts:
         if value:
             console.print(Padding(Text(f"{name + ':':9}{value}", style="dim"), (0, 0, 0, 2), expand=False))
-    for number, step in enumerate(finding.procedure, 1):
+    for number, step in enumerate(symptom.procedure, 1):
         console.print(Padding(Text(f"{number}. {step}"), (0, 0, 0, 4), expand=False))

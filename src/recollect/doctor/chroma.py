@@ -1,6 +1,6 @@
 """Chroma: rows are SQLite transactions, the vector index beside them is a file that is never fsynced.
 
-No setting changes that, so there is one finding, with its size: how many records an index may miss, and in which
+No setting changes that, so there is one symptom, with its size: how many records an index may miss, and in which
 collections. A folder is read from its SQLite file, in a read-only connection (its rollback journal needs no
 shared memory); a server is asked with GET requests.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from recollect.doctor import disk
-from recollect.doctor.diagnosis import Diagnosis, Finding, ordered
+from recollect.doctor.diagnosis import Diagnosis, Symptom, ordered
 from recollect.doctor.sqlite import WAL_VERSION
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.filesystems import mountinfo_of
@@ -38,7 +38,7 @@ ON_A_DISK = ("stop Chroma, copy the whole folder to a disk or a volume, and star
 
 
 @dataclass(frozen=True)
-class Answers:
+class ChromaAnswers:
     address: str
     policy: str
     version: str
@@ -59,7 +59,7 @@ def examine_folder(path: Path, address: str) -> Diagnosis:
     wal = len(header) > 18 and header[18] == WAL_VERSION
     thresholds, why_not = (None, "the file is in WAL mode") if wal else _collections(file)
     return diagnose(
-        Answers(
+        ChromaAnswers(
             address=address,
             policy="embedded",
             version="",
@@ -119,7 +119,7 @@ def examine_server(url: str, shown: str, timeout_s: float) -> Diagnosis:
             for one in listed
         }
     return diagnose(
-        Answers(
+        ChromaAnswers(
             address=shown,
             policy="server",
             version=version if isinstance(version, str) else "",
@@ -149,8 +149,8 @@ def _get(url: str, shown: str, path: str, timeout_s: float) -> Any:
         return None
 
 
-def diagnose(answers: Answers) -> Diagnosis:
-    findings = [
+def diagnose(answers: ChromaAnswers) -> Diagnosis:
+    symptoms = [
         _index(answers),
         _hidden(answers),
         _empty_again(),
@@ -166,14 +166,14 @@ def diagnose(answers: Answers) -> Diagnosis:
         version=answers.version,
         policy=answers.policy,
         settings=settings,
-        findings=ordered(findings),
+        findings=ordered(symptoms),
     )
 
 
-def _index(answers: Answers) -> Finding:
+def _index(answers: ChromaAnswers) -> Symptom:
     given = promise("chroma", answers.policy, "power-loss")
     threshold = max((answers.thresholds or {}).values(), default=SYNC_THRESHOLD)
-    return Finding(
+    return Symptom(
         name="index-not-fsynced",
         level="loss",
         sentence="can lose acknowledged embeddings from the vector index, though not the documents: its files "
@@ -187,10 +187,10 @@ def _index(answers: Answers) -> Finding:
     )
 
 
-def _hidden(answers: Answers) -> Finding | None:
+def _hidden(answers: ChromaAnswers) -> Symptom | None:
     if answers.thresholds is not None:
         return None
-    return Finding(
+    return Symptom(
         name="collections-hidden",
         level="cannot-tell",
         sentence=f"cannot tell how much an index may miss: the collections cannot be read ({answers.why_not})",
@@ -198,8 +198,8 @@ def _hidden(answers: Answers) -> Finding | None:
     )
 
 
-def _empty_again() -> Finding:
-    return Finding(
+def _empty_again() -> Symptom:
+    return Symptom(
         name="opens-empty",
         level="note",
         sentence="a deleted or swapped folder is opened as an empty one, without complaint",

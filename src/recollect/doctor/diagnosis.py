@@ -1,4 +1,4 @@
-"""What the doctor says: findings, worst first, and what follows from them."""
+"""What the doctor says: symptoms, worst first, and what follows from them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from recollect import exit_codes
 from recollect.guarantees import LOSSES, UNPROVOKED_FAULTS, Promise, promise
 
 Level = Literal["loss", "cannot-tell", "note"]
-Status = Literal["can-lose", "cannot-tell", "keeps"]
+DiagnosisStatus = Literal["can-lose", "cannot-tell", "keeps"]
 
 _ORDER: tuple[Level, ...] = ("loss", "cannot-tell", "note")
-_EXIT_CODES: dict[Status, int] = {
+_EXIT_CODES: dict[DiagnosisStatus, int] = {
     "can-lose": exit_codes.VIOLATED,
     "cannot-tell": exit_codes.INCONCLUSIVE,
     "keeps": exit_codes.HELD,
 }
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Symptom(msgspec.Struct, frozen=True, kw_only=True):
     """One way to lose memory, or the reason why it cannot be told."""
 
     name: str
@@ -48,11 +48,12 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     policy: str | None
     """The named policy that the settings amount to; None where they cannot be told."""
     settings: dict[str, str]
-    findings: tuple[Finding, ...]
+    findings: tuple[Symptom, ...]
+    """As the JSON calls them."""
 
     @property
-    def status(self) -> Status:
-        levels = {finding.level for finding in self.findings}
+    def status(self) -> DiagnosisStatus:
+        levels = {symptom.level for symptom in self.findings}
         if "loss" in levels:
             return "can-lose"
         return "cannot-tell" if "cannot-tell" in levels else "keeps"
@@ -63,13 +64,13 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         return _EXIT_CODES[self.status]
 
 
-def ordered(findings: Iterable[Finding | None]) -> tuple[Finding, ...]:
+def ordered(symptoms: Iterable[Symptom | None]) -> tuple[Symptom, ...]:
     """Losses first, the unbounded ones before the others."""
 
-    def badness(finding: Finding) -> tuple[int, float]:
-        return _ORDER.index(finding.level), -(float("inf") if finding.window_s is None else finding.window_s)
+    def badness(symptom: Symptom) -> tuple[int, float]:
+        return _ORDER.index(symptom.level), -(float("inf") if symptom.window_s is None else symptom.window_s)
 
-    return tuple(sorted((finding for finding in findings if finding is not None), key=badness))
+    return tuple(sorted((symptom for symptom in symptoms if symptom is not None), key=badness))
 
 
 def loss(
@@ -80,9 +81,9 @@ def loss(
     setting: str,
     procedure: tuple[str, ...],
     window_s: float | None,
-) -> Finding:
-    """A finding in the words of the engine's own promise."""
-    return Finding(
+) -> Symptom:
+    """A symptom in the words of the engine's own promise."""
+    return Symptom(
         name=name,
         level="loss",
         sentence=f"can lose {given.sentence}",
@@ -95,13 +96,13 @@ def loss(
     )
 
 
-def after_promotion(findings: Iterable[Finding | None]) -> tuple[Finding | None, ...]:
-    """The findings of a replica: it acknowledges nothing itself, so they only count once it is promoted."""
+def after_promotion(symptoms: Iterable[Symptom | None]) -> tuple[Symptom | None, ...]:
+    """The symptoms of a replica: it acknowledges nothing itself, so they only count once it is promoted."""
     return tuple(
-        msgspec.structs.replace(finding, level="note", sentence=f"once promoted, it {finding.sentence}")
-        if finding is not None and finding.level == "loss"
-        else finding
-        for finding in findings
+        msgspec.structs.replace(symptom, level="note", sentence=f"once promoted, it {symptom.sentence}")
+        if symptom is not None and symptom.level == "loss"
+        else symptom
+        for symptom in symptoms
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recollect.doctor.diagnosis import Finding
+from recollect.doctor.diagnosis import Symptom
 from recollect.filesystems import mount_of, mountinfo_of
 
 NETWORK = frozenset(
@@ -37,18 +37,18 @@ def folder_of_process(pid: int) -> str | None:
         return None
 
 
-def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding | None:
+def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Symptom | None:
     """What the file system itself can lose; a note where it cannot be seen."""
     mount = None if mounts is None else mount_of(folder, mounts)
     if mount is None:
-        return Finding(
+        return Symptom(
             name="disk-not-visible",
             level="note",
             sentence="the engine's file system cannot be seen from here: whether it is a disk was not checked",
             procedure=("on the engine's own machine, look with `df -T` at its data folder",),
         )
     if mount.goes_with == "memory":
-        return Finding(
+        return Symptom(
             name="disk-in-memory",
             level="loss",
             sentence=f"can lose everything: the data is in memory ({mount.kind} at {mount.point}), not on a disk",
@@ -58,7 +58,7 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding 
             procedure=steps,
         )
     if mount.goes_with == "container":
-        return Finding(
+        return Symptom(
             name="disk-in-container-layer",
             level="loss",
             sentence=f"can lose everything: the data is in the container's own layer ({mount.kind}), which goes "
@@ -69,7 +69,7 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding 
             procedure=steps,
         )
     if mount.goes_with == "pod":
-        return Finding(
+        return Symptom(
             name="disk-in-pod",
             level="loss",
             sentence=f"can lose everything: the data is in a Kubernetes emptyDir ({mount.point}), which is deleted "
@@ -80,7 +80,7 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Finding 
             procedure=steps,
         )
     if mount.kind in NETWORK:
-        return Finding(
+        return Symptom(
             name="disk-on-network",
             level="cannot-tell",
             sentence=f"the data is on a network file system ({mount.kind} at {mount.point}): whether an fsync "

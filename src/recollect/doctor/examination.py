@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from recollect.doctor.diagnosis import Diagnosis, Finding
+from recollect.doctor.diagnosis import Diagnosis
 from recollect.errors import CannotOpen, EngineUnavailable, MissingExtra, Refused
 from recollect.secret import check_address, scheme_of, scrub, secrets_of, shown
 
-__all__ = ["Diagnosis", "Finding", "examine", "scrub", "secrets_of", "shown"]
+__all__ = ["Diagnosis", "examine", "scrub", "secrets_of", "shown"]
 
 REDIS = ("redis", "rediss", "valkey", "unix")
 POSTGRES = ("postgresql", "postgres")

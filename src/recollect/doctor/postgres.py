@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from recollect.doctor import disk
-from recollect.doctor.diagnosis import Diagnosis, Finding, after_promotion, loss, ordered
+from recollect.doctor.diagnosis import Diagnosis, Symptom, after_promotion, loss, ordered
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
 from recollect.stores.postgres.errors import short_reason
@@ -84,7 +84,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Answers:
+class PostgresAnswers:
     address: str
     version: str
     role: str
@@ -133,7 +133,7 @@ async def _end(connection: Connection) -> None:
         connection.terminate()
 
 
-async def _ask(connection: Connection, shown: str) -> Answers:
+async def _ask(connection: Connection, shown: str) -> PostgresAnswers:
     server = await connection.fetchrow(_SERVER)
     assert server is not None
     rows = {row["name"]: row for row in await connection.fetch(_SETTINGS, list(ASKED))}
@@ -142,7 +142,7 @@ async def _ask(connection: Connection, shown: str) -> Answers:
     # A backend works in the data folder: its process shows which it is, even to a role that may not ask. It is looked
     # at now, because it ends with the connection.
     folder = told or disk.folder_of_process(pid) or ""
-    return Answers(
+    return PostgresAnswers(
         address=shown,
         version=version.split()[0],
         role=role,
@@ -159,8 +159,8 @@ async def _ask(connection: Connection, shown: str) -> Answers:
     )
 
 
-def diagnose(answers: Answers) -> Diagnosis:
-    findings: Iterable[Finding | None] = [
+def diagnose(answers: PostgresAnswers) -> Diagnosis:
+    symptoms: Iterable[Symptom | None] = [
         _fsync(answers),
         _full_page_writes(answers),
         _asynchronous(answers),
@@ -174,18 +174,18 @@ def diagnose(answers: Answers) -> Diagnosis:
         _session(answers),
     ]
     if answers.in_recovery:
-        findings = after_promotion(findings)
+        symptoms = after_promotion(symptoms)
     return Diagnosis(
         address=answers.address,
         engine="postgres",
         version=answers.version,
         policy=answers.policy,
         settings=answers.settings,
-        findings=ordered(findings),
+        findings=ordered(symptoms),
     )
 
 
-def _fsync(answers: Answers) -> Finding | None:
+def _fsync(answers: PostgresAnswers) -> Symptom | None:
     if answers.settings["fsync"] == "on":
         return None
     return loss(
@@ -203,10 +203,10 @@ def _fsync(answers: Answers) -> Finding | None:
     )
 
 
-def _full_page_writes(answers: Answers) -> Finding | None:
+def _full_page_writes(answers: PostgresAnswers) -> Symptom | None:
     if answers.settings["full_page_writes"] == "on":
         return None
-    return Finding(
+    return Symptom(
         name="full-page-writes-off",
         level="loss",
         sentence="can lose any page that was being written when the power failed, and with it any memory: torn "
@@ -222,8 +222,8 @@ def _full_page_writes(answers: Answers) -> Finding | None:
     )
 
 
-def _asynchronous(answers: Answers) -> Finding | None:
-    """As a session of this address has it; roles' and databases' own settings have findings of their own."""
+def _asynchronous(answers: PostgresAnswers) -> Symptom | None:
+    """As a session of this address has it; roles' and databases' own settings have symptoms of their own."""
     if answers.settings["synchronous_commit"] != "off":
         return None
     source = answers.sources["synchronous_commit"]
@@ -243,7 +243,7 @@ def _asynchronous(answers: Answers) -> Finding | None:
     )
 
 
-def _own(answers: Answers, own: Own) -> Finding | None:
+def _own(answers: PostgresAnswers, own: Own) -> Symptom | None:
     if own.value != "off":
         return None
     concerns = (not own.role or own.role == answers.role) and (
@@ -259,11 +259,11 @@ def _own(answers: Answers, own: Own) -> Finding | None:
 
 
 def _lost_commits(
-    answers: Answers, *, name: str, setting: str, whose: str, procedure: tuple[str, ...]
-) -> Finding:
+    answers: PostgresAnswers, *, name: str, setting: str, whose: str, procedure: tuple[str, ...]
+) -> Symptom:
     given = what_can_be_lost("postgres", "async-commit")[0]
     delay_ms = answers.wal_writer_delay_s * 1000
-    return Finding(
+    return Symptom(
         name=name,
         level="loss",
         sentence=f"{whose}can lose the last commits, at most three times wal_writer_delay ({delay_ms:.0f} ms), "
@@ -280,12 +280,12 @@ def _lost_commits(
     )
 
 
-def _unlogged(answers: Answers) -> Finding | None:
+def _unlogged(answers: PostgresAnswers) -> Symptom | None:
     if not answers.unlogged:
         return None
     shown = ", ".join(answers.unlogged[:TABLES_SHOWN])
     more = len(answers.unlogged) - TABLES_SHOWN
-    return Finding(
+    return Symptom(
         name="unlogged-tables",
         level="loss",
         sentence=f"can lose everything in {shown}{f' and {more} more' if more > 0 else ''}: an UNLOGGED table is "
@@ -298,7 +298,7 @@ def _unlogged(answers: Answers) -> Finding | None:
     )
 
 
-def _standbys(answers: Answers) -> Finding | None:
+def _standbys(answers: PostgresAnswers) -> Symptom | None:
     names = answers.settings["synchronous_standby_names"].strip()
     commit = answers.settings["synchronous_commit"]
     waits = bool(names) and commit in ("on", "remote_write", "remote_apply")
@@ -308,7 +308,7 @@ def _standbys(answers: Answers) -> Finding | None:
     setting = (
         f"{answers.standbys} standbys, synchronous_standby_names = '{names}', synchronous_commit = {commit}"
     )
-    return Finding(
+    return Symptom(
         name="failover",
         level="loss",
         sentence=f"can lose {given.sentence}",
@@ -324,10 +324,10 @@ def _standbys(answers: Answers) -> Finding | None:
     )
 
 
-def _recovery(answers: Answers) -> Finding | None:
+def _recovery(answers: PostgresAnswers) -> Symptom | None:
     if not answers.in_recovery:
         return None
-    return Finding(
+    return Symptom(
         name="is-a-standby",
         level="cannot-tell",
         sentence="cannot tell what is lost: this is a standby, and writes are acknowledged by its primary",
@@ -335,10 +335,10 @@ def _recovery(answers: Answers) -> Finding | None:
     )
 
 
-def _damage(answers: Answers) -> Finding | None:
+def _damage(answers: PostgresAnswers) -> Symptom | None:
     if answers.settings.get("zero_damaged_pages") != "on":
         return None
-    return Finding(
+    return Symptom(
         name="zero-damaged-pages",
         level="loss",
         sentence="can lose whole pages silently: a damaged page is read as empty instead of raising an error",
@@ -349,10 +349,10 @@ def _damage(answers: Answers) -> Finding | None:
     )
 
 
-def _checksums(answers: Answers) -> Finding | None:
+def _checksums(answers: PostgresAnswers) -> Symptom | None:
     if answers.settings.get("data_checksums") != "off":
         return None
-    return Finding(
+    return Symptom(
         name="no-checksums",
         level="note",
         sentence="damage on the disk would not be noticed: pages have no checksums",
@@ -361,12 +361,12 @@ def _checksums(answers: Answers) -> Finding | None:
     )
 
 
-def _disk(answers: Answers) -> Finding | None:
+def _disk(answers: PostgresAnswers) -> Symptom | None:
     return disk.look_at(answers.folder, answers.mounts, ON_A_DISK)
 
 
-def _session(answers: Answers) -> Finding:
-    return Finding(
+def _session(answers: PostgresAnswers) -> Symptom:
+    return Symptom(
         name="session-settings",
         level="note",
         sentence="an application can still SET synchronous_commit = off in its own sessions; that cannot be "
@@ -377,7 +377,7 @@ def _session(answers: Answers) -> Finding:
     )
 
 
-def _set(answers: Answers, name: str, value: str) -> str:
+def _set(answers: PostgresAnswers, name: str, value: str) -> str:
     """How to change a server's setting, depending on where it was set: a command line beats ALTER SYSTEM."""
     if answers.sources.get(name) == "command line":
         return (

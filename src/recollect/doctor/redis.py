@@ -1,7 +1,7 @@
 """Redis and Valkey: what the settings of a running server would lose.
 
 Asked with INFO and CONFIG GET alone, which change nothing. A managed service or an ACL may refuse CONFIG; INFO
-still tells whether there is an append-only file at all, so "no AOF" is a finding even then, and only the fsync policy
+still tells whether there is an append-only file at all, so "no AOF" is a symptom even then, and only the fsync policy
 cannot be told.
 
 Whether WAITAOF waits cannot be tried without writing; the store tries it when it opens. Here only the builds that are
@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from redis.exceptions import RedisError
 
 from recollect.doctor import disk
-from recollect.doctor.diagnosis import Diagnosis, Finding, after_promotion, ordered
-from recollect.doctor.redis_answers import QUESTIONS, QUESTIONS_COUNT, Answers, read
+from recollect.doctor.diagnosis import Diagnosis, Symptom, after_promotion, ordered
+from recollect.doctor.redis_answers import QUESTIONS, QUESTIONS_COUNT, RedisAnswers, read
 from recollect.doctor.redis_persistence import persistence
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise
@@ -46,8 +46,8 @@ async def examine(url: str, timeout_s: float) -> Diagnosis:
     return diagnose(read(address.shown, replies))
 
 
-def diagnose(answers: Answers) -> Diagnosis:
-    findings: Iterable[Finding | None] = [
+def diagnose(answers: RedisAnswers) -> Diagnosis:
+    symptoms: Iterable[Symptom | None] = [
         *persistence(answers),
         _eviction(answers),
         _replicas(answers),
@@ -57,7 +57,7 @@ def diagnose(answers: Answers) -> Diagnosis:
         _not_persisted(answers),
     ]
     if answers.is_replica:
-        findings = after_promotion(findings)
+        symptoms = after_promotion(symptoms)
     settings = {name: value for name, value in (answers.config or {}).items() if name != "dir"}
     told = ("role", "connected_slaves", "aof_enabled", "aof_rewrite_in_progress", "maxmemory")
     settings |= {name: answers.info[name] for name in told if name in answers.info}
@@ -67,11 +67,11 @@ def diagnose(answers: Answers) -> Diagnosis:
         version=answers.version,
         policy=answers.policy,
         settings=settings,
-        findings=ordered(findings),
+        findings=ordered(symptoms),
     )
 
 
-def _eviction(answers: Answers) -> Finding | None:
+def _eviction(answers: RedisAnswers) -> Symptom | None:
     eviction = (answers.config or {}).get("maxmemory-policy") or answers.info.get("maxmemory_policy")
     if eviction in (None, "noeviction"):
         return None
@@ -79,7 +79,7 @@ def _eviction(answers: Answers) -> Finding | None:
     given = promise("redis", "none", "evict")
     keys = "sessions with a time to live" if eviction.startswith("volatile") else "any session"
     steps = ("CONFIG SET maxmemory-policy noeviction (writes are then refused, loudly, when memory is full)",)
-    return Finding(
+    return Symptom(
         name="eviction",
         level="loss" if limit else "note",
         sentence=f"can lose {keys}, whole, evicted silently when memory is full"
@@ -92,14 +92,14 @@ def _eviction(answers: Answers) -> Finding | None:
     )
 
 
-def _replicas(answers: Answers) -> Finding | None:
+def _replicas(answers: RedisAnswers) -> Symptom | None:
     if not answers.number("connected_slaves"):
         return None
     given = promise("redis", "none", "failover")
     needed, lag_s = answers.number("min-replicas-to-write"), answers.number("min-replicas-max-lag")
     bounded = needed > 0 and lag_s > 0
     hidden = answers.config is None
-    return Finding(
+    return Symptom(
         name="failover",
         level="loss",
         sentence=f"can lose {given.sentence}",
@@ -116,10 +116,10 @@ def _replicas(answers: Answers) -> Finding | None:
     )
 
 
-def _early_waitaof(answers: Answers) -> Finding | None:
+def _early_waitaof(answers: RedisAnswers) -> Symptom | None:
     if answers.version not in WAITS_TOO_EARLY[answers.engine]:
         return None
-    return Finding(
+    return Symptom(
         name="waitaof-too-early",
         level="note",
         sentence=f"WAITAOF of {answers.engine} {answers.version} answers before the fsync: do not rely on it",
@@ -131,17 +131,17 @@ def _early_waitaof(answers: Answers) -> Finding | None:
     )
 
 
-def _role(answers: Answers) -> Finding | None:
+def _role(answers: RedisAnswers) -> Symptom | None:
     mode = answers.info.get("redis_mode") or answers.info.get("server_mode")
     if mode == "sentinel":
-        return Finding(
+        return Symptom(
             name="is-a-sentinel",
             level="cannot-tell",
             sentence="cannot tell what is lost: this is a Sentinel, which keeps no data",
             procedure=("ask it with SENTINEL GET-MASTER-ADDR-BY-NAME <name>, and examine the primary",),
         )
     if mode == "cluster" and not answers.is_replica:
-        return Finding(
+        return Symptom(
             name="one-node-of-a-cluster",
             level="note",
             sentence="this is one node of a cluster; the others have settings of their own",
@@ -149,7 +149,7 @@ def _role(answers: Answers) -> Finding | None:
         )
     if not answers.is_replica:
         return None
-    return Finding(
+    return Symptom(
         name="is-a-replica",
         level="cannot-tell",
         sentence="cannot tell what is lost: this is a replica, and writes are acknowledged by its primary",
@@ -159,7 +159,7 @@ def _role(answers: Answers) -> Finding | None:
     )
 
 
-def _disk(answers: Answers) -> Finding | None:
+def _disk(answers: RedisAnswers) -> Symptom | None:
     folder = (answers.config or {}).get("dir", "")
     if answers.policy == "none":
         return None
@@ -168,12 +168,12 @@ def _disk(answers: Answers) -> Finding | None:
     return disk.look_at(folder, mounts, ON_A_DISK)
 
 
-def _not_persisted(answers: Answers) -> Finding | None:
+def _not_persisted(answers: RedisAnswers) -> Symptom | None:
     """What runs is not always what is configured."""
     if answers.policy is None or not answers.policy.startswith(("aof", "mixed")):
         return None
     file = answers.info.get("config_file", "")
-    return Finding(
+    return Symptom(
         name="running-settings",
         level="note",
         sentence="these are the settings of the running server"

@@ -24,7 +24,7 @@ QUESTIONS_COUNT = 1 + len(ASKED)
 
 
 @dataclass(frozen=True)
-class Answers:
+class RedisAnswers:
     """INFO, and CONFIG GET where it was allowed."""
 
     address: str
@@ -61,7 +61,7 @@ class Answers:
         return int(value) if value.lstrip("-").isdigit() else 0
 
 
-def read(shown: str, replies: list[Reply]) -> Answers:
+def read(shown: str, replies: list[Reply]) -> RedisAnswers:
     info: dict[str, str] = {}
     first = replies[0]
     if isinstance(first, bytes):
@@ -72,10 +72,10 @@ def read(shown: str, replies: list[Reply]) -> Answers:
     config: dict[str, str] = {}
     for reply in replies[1:]:
         if isinstance(reply, ReplyError):
-            return Answers(shown, info, None, reply.text)
+            return RedisAnswers(shown, info, None, reply.text)
         if isinstance(reply, list):
             texts = [item.decode("utf-8", "replace") for item in reply if isinstance(item, bytes)]
             config.update(zip(texts[::2], texts[1::2], strict=False))
     if "appendonly" not in config:
-        return Answers(shown, info, None, "CONFIG GET appendonly comes back empty")
-    return Answers(shown, info, config, "")
+        return RedisAnswers(shown, info, None, "CONFIG GET appendonly comes back empty")
+    return RedisAnswers(shown, info, config, "")

@@ -10,8 +10,8 @@ import time
 
 import msgspec
 
-from recollect.doctor.diagnosis import Finding, loss
-from recollect.doctor.redis_answers import Answers
+from recollect.doctor.diagnosis import Symptom, loss
+from recollect.doctor.redis_answers import RedisAnswers
 from recollect.guarantees import promise, what_can_be_lost
 
 AOF_ON = (
@@ -28,12 +28,12 @@ FSYNC_ALWAYS = (
 KERNEL_WRITE_BACK_S = 30.0
 
 
-def persistence(answers: Answers) -> list[Finding | None]:
+def persistence(answers: RedisAnswers) -> list[Symptom | None]:
     """Everything that the settings of snapshots and of the append-only file can lose."""
     return [*_by_policy(answers), _snapshots_fail(answers)]
 
 
-def _by_policy(answers: Answers) -> list[Finding | None]:
+def _by_policy(answers: RedisAnswers) -> list[Symptom | None]:
     policy = answers.policy
     if policy is None:
         return [_hidden(answers)]
@@ -46,13 +46,13 @@ def _by_policy(answers: Answers) -> list[Finding | None]:
     return [_fsync(answers, policy), _fsync_pauses(answers)]
 
 
-def _hidden(answers: Answers) -> Finding:
+def _hidden(answers: RedisAnswers) -> Symptom:
     """CONFIG is refused: INFO may still tell enough."""
     aof = answers.info.get("aof_enabled")
     if aof == "0":
         since_s = max(0.0, time.time() - answers.number("rdb_last_save_time"))
         changes = answers.number("rdb_changes_since_last_save")
-        return Finding(
+        return Symptom(
             name="no-aof",
             level="loss",
             sentence="can lose everything since the last snapshot, or everything if there is none: INFO says "
@@ -68,7 +68,7 @@ def _hidden(answers: Answers) -> Finding:
             source=promise("redis", "rdb", "kill-engine").source,
         )
     known = "the append-only file is on" if aof == "1" else "INFO does not tell either"
-    return Finding(
+    return Symptom(
         name="settings-hidden",
         level="cannot-tell",
         sentence=f"cannot tell what is lost: the engine refuses CONFIG GET ({answers.refused}); {known}, but not "
@@ -80,7 +80,7 @@ def _hidden(answers: Answers) -> Finding:
     )
 
 
-def _without_persistence(answers: Answers) -> Finding:
+def _without_persistence(answers: RedisAnswers) -> Symptom:
     given = what_can_be_lost("redis", "none")[0]
     found = loss(
         given,
@@ -96,7 +96,7 @@ def _without_persistence(answers: Answers) -> Finding:
     return found
 
 
-def _snapshots_only(answers: Answers) -> Finding:
+def _snapshots_only(answers: RedisAnswers) -> Symptom:
     given = what_can_be_lost("redis", "rdb")[0]
     bound_s = save_window_s((answers.config or {}).get("save", ""))
     since_s = max(0.0, time.time() - answers.number("rdb_last_save_time"))
@@ -120,7 +120,7 @@ def save_window_s(save: str) -> float | None:
     return float(min(waits)) if waits else None
 
 
-def _aof_begins(answers: Answers) -> bool:
+def _aof_begins(answers: RedisAnswers) -> bool:
     """As the store has it: switched on, and the first rewrite has not ended well yet."""
     info = answers.info
     return info.get("aof_base_size") == "0" and (
@@ -130,10 +130,10 @@ def _aof_begins(answers: Answers) -> bool:
     )
 
 
-def _aof_unfinished(answers: Answers) -> Finding:
+def _aof_unfinished(answers: RedisAnswers) -> Symptom:
     failed = answers.info.get("aof_last_bgrewrite_status") == "err"
     state = "has failed" if failed else "has not ended"
-    return Finding(
+    return Symptom(
         name="aof-not-begun",
         level="loss",
         sentence="can lose everything since the last snapshot: the append-only file was switched on, and its "
@@ -151,7 +151,7 @@ def _aof_unfinished(answers: Answers) -> Finding:
     )
 
 
-def _fsync(answers: Answers, policy: str) -> Finding | None:
+def _fsync(answers: RedisAnswers, policy: str) -> Symptom | None:
     losses = what_can_be_lost("redis", policy)
     if not losses:
         return None
@@ -169,7 +169,7 @@ def _fsync(answers: Answers, policy: str) -> Finding | None:
     )
 
 
-def _waitaof_step(answers: Answers) -> tuple[str, ...]:
+def _waitaof_step(answers: RedisAnswers) -> tuple[str, ...]:
     version = tuple(int(part) for part in answers.version.split(".") if part.isdigit())
     has = answers.engine == "valkey" or version >= (7, 2)
     if not has:
@@ -180,11 +180,11 @@ def _waitaof_step(answers: Answers) -> tuple[str, ...]:
     )
 
 
-def _fsync_pauses(answers: Answers) -> Finding | None:
+def _fsync_pauses(answers: RedisAnswers) -> Symptom | None:
     config = answers.config or {}
     if config.get("no-appendfsync-on-rewrite") != "yes" or config.get("appendfsync") == "no":
         return None
-    return Finding(
+    return Symptom(
         name="fsync-pauses",
         level="loss",
         sentence="can lose what was acknowledged while a snapshot or a rewrite ran: nothing is fsynced "
@@ -201,10 +201,10 @@ def _fsync_pauses(answers: Answers) -> Finding | None:
     )
 
 
-def _snapshots_fail(answers: Answers) -> Finding | None:
+def _snapshots_fail(answers: RedisAnswers) -> Symptom | None:
     if answers.info.get("rdb_last_bgsave_status", "ok") == "ok" or answers.policy not in ("rdb", None):
         return None
-    return Finding(
+    return Symptom(
         name="snapshots-fail",
         level="loss",
         sentence="can lose everything since the last snapshot that worked: the last BGSAVE failed",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.doctor import disk
-from recollect.doctor.diagnosis import Diagnosis, Finding, loss, ordered
+from recollect.doctor.diagnosis import Diagnosis, Symptom, loss, ordered
 from recollect.errors import CannotOpen
 from recollect.filesystems import mountinfo_of
 from recollect.guarantees import what_can_be_lost
@@ -27,7 +27,7 @@ ON_A_DISK = (
 
 
 @dataclass(frozen=True)
-class Answers:
+class SqliteAnswers:
     address: str
     path: Path
     journal: str
@@ -44,7 +44,7 @@ def examine(path: Path, address: str, policy: str | None) -> Diagnosis:
     return diagnose(read(path, address, policy, mountinfo_of()))
 
 
-def read(path: Path, address: str, policy: str | None, mounts: str | None) -> Answers:
+def read(path: Path, address: str, policy: str | None, mounts: str | None) -> SqliteAnswers:
     try:
         with path.open("rb") as file:
             header = file.read(100)
@@ -54,7 +54,7 @@ def read(path: Path, address: str, policy: str | None, mounts: str | None) -> An
         raise CannotOpen(f"{address}: not an SQLite file (it begins with {header[:16]!r})")
     wal = len(header) > 18 and header[18] == WAL_VERSION
     wal_bytes = _size(_beside(path, "-wal"))
-    return Answers(
+    return SqliteAnswers(
         address=address,
         path=path,
         journal="wal" if wal else "rollback",
@@ -86,8 +86,8 @@ def _journal_beside(path: Path) -> str:
     return "hot" if head == HOT_JOURNAL else "persist" if head else "truncate"
 
 
-def diagnose(answers: Answers) -> Diagnosis:
-    findings = [
+def diagnose(answers: SqliteAnswers) -> Diagnosis:
+    symptoms = [
         _policy(answers) if answers.policy else _synchronous(answers),
         _mismatch(answers),
         _interrupted(answers),
@@ -103,11 +103,11 @@ def diagnose(answers: Answers) -> Diagnosis:
             "wal_bytes": str(answers.wal_bytes),
             **({"journal_file": answers.beside} if answers.beside else {}),
         },
-        findings=ordered(findings),
+        findings=ordered(symptoms),
     )
 
 
-def _policy(answers: Answers) -> Finding | None:
+def _policy(answers: SqliteAnswers) -> Symptom | None:
     """The address names a policy, which recollect's store sets on every connection."""
     assert answers.policy is not None
     losses = what_can_be_lost("sqlite", answers.policy)
@@ -133,9 +133,9 @@ def _policy(answers: Answers) -> Finding | None:
     )
 
 
-def _synchronous(answers: Answers) -> Finding:
+def _synchronous(answers: SqliteAnswers) -> Symptom:
     if answers.journal == "wal":
-        return Finding(
+        return Symptom(
             name="synchronous-hidden",
             level="cannot-tell",
             sentence="cannot tell what is lost: the file is in WAL mode, and `synchronous` belongs to each "
@@ -157,7 +157,7 @@ def _synchronous(answers: Answers) -> Finding:
         "persist": "persist, by the journal beside it",
     }
     known = mode.get(answers.beside, "one of delete, truncate, persist, memory, off")
-    return Finding(
+    return Symptom(
         name="synchronous-hidden",
         level="cannot-tell",
         sentence=f"cannot tell what is lost: the file has a rollback journal ({known}), and mode and "
@@ -177,13 +177,13 @@ def _synchronous(answers: Answers) -> Finding:
     )
 
 
-def _mismatch(answers: Answers) -> Finding | None:
+def _mismatch(answers: SqliteAnswers) -> Symptom | None:
     if answers.policy is None:
         return None
     wanted = "wal" if answers.policy.startswith("wal") else "rollback"
     if wanted == answers.journal:
         return None
-    return Finding(
+    return Symptom(
         name="other-journal",
         level="note",
         sentence=f"the file is in {answers.journal} mode now; ?policy={answers.policy} changes that when the "
@@ -191,10 +191,10 @@ def _mismatch(answers: Answers) -> Finding | None:
     )
 
 
-def _interrupted(answers: Answers) -> Finding | None:
+def _interrupted(answers: SqliteAnswers) -> Symptom | None:
     if answers.beside != "hot":
         return None
-    return Finding(
+    return Symptom(
         name="hot-journal",
         level="note",
         sentence="a transaction is under way, or was interrupted: the journal beside the file must stay with "
@@ -205,5 +205,5 @@ def _interrupted(answers: Answers) -> Finding | None:
     )
 
 
-def _disk(answers: Answers) -> Finding | None:
+def _disk(answers: SqliteAnswers) -> Symptom | None:
     return disk.look_at(str(answers.path.resolve().parent), answers.mounts, ON_A_DISK)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from recollect.errors import MissingExtra, RecollectError
 from recollect.recall.chroma_folder import Generation, Slot
 from recollect.recall.chroma_items import MARKER, configuration, deleted, marker_of, near, upserted
-from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, Marker, Near
+from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, IndexMarker, Near
 from recollect.recall.rows import Change
 
 _THREADS = 4
@@ -40,13 +40,13 @@ class ChromaFolderIndex:
         self._generation: Generation | None = None
         self._client: Any = None
 
-    async def open(self) -> Marker | None:
+    async def open(self) -> IndexMarker | None:
         return await self._call(self._open)
 
-    async def reset(self, marker: Marker) -> None:
+    async def reset(self, marker: IndexMarker) -> None:
         await self._call(self._reset, marker)
 
-    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+    async def apply(self, changes: Sequence[Change], marker: IndexMarker) -> None:
         await self._call(self._apply, changes, marker)
 
     async def complete(self) -> None:
@@ -79,7 +79,7 @@ class ChromaFolderIndex:
                 raise IndexBroken(f"{self.name}: {error}") from error
             raise
 
-    def _open(self) -> Marker | None:
+    def _open(self) -> IndexMarker | None:
         self._leave()
         if self._slot is None:
             self._slot = Slot.take(self._folder)
@@ -98,7 +98,7 @@ class ChromaFolderIndex:
             self._leave()
             return None
 
-    def _reset(self, marker: Marker) -> None:
+    def _reset(self, marker: IndexMarker) -> None:
         self._leave()
         if self._slot is None:
             self._slot = Slot.take(self._folder)
@@ -109,7 +109,7 @@ class ChromaFolderIndex:
         _apply(self._collection, [], marker)
         generation.begin()
 
-    def _apply(self, changes: Sequence[Change], marker: Marker) -> None:
+    def _apply(self, changes: Sequence[Change], marker: IndexMarker) -> None:
         generation = self._generation
         if generation is None or not generation.present():
             raise IndexBroken(f"{self._folder}: the folder of the index was taken away")
@@ -150,7 +150,7 @@ def _create(client: Any, name: str, sync_threshold: int) -> Any:
     )
 
 
-def _apply(collection: Any, changes: Sequence[Change], marker: Marker) -> None:
+def _apply(collection: Any, changes: Sequence[Change], marker: IndexMarker) -> None:
     gone = deleted(changes)
     if gone:
         collection.delete(ids=gone)
@@ -158,7 +158,7 @@ def _apply(collection: Any, changes: Sequence[Change], marker: Marker) -> None:
     collection.upsert(ids=items.ids, embeddings=list(map(_vector, items.vectors)), metadatas=items.metadatas)
 
 
-def _read_marker(collection: Any) -> Marker | None:
+def _read_marker(collection: Any) -> IndexMarker | None:
     found = collection.get(ids=[MARKER], include=["metadatas"])["metadatas"]
     return marker_of(found[0]) if found else None
 

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from recollect.recall.index import Marker, Near
+from recollect.recall.index import IndexMarker, Near
 from recollect.recall.rows import Change
 
 MARKER = "marker"
@@ -34,7 +34,7 @@ def deleted(changes: Sequence[Change]) -> list[str]:
     return [str(change.sequence) for change in changes if change.vector is None]
 
 
-def upserted(changes: Sequence[Change], marker: Marker) -> Items:
+def upserted(changes: Sequence[Change], marker: IndexMarker) -> Items:
     """The marker, and the rows that came. One that came and went within these changes comes without its vector, so it
     does not matter whether these or the deleted go first."""
     state = {
@@ -54,8 +54,8 @@ def upserted(changes: Sequence[Change], marker: Marker) -> Items:
     return items
 
 
-def marker_of(metadata: Mapping[str, Any]) -> Marker:
-    return Marker(
+def marker_of(metadata: Mapping[str, Any]) -> IndexMarker:
+    return IndexMarker(
         str(metadata["rows"]),
         int(metadata["space"]),
         int(metadata["dimension"]),

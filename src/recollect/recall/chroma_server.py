@@ -20,7 +20,7 @@ import msgspec
 
 from recollect.errors import CannotOpen, MissingExtra
 from recollect.recall.chroma_items import MARKER, configuration, deleted, marker_of, near, upserted
-from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, Marker, Near
+from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, IndexMarker, Near
 from recollect.recall.rows import Change
 from recollect.secret import scrub, shown
 
@@ -51,7 +51,7 @@ class ChromaServerIndex:
         self._sync_threshold = sync_threshold
         self._collection: str | None = None
 
-    async def open(self) -> Marker | None:
+    async def open(self) -> IndexMarker | None:
         self._collection = None
         found = await self._ours()
         if not found:
@@ -59,11 +59,11 @@ class ChromaServerIndex:
         self._collection = found[-1]["id"]
         return await self._marker()
 
-    async def _marker(self) -> Marker | None:
+    async def _marker(self) -> IndexMarker | None:
         answer = await self._ask("get", {"ids": [MARKER], "include": ["metadatas"]})
         return marker_of(answer["metadatas"][0]) if answer["ids"] else None
 
-    async def reset(self, marker: Marker) -> None:
+    async def reset(self, marker: IndexMarker) -> None:
         old = await self._ours()
         number = 1 + max((_number(item["name"], self._prefix) for item in old), default=0)
         # Names sort by number, so that every process finds the newest last.
@@ -85,14 +85,14 @@ class ChromaServerIndex:
             except IndexBroken:  # a damaged collection may not even be deleted; it is only left behind
                 continue
 
-    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+    async def apply(self, changes: Sequence[Change], marker: IndexMarker) -> None:
         known = await self._marker()
         if known is None:
             raise IndexBroken(f"{self.name}: the collection has lost its marker")
         if known.through < marker.through:
             await self._write([change for change in changes if change.at > known.through], marker)
 
-    async def _write(self, changes: Sequence[Change], marker: Marker) -> None:
+    async def _write(self, changes: Sequence[Change], marker: IndexMarker) -> None:
         gone = deleted(changes)
         if gone:
             await self._ask("delete", {"ids": gone})

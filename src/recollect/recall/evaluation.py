@@ -59,7 +59,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Memories of another user, who must not be heard of."""
 
 
-class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EvaluationSuite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cases: list[Case]
     k: int = 3
     score_min: float = 0.1
@@ -92,9 +92,9 @@ class Measured(msgspec.Struct, frozen=True):
         return not any(answer.leaked for answer in self.answers)
 
 
-def load_cases(path: Path) -> Suite:
+def load_cases(path: Path) -> EvaluationSuite:
     try:
-        suite = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Suite)
+        suite = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), EvaluationSuite)
     except FileNotFoundError:
         raise Refused(f"{path}: no such file of cases") from None
     except (yaml.YAMLError, msgspec.ValidationError) as error:
@@ -107,8 +107,10 @@ def load_cases(path: Path) -> Suite:
     return suite
 
 
-def changed(suite: Suite, *, k: int | None, score_min: float | None, embedder: str | None) -> Suite:
-    return Suite(
+def changed(
+    suite: EvaluationSuite, *, k: int | None, score_min: float | None, embedder: str | None
+) -> EvaluationSuite:
+    return EvaluationSuite(
         suite.cases,
         suite.k if k is None else k,
         suite.score_min if score_min is None else score_min,
@@ -129,7 +131,7 @@ def make_embedder(name: str) -> Embedder:
     raise Refused(f"embedder {name!r}: hashing, hashing:DIMENSION, openai:MODEL:DIMENSION or local:MODEL")
 
 
-async def measure(suite: Suite, *, index: str | None = None) -> Measured:
+async def measure(suite: EvaluationSuite, *, index: str | None = None) -> Measured:
     """Each case in a memory of its own, so that no case depends on another."""
     embedder = make_embedder(suite.embedder)
     answers: list[Answer] = []
@@ -150,7 +152,7 @@ async def measure(suite: Suite, *, index: str | None = None) -> Measured:
     )
 
 
-async def _ask_all(recall: Recall, case: Case, suite: Suite) -> list[Answer]:
+async def _ask_all(recall: Recall, case: Case, suite: EvaluationSuite) -> list[Answer]:
     if case.memories:
         await recall.add("user", list(case.memories.values()))
     for message in case.messages:

@@ -1,7 +1,7 @@
 """A vector index: derived from the rows, thrown away and rebuilt whenever it is in doubt.
 
-An index holds sequences, users and vectors; no text. It carries a `Marker`: whose rows, in which space, up to which
-number of the sequence. Whatever an index says is checked against the rows: a sequence that is not there, not the
+An index holds sequences, users and vectors; no text. It carries an `IndexMarker`: whose rows, in which space, up to
+which number of the sequence. Whatever an index says is checked against the rows: a sequence that is not there, not the
 user's, or forgotten does not come back from a search; and a search that finds too little is done over the rows.
 """
 
@@ -22,7 +22,7 @@ class IndexBroken(RecollectError):
     """The index cannot be used as it is. The rows are not affected."""
 
 
-class Marker(msgspec.Struct, frozen=True):
+class IndexMarker(msgspec.Struct, frozen=True):
     rows: str
     """The identity of the rows."""
     space: int
@@ -41,15 +41,15 @@ class VectorIndex(Protocol):
 
     name: str
 
-    async def open(self) -> Marker | None:
+    async def open(self) -> IndexMarker | None:
         """What the index on hand carries; None if there is none that can be trusted."""
         ...
 
-    async def reset(self, marker: Marker) -> None:
+    async def reset(self, marker: IndexMarker) -> None:
         """An empty index in its place."""
         ...
 
-    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+    async def apply(self, changes: Sequence[Change], marker: IndexMarker) -> None:
         """Takes over the changes and the marker; applying some of them again changes nothing."""
         ...
 

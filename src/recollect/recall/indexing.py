@@ -23,7 +23,7 @@ import msgspec
 
 from recollect.errors import RecollectError
 from recollect.recall.comparing import same
-from recollect.recall.index import IndexBroken, Marker, Near, VectorIndex
+from recollect.recall.index import IndexBroken, IndexMarker, Near, VectorIndex
 from recollect.recall.memory import IndexState
 from recollect.recall.rows import Row, Rows, Space
 
@@ -225,7 +225,7 @@ class Indexer:
         self.state = IndexState.READY
         self._ready.set()
 
-    def _ours(self, marker: Marker) -> bool:
+    def _ours(self, marker: IndexMarker) -> bool:
         return (marker.rows, marker.space, marker.dimension) == (
             self._rows.identity,
             self._space.number,
@@ -249,8 +249,8 @@ class Indexer:
             log.warning("searches of the vector index find %.0f %% of its rows", 100 * self._reach_built)
             self._reach_built = 0.0
 
-    def _marker(self, through: int) -> Marker:
-        return Marker(self._rows.identity, self._space.number, self._space.dimension, through)
+    def _marker(self, through: int) -> IndexMarker:
+        return IndexMarker(self._rows.identity, self._space.number, self._space.dimension, through)
 
     async def _catch_up(self, reason: str | None = None, total: int | None = None) -> None:
         """Takes over all changes there are, a batch at a time."""

@@ -19,7 +19,7 @@ from typing import TypeVar
 import asyncpg
 
 from recollect.errors import CannotOpen, RecollectError
-from recollect.recall.index import IndexBroken, Marker, Near
+from recollect.recall.index import IndexBroken, IndexMarker, Near
 from recollect.recall.rows import Change
 from recollect.stores.postgres.pool import Connection, Pool
 
@@ -77,16 +77,16 @@ class PgVectorIndex:
         self._many: set[bytes] = set()
         """Users that have more vectors than are compared one by one."""
 
-    async def open(self) -> Marker | None:
-        async def work(connection: Connection) -> Marker | None:
+    async def open(self) -> IndexMarker | None:
+        async def work(connection: Connection) -> IndexMarker | None:
             if len(await _own_tables(connection)) < len(_TABLES):
                 return None
             row = await connection.fetchrow("SELECT rows, space, dimension, through FROM recall_index_marker")
-            return None if row is None else Marker(*row)
+            return None if row is None else IndexMarker(*row)
 
         return await self._with(work)
 
-    async def reset(self, marker: Marker) -> None:
+    async def reset(self, marker: IndexMarker) -> None:
         async def work(connection: Connection) -> None:
             async with connection.transaction():
                 await connection.execute(
@@ -111,7 +111,7 @@ class PgVectorIndex:
 
         await self._with(work)
 
-    async def apply(self, changes: Sequence[Change], marker: Marker) -> None:
+    async def apply(self, changes: Sequence[Change], marker: IndexMarker) -> None:
         async def work(connection: Connection) -> None:
             async with connection.transaction():
                 known = await connection.fetchrow(

@@ -5,33 +5,26 @@ behind it. All three have the shape `append(session, messages)`, `history(sessio
 what is listed and what is found: where they differ, the anomaly is `index-divergence`.
 """
 
+from __future__ import annotations
+
 import itertools
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from recollect.message import Damaged, Message, decode, encode
 from recollect.recall.embedding import HashingEmbedder
 from recollect.recall.opening import open_recall
 from recollect.recall.recall import K_MAX, Recall
 
+if TYPE_CHECKING:
+    from recollect.verify.engines.endpoint import Endpoint
+
 OPERATION_TIMEOUT_S = 5.0
 QUERY = "note"
 MARGIN = 100
 """Asked for beyond what is listed, and twice as much if that is full: what others write meanwhile shall push nothing
 out."""
-
-
-class Endpoint(Protocol):
-    """What is used of the kit's endpoint."""
-
-    @property
-    def url(self) -> str: ...
-    @property
-    def path(self) -> Path | None: ...
-    @property
-    def settings(self) -> Mapping[str, str]: ...
 
 
 class RecallTarget:

@@ -45,7 +45,7 @@ _SOCKET_PATH_MAX = 100  # bytes; sun_path holds 108, and PostgreSQL adds ".s.PGS
 
 
 @dataclass(frozen=True)
-class Owner:
+class RunOwner:
     pid: int
     started_ticks: int
     boot: str
@@ -64,7 +64,7 @@ class Owner:
 class Deed:
     """What the owner file says."""
 
-    owner: Owner
+    owner: RunOwner
     proof: str
     """The marker's, from which the folder has its name."""
     number: int
@@ -96,10 +96,10 @@ def _started_ticks(pid: int) -> int | None:
     return None if fields is None or fields[0] in "ZX" else int(fields[19])
 
 
-def this_process() -> Owner:
+def this_process() -> RunOwner:
     ticks = _started_ticks(os.getpid())
     assert ticks is not None
-    return Owner(os.getpid(), ticks, _boot(), _namespace())
+    return RunOwner(os.getpid(), ticks, _boot(), _namespace())
 
 
 _folder: Path | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from recollect.verify.host.folder import Owner, this_process
+from recollect.verify.host.folder import RunOwner, this_process
 from recollect.verify.host.marker import Marker
 
 LIFETIME_S = 24 * 3600
@@ -24,7 +24,7 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The marker's, from which the namespace has its name."""
     thing: str
     """What the engine itself calls the namespace, such as `database 16401`: a copy under the same name is another."""
-    owner: Owner
+    owner: RunOwner
     expires: float
     """Epoch seconds of the engine's clock."""
 
@@ -51,7 +51,7 @@ def read(encoded: str | None) -> Lease | None:
 
 
 @dataclass(frozen=True)
-class Found:
+class Candidate:
     """Something on the engine that is called as one of our namespaces could be."""
 
     name: str

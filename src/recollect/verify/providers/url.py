@@ -23,7 +23,7 @@ from recollect.errors import Refused
 from recollect.secret import SecretUrl, check_address, shown
 from recollect.verify.host.errors import EngineError, NotOurs, UnknownName
 from recollect.verify.host.marker import Marker
-from recollect.verify.providers.lease import Found, Lease
+from recollect.verify.providers.lease import Candidate, Lease
 from recollect.verify.wire import pgwire, resp
 
 NAME = "url"
@@ -118,7 +118,7 @@ class RedisNamespace:
         """What killed runs have left: every lease of ours that is over, with its keys."""
         now = _redis_time(connection)
         for key in _scan(connection, f"{_LEASES}*"):
-            found = Found(key.removeprefix(_LEASES), _KEYS, _text_at(connection, key))
+            found = Candidate(key.removeprefix(_LEASES), _KEYS, _text_at(connection, key))
             if found.is_left(now):
                 _remove_keys(connection, found.name)
 
@@ -169,7 +169,7 @@ def _scan(connection: resp.Connection, pattern: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _NamespaceKind:
     """A database or a schema: how the catalogue calls it, and how it goes."""
 
     word: str
@@ -181,13 +181,13 @@ class _Kind:
         return f"{self.word.lower()} {number}"
 
 
-_DATABASE = _Kind(
+_DATABASE = _NamespaceKind(
     "DATABASE",
     "SELECT oid, datname, shobj_description(oid, 'pg_database') FROM pg_database"
     " WHERE pg_get_userbyid(datdba) = current_user",
     "WITH (FORCE)",
 )
-_SCHEMA = _Kind(
+_SCHEMA = _NamespaceKind(
     "SCHEMA",
     "SELECT oid, nspname, obj_description(oid, 'pg_namespace') FROM pg_namespace"
     " WHERE pg_get_userbyid(nspowner) = current_user",
@@ -269,7 +269,7 @@ class PostgresNamespace:
         """What killed runs have left. Nobody is thrown out: a database that somebody looks into stays for now."""
         now = _postgres_time(connection)
         for number, name, comment in self._mine(connection):
-            found = Found(name.removeprefix(f"{WORD}_"), self._kind.thing(number), comment)
+            found = Candidate(name.removeprefix(f"{WORD}_"), self._kind.thing(number), comment)
             if name != found.name and found.is_left(now):
                 with contextlib.suppress(pgwire.PgError):
                     self._drop(connection, name, "" if self._kind is _DATABASE else self._kind.drop)

@@ -55,7 +55,7 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Cut:
+class DeadTime:
     """Dead time that is not drawn to scale."""
 
     start: int
@@ -76,7 +76,7 @@ class Timeline:
     faults: tuple[Band, ...]
     down: tuple[Band, ...]
     """When the engine was not there."""
-    cuts: tuple[Cut, ...]
+    cuts: tuple[DeadTime, ...]
     ticks: tuple[tuple[int, float], ...]
     start_s: float
     end_s: float
@@ -99,7 +99,7 @@ class Scale:
             self._knot(begin, self.per_s)
             self._knot(end, CUT_COLUMNS / (end - begin))
         self._knot(max(end_s, self._times[-1]), self.per_s)
-        self.cuts = tuple(Cut(self.column(begin), self.column(end), end - begin) for begin, end in cuts)
+        self.cuts = tuple(DeadTime(self.column(begin), self.column(end), end - begin) for begin, end in cuts)
 
     def _knot(self, time_s: float, per_s: float) -> None:
         self._columns.append(self._columns[-1] + (time_s - self._times[-1]) * per_s)
