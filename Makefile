@@ -6,7 +6,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 
-.PHONY: setup verify test lint coverage bench lock clean engines
+.PHONY: setup verify test lint coverage sanitize bench lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -43,6 +43,10 @@ coverage: setup engines
 	$(BIN)/coverage run -m pytest -q $(COVERED)
 	@$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+
+# The preloaded libraries in C under the address, undefined-behaviour and thread sanitizers.
+sanitize: setup
+	$(BIN)/python -m tools.sanitize
 
 # The peers that our stores are measured beside live in an environment of their own.
 BENCH_VENV := .venv-bench

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 HEADER_BYTES = 65536
 _RECORD = struct.Struct("<QIIQIIHHHHQqQQ")
 
@@ -105,6 +105,7 @@ class Header(ctypes.Structure):
     flights: ctypes.Array[_Flight]
     unseen: ctypes.Array[ctypes.c_uint64]
     processes: ctypes.Array[_Process]
+    changes: ctypes.Array[ctypes.c_uint64]
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("magic", "capacity", "tail", "count")),
         *((name, ctypes.c_int64) for name in ("kill_at", "torn_percent", "sync_delay_us", "sync_errno")),
@@ -115,6 +116,7 @@ class Header(ctypes.Structure):
         ("flights", _Flight * 256),
         ("unseen", ctypes.c_uint64 * 1024),
         ("processes", _Process * 1024),
+        ("changes", ctypes.c_uint64 * 1024),
     )
 
 

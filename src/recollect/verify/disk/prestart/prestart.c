@@ -82,6 +82,7 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
         next = (create_thread *)dlsym(RTLD_NEXT, "pthread_create");
         const char *path = getenv("RECOLLECT_PRESTART");
         int control = path ? connect_to(path) : -1;
+        unsetenv("RECOLLECT_PRESTART"); /* a program that the server starts is not a template */
         if (control >= 0)
             serve(control);
     }

@@ -2,7 +2,6 @@
 #include "shim.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,10 @@
 struct header *shared;
 static uint32_t own_pid;
 static __thread uint32_t own_tid;
-static __thread struct flight *own_flight;
+/* One call of this thread, and the calls of signal handlers that interrupt one another in the midst of it. */
+#define NESTED_MAX 4
+static __thread struct flight *own_flights[NESTED_MAX];
+static __thread volatile int flying;
 
 /* Field 22 of /proc/PID/stat. The second field, the command in parentheses, may hold anything: skip to its end. */
 static uint64_t start_of(int64_t pid)
@@ -37,7 +39,8 @@ static void register_process(void)
 {
     own_pid = (uint32_t)getpid();
     own_tid = 0;
-    own_flight = NULL;
+    memset(own_flights, 0, sizeof own_flights);
+    flying = 0;
     uint64_t slot = __atomic_fetch_add(&shared->process_count, 1, __ATOMIC_SEQ_CST) % PROCESSES_MAX;
     struct process *me = &shared->processes[slot];
     __atomic_store_n(&me->start, start_of(own_pid), __ATOMIC_SEQ_CST);
@@ -142,6 +145,8 @@ void append(const struct record *fields, const char *path1, const char *path2, c
     int saved = errno;
     if (!own_tid)
         own_tid = (uint32_t)syscall(SYS_gettid);
+    if (fields->ino && fields->op <= OP_ALLOCATE)
+        unseen_changed(fields->ino);
     append_to(shared, fields, path1, path2, data, pieces);
     int64_t count = (int64_t)__atomic_add_fetch(&shared->count, 1, __ATOMIC_SEQ_CST);
     if (shared->kill_at > 0 && count >= shared->kill_at)
@@ -164,13 +169,14 @@ void halt(void)
 {
     __atomic_store_n(&shared->halted, 1, __ATOMIC_SEQ_CST);
     uint64_t used = __atomic_load_n(&shared->process_count, __ATOMIC_SEQ_CST);
+    int64_t self = syscall(SYS_getpid);
     for (uint64_t i = 0; i < used && i < PROCESSES_MAX; i++) {
         struct process other = shared->processes[i];
-        if (other.pid > 0 && other.pid != own_pid && other.start && start_of(other.pid) == other.start)
+        if (other.pid > 0 && other.pid != self && other.start && start_of(other.pid) == other.start)
             kill((pid_t)other.pid, SIGKILL);
     }
-    for (;;)
-        kill((pid_t)own_pid, SIGKILL);
+    for (;;) /* not own_pid: in a vforked child that is the parent, who may be gone, and its number given away */
+        kill((pid_t)syscall(SYS_getpid), SIGKILL);
 }
 
 void alive(void)
@@ -182,15 +188,21 @@ void alive(void)
 void depart(enum op op, uint64_t ino)
 {
     alive();
-    if (!own_flight)
-        own_flight = &shared->flights[__atomic_fetch_add(&shared->flight_count, 1, __ATOMIC_RELAXED) % FLIGHTS_MAX];
-    own_flight->ino = ino;
-    __atomic_store_n(&own_flight->op, op, __ATOMIC_RELEASE);
+    int depth = flying++;
+    if (depth >= NESTED_MAX)
+        return;
+    if (!own_flights[depth])
+        own_flights[depth] = &shared->flights[__atomic_fetch_add(&shared->flight_count, 1, __ATOMIC_RELAXED) % FLIGHTS_MAX];
+    __atomic_store_n(&own_flights[depth]->ino, ino, __ATOMIC_RELAXED);
+    __atomic_store_n(&own_flights[depth]->op, op, __ATOMIC_RELEASE);
 }
 
+/* In a child whose fork interrupted a call of its parent there is nothing to end: the flight is the parent's. */
 void arrive(void)
 {
-    __atomic_store_n(&own_flight->op, 0, __ATOMIC_RELEASE);
+    int depth = flying > 0 ? --flying : NESTED_MAX;
+    if (depth < NESTED_MAX && own_flights[depth])
+        __atomic_store_n(&own_flights[depth]->op, 0, __ATOMIC_RELEASE);
 }
 
 /* liburing enters the kernel by itself: what goes through a ring cannot be seen here. Say so instead of guessing. */

@@ -14,6 +14,7 @@
  *
  *   shim.h     layout shared with records.py and recorder.py: change both sides, and LAYOUT_VERSION
  *   log.c      the log: attach, append, halt
+ *   locks.c    the few locks there are, and why forks and signals do not hang on them
  *   track.c    which descriptors and paths lie under the root
  *   unseen.c   files changed behind our back (stdio, shared mappings): snapshots
  *   data.c     open, write, truncate, allocate, copy
@@ -34,6 +35,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stddef.h>
 #include <sys/stat.h>
@@ -42,7 +44,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define LAYOUT_VERSION 2
+#define LAYOUT_VERSION 3
 #define HEADER_BYTES 65536
 #define PROCESSES_MAX 1024
 #define FLIGHTS_MAX 256
@@ -55,9 +57,12 @@
 #define NEXT(like, name)                                                                                               \
     ({                                                                                                                 \
         static __typeof__(&like) found;                                                                                \
-        if (!found)                                                                                                    \
-            found = (__typeof__(&like))dlsym(RTLD_NEXT, name);                                                         \
-        found;                                                                                                         \
+        __typeof__(&like) next = __atomic_load_n(&found, __ATOMIC_RELAXED);                                            \
+        if (!next) {                                                                                                   \
+            next = (__typeof__(&like))dlsym(RTLD_NEXT, name);                                                          \
+            __atomic_store_n(&found, next, __ATOMIC_RELAXED);                                                          \
+        }                                                                                                              \
+        next;                                                                                                          \
     })
 
 enum op {
@@ -134,6 +139,7 @@ struct header {
     struct flight flights[FLIGHTS_MAX];
     uint64_t unseen[UNSEEN_MAX]; /* inodes that libc or a mapping may change without a call; 0 free, 1 removed */
     struct process processes[PROCESSES_MAX];
+    uint64_t changes[UNSEEN_MAX]; /* of the inode in the same place of `unseen`: how many records there are of it */
 };
 _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the log's first record begins at HEADER_BYTES");
 
@@ -144,6 +150,11 @@ void alive(void); /* returns unless the tree was halted */
 void halt(void) __attribute__((noreturn));
 void depart(enum op op, uint64_t ino);
 void arrive(void);
+
+/* locks.c */
+enum lock { LOCK_MAPPINGS, LOCK_SUMS, LOCKS };
+sigset_t hold(enum lock lock); /* with all signals blocked; gives the mask to return to */
+void let_go(enum lock lock, sigset_t before);
 
 /* track.c */
 struct file {
@@ -164,6 +175,8 @@ int reopen(int fd); /* a readable descriptor of the same file, or -1 */
 void unseen_add(uint64_t ino);
 void unseen_remove(uint64_t ino);
 int unseen_has(uint64_t ino);
+void unseen_changed(uint64_t ino);
+void forget_all_sums(void);
 void snapshot(int fd, uint64_t ino);
 void snapshot_memory(uint64_t ino, int64_t offset, char *memory, size_t length);
 void snapshot_new(int fd, const char *path);

@@ -105,10 +105,3 @@ EXPORT size_t fwrite(const void *bytes, size_t size, size_t count, FILE *stream)
         return 0;
     return NEXT(fwrite, "fwrite")(bytes, size, count, stream);
 }
-
-/* A process that ends in good order flushes its streams inside exit(), unseen. Do it first, and look. */
-__attribute__((destructor)) static void flush_at_exit(void)
-{
-    if (shared)
-        NEXT(fflush, "fflush")(NULL);
-}

@@ -6,7 +6,6 @@
  */
 #include "shim.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -32,51 +31,96 @@ void unseen_add(uint64_t ino)
     if (slot_of(ino))
         return;
     for (uint64_t i = 0; i < UNSEEN_MAX; i++) {
-        uint64_t expected = FREE, *slot = &shared->unseen[(ino + i) % UNSEEN_MAX];
-        if (__atomic_compare_exchange_n(slot, &expected, ino, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || expected == ino)
+        uint64_t *slot = &shared->unseen[(ino + i) % UNSEEN_MAX], found = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+        if (found != FREE && found != REMOVED && found != ino)
+            continue;
+        if (found == ino || __atomic_compare_exchange_n(slot, &found, ino, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || found == ino)
             return;
     }
 }
 
+/* What the log says about such a file has changed: whoever has sums of its pages has to read it anew. */
+void unseen_changed(uint64_t ino)
+{
+    uint64_t *slot = slot_of(ino);
+    if (slot)
+        __atomic_fetch_add(&shared->changes[slot - shared->unseen], 1, __ATOMIC_SEQ_CST);
+}
+
 void unseen_remove(uint64_t ino)
 {
+    unseen_changed(ino);
     uint64_t *slot = slot_of(ino);
     if (slot)
         __atomic_store_n(slot, REMOVED, __ATOMIC_RELEASE);
 }
 
-/* One checksum per page of the files snapshotted lately, so that a second snapshot logs only what changed. Losing an
- * entry costs log space, nothing else; therefore a handful is enough and the table is per process. */
+/* One checksum per page of the files snapshotted lately, so that a second snapshot logs only what changed. The sums are
+ * of what the log's last records of those pages hold, and good only as long as nobody, in any process, has added another.
+ * Losing an entry costs log space, nothing else; therefore a handful is enough and the table is per process. */
 #define KEPT 16
 static struct kept {
     uint64_t ino;
+    uint64_t *slot;
+    uint64_t changes; /* of that slot, when all sums were good */
+    int64_t size;
     size_t pages;
-    uint64_t *sums;
+    uint64_t *sums; /* 0: not known */
 } kept[KEPT];
 static unsigned kept_next;
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int grow(struct kept *entry, size_t pages)
+{
+    size_t wanted = 2 * pages + 64;
+    uint64_t *grown = (uint64_t *)syscall(SYS_mmap, NULL, wanted * sizeof *grown, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (grown == MAP_FAILED)
+        return 0;
+    if (entry->sums) {
+        memcpy(grown, entry->sums, entry->pages * sizeof *grown);
+        syscall(SYS_munmap, entry->sums, entry->pages * sizeof *grown);
+    }
+    entry->sums = grown;
+    entry->pages = wanted;
+    return 1;
+}
+
+static void forget_sums(struct kept *entry, size_t from)
+{
+    if (from < entry->pages)
+        memset(entry->sums + from, 0, (entry->pages - from) * sizeof *entry->sums);
+}
+
+/* In a forked child: another thread may have been at it. */
+void forget_all_sums(void) { memset(kept, 0, sizeof kept); }
 
 static struct kept *sums_of(uint64_t ino, size_t pages)
 {
     struct kept *entry = NULL;
+    uint64_t *slot = slot_of(ino);
+    if (!slot)
+        return NULL;
     for (int i = 0; i < KEPT && !entry; i++)
         if (kept[i].ino == ino)
             entry = &kept[i];
-    if (entry && entry->pages >= pages)
-        return entry;
     if (!entry)
         entry = &kept[kept_next++ % KEPT];
-    size_t bytes = (2 * pages + 64) * sizeof(uint64_t);
-    uint64_t *grown = (uint64_t *)syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (grown == MAP_FAILED)
+    if (entry->pages < pages && !grow(entry, pages))
         return NULL;
-    if (entry->sums) {
-        if (entry->ino == ino)
-            memcpy(grown, entry->sums, entry->pages * sizeof *grown);
-        syscall(SYS_munmap, entry->sums, entry->pages * sizeof *grown);
-    }
-    *entry = (struct kept){.ino = ino, .pages = 2 * pages + 64, .sums = grown};
+    uint64_t changes = __atomic_load_n(&shared->changes[slot - shared->unseen], __ATOMIC_SEQ_CST);
+    if (entry->ino != ino || entry->slot != slot || entry->changes != changes)
+        forget_sums(entry, 0);
+    entry->ino = ino;
+    entry->slot = slot;
+    entry->changes = changes;
     return entry;
+}
+
+/* A record of our own leaves the sums good. */
+static void append_snapshot(struct kept *entry, const struct record *fields, const struct iovec *piece)
+{
+    append(fields, NULL, NULL, piece, piece != NULL);
+    if (entry)
+        entry->changes++;
 }
 
 static uint64_t sum_of(const char *bytes, size_t n)
@@ -102,15 +146,19 @@ static void log_if_changed(struct kept *entry, uint64_t ino, int64_t at, char *b
         *known = sum;
     struct iovec piece = {bytes, n};
     struct record fields = {.op = OP_WRITE, .flags = FLAG_SNAPSHOT, .ino = ino, .offset = at, .length = n, .data_len = n};
-    append(&fields, NULL, NULL, &piece, 1);
+    append_snapshot(entry, &fields, &piece);
 }
 
 static void copy_changes(int fd, uint64_t ino, int64_t size)
 {
     char bytes[PAGE];
     struct record length = {.op = OP_TRUNCATE, .flags = FLAG_SNAPSHOT, .ino = ino, .length = (uint64_t)size};
-    append(&length, NULL, NULL, NULL, 0);
     struct kept *entry = sums_of(ino, (size_t)(size + PAGE - 1) / PAGE);
+    append_snapshot(entry, &length, NULL);
+    if (entry && size < entry->size)
+        forget_sums(entry, (size_t)(size / PAGE));
+    if (entry)
+        entry->size = size;
     int64_t at = 0;
     /* Holes are skipped: a torn index file can claim terabytes and hold kilobytes. */
     while (at < size && (at = syscall(SYS_lseek, fd, at, SEEK_DATA)) >= 0 && at < size) {
@@ -132,10 +180,10 @@ void snapshot(int fd, uint64_t ino)
     struct stat status;
     int saved = errno, reader = reopen(fd);
     if (reader >= 0) {
-        pthread_mutex_lock(&kept_lock);
+        sigset_t before = hold(LOCK_SUMS);
         if (!syscall(SYS_fstat, reader, &status))
             copy_changes(reader, ino, status.st_size);
-        pthread_mutex_unlock(&kept_lock);
+        let_go(LOCK_SUMS, before);
         syscall(SYS_close, reader);
     }
     errno = saved;
@@ -148,7 +196,7 @@ void snapshot_memory(uint64_t ino, int64_t offset, char *memory, size_t length)
     char bytes[PAGE];
     int saved = errno;
     pid_t self = getpid();
-    pthread_mutex_lock(&kept_lock);
+    sigset_t before = hold(LOCK_SUMS);
     struct kept *entry = sums_of(ino, ((size_t)offset + length) / PAGE + 1);
     for (size_t at = 0; at < length; at += PAGE) {
         struct iovec to = {bytes, length - at < PAGE ? length - at : PAGE}, from = {memory + at, to.iov_len};
@@ -157,7 +205,7 @@ void snapshot_memory(uint64_t ino, int64_t offset, char *memory, size_t length)
             break;
         log_if_changed(entry, ino, offset + (int64_t)at, bytes, (size_t)n);
     }
-    pthread_mutex_unlock(&kept_lock);
+    let_go(LOCK_SUMS, before);
     errno = saved;
 }
 
@@ -171,7 +219,3 @@ void snapshot_new(int fd, const char *path)
     append(&created, path, NULL, NULL, 0);
     snapshot(fd, status.st_ino);
 }
-
-static void lock_kept(void) { pthread_mutex_lock(&kept_lock); }
-static void unlock_kept(void) { pthread_mutex_unlock(&kept_lock); }
-__attribute__((constructor)) static void prepare_for_fork(void) { pthread_atfork(lock_kept, unlock_kept, unlock_kept); }

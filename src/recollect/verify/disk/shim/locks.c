@@ -1,0 +1,44 @@
+/* Locks for the little that cannot be done with one atomic operation: the tables of mappings and of page sums.
+ *
+ * A lock that somebody holds at the moment of a fork would stay locked in the child for ever, since its holder is not
+ * there to let it go: the child makes them anew. (To take them before the fork, as is often done, is no cure: fork takes
+ * locks of libc as well, and a thread that was interrupted by a signal while it had one of those, and whose handler
+ * waits for one of ours, would hang together with whoever forks.) What the holder was changing is half done in the child;
+ * so a mapping is valid at any moment (memory.c), and the sums are forgotten.
+ *
+ * A signal handler that makes a recorded call would wait for ever for the call that it interrupted: whoever holds a lock
+ * has all signals blocked.
+ *
+ * A vforked child shares its parent's memory, whose other threads go on and let go: it only waits. What stays open is a
+ * child made by _Fork(3) or clone(2) without the handlers of fork(3).
+ */
+#include "shim.h"
+
+#include <pthread.h>
+
+static pthread_mutex_t locks[LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+_Static_assert(LOCKS == 2, "an initializer for each");
+
+sigset_t hold(enum lock lock)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&locks[lock]);
+    return before;
+}
+
+void let_go(enum lock lock, sigset_t before)
+{
+    pthread_mutex_unlock(&locks[lock]);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void begin_in_child(void)
+{
+    for (int i = 0; i < LOCKS; i++)
+        pthread_mutex_init(&locks[i], NULL);
+    forget_all_sums();
+}
+
+__attribute__((constructor)) static void prepare_for_forks(void) { pthread_atfork(NULL, NULL, begin_in_child); }
