@@ -1,7 +1,9 @@
 """Every call ends in bounded time and tells the truth about what happened."""
 
 import asyncio
+import importlib
 import time
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,49 @@ async def test_an_idle_store_survives_an_engine_restart(own_place: Place) -> Non
         own_place.engine.restart()
         await _retry(lambda: store.append("s", [Message("user", "after")], turn="t"))
         assert await texts(store, "s") == ["before", "after"]
+
+
+DECODERS = {
+    "sqlite": "recollect.stores.sqlite.store.decode_all",
+    "redis": "recollect.stores.redis.elements.decode",
+    "postgres": "recollect.stores.postgres.rows.decode",
+}
+
+
+async def test_a_history_too_long_for_the_time_limit_is_said_so_and_blocks_nobody(
+    place: Place, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine answers in time; turning its answer into messages is what takes too long."""
+    messages = [Message("user", str(number)) for number in range(6_000)]
+    async with open_store(place.url) as store:
+        await store.append(session, messages)
+    name = DECODERS[place.name]
+    module, _, function = name.rpartition(".")
+    decode = getattr(importlib.import_module(module), function)
+
+    def slowly(raw: Any) -> Any:
+        time.sleep(0.001 * (len(raw) if isinstance(raw, list) else 1))
+        return decode(raw)
+
+    async with open_store(place.url, timeout_s=1.5) as store:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        monkeypatch.setattr(name, slowly)
+        with pytest.raises(EngineUnavailable, match=r"reading took longer than 1\.5 s; ask for fewer"):
+            await store.history(session)
+        ticking.cancel()
+        assert ticks > 0, "others had no turn while the history was read"
+        assert await texts(store, session, last=3) == ["5997", "5998", "5999"]
+        monkeypatch.undo()
+    async with open_store(place.url, timeout_s=60) as store:
+        assert await texts(store, session) == [message.text for message in messages]
 
 
 async def test_no_engine_is_said_plainly(own_place: Place) -> None:

@@ -20,7 +20,7 @@ from recollect import (
     StoreReplaced,
     open_store,
 )
-from recollect.stores.redis.elements import placed
+from recollect.stores.redis.elements import placing
 from recollect.verify.engines import Engine
 from tests.contract.reading import texts
 from tests.stores.redis_places import BUILDS, address, hands_on, new_prefix, started
@@ -181,7 +181,8 @@ async def test_what_another_tool_adds_hides_nothing(engine: Engine) -> None:
 
 
 def test_an_element_that_is_there_twice() -> None:
-    found = placed([b"4 {}", b"5 {}", b"5 {}", b"6 {}"], 4, 6)
+    found: list[Stored] = []
+    assert list(placing(found, [b"4 {}", b"5 {}", b"5 {}", b"6 {}"], 4, 6)) == []
     assert [item.sequence for item in found] == [4, 5, 5, 6]
     assert isinstance(found[2].message, Damaged)
     assert "twice" in found[2].message.reason

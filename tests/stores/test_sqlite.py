@@ -5,11 +5,22 @@ import shutil
 import sqlite3
 import struct
 import time
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from recollect import CannotOpen, Message, NotWritten, StoreReplaced, Unreadable, open_store
+from recollect import (
+    CannotOpen,
+    EngineUnavailable,
+    Message,
+    NotWritten,
+    SessionState,
+    StoreReplaced,
+    Unreadable,
+    open_store,
+)
 from recollect.stores.sqlite.store import _PLACES, _RECORDS, _SESSION, SqliteStore
 
 
@@ -161,6 +172,66 @@ async def test_an_interrupt_inside_a_transaction_keeps_no_lock(path: Path) -> No
         async with open_store(f"sqlite:///{path}", timeout_s=1.0) as other:
             assert (await other.append("s", [Message("user", "1")])).last == 1
         assert (await store.append("s", [Message("user", "2")])).last == 2
+
+
+def rows_of(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    (count,) = connection.execute("SELECT count(*) FROM recollect_messages").fetchone()
+    connection.close()
+    return int(count)
+
+
+async def test_a_long_session_is_forgotten_at_once_and_freed_in_portions(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.stores.sqlite.store.ROWS_FREED_MAX", 10)
+    async with open_store(f"sqlite:///{path}") as store:
+        await store.append("s", [Message("user", str(number)) for number in range(95)])
+        await store.append("other", [Message("user", "kept")])
+        await store.forget("s")
+        assert rows_of(path) == 1
+        assert await store.state("s") is SessionState.FORGOTTEN
+        assert (await store.append("s", [Message("user", "new")])).last == 96
+
+
+@pytest.mark.parametrize("ended", ["forgotten", "expired"])
+async def test_what_there_was_no_time_to_free_is_not_shown_and_swept_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ended: str
+) -> None:
+    monkeypatch.setattr("recollect.stores.sqlite.store.ROWS_FREED_MAX", 10)
+    ttl = timedelta(milliseconds=1) if ended == "expired" else None
+    async with open_store(f"sqlite:///{path}", ttl=ttl) as store:
+        assert isinstance(store, SqliteStore)
+        await store.append("s", [Message("user", str(number)) for number in range(95)])
+        if ended == "expired":
+            while await store.state("s") is not SessionState.EXPIRED:
+                await asyncio.sleep(0.001)
+            assert await store._submit(partial(store._sweep_one, key=b"s")) == 1
+        else:
+            store._timeout_s = 0.0
+            await store.forget("s")
+            assert "sweep() frees it" in caplog.text
+    assert rows_of(path) == 85
+    async with open_store(f"sqlite:///{path}") as store:
+        for window in ({}, {"last": 5}, {"after": 3}, {"after": 90, "last": 5}):
+            assert await store.history("s", **window) == []
+        assert await store.state("s") is SessionState(ended)
+        assert [name async for name in store.sessions()] == []
+        assert (await store.append("s", [Message("user", "new")], expect=95)).last == 96
+        assert [item.sequence for item in await store.history("s")] == [96]
+        await store.sweep()
+        assert rows_of(path) == 1
+        assert [item.sequence for item in await store.history("s")] == [96]
+
+
+async def test_a_read_that_does_not_end_is_stopped(path: Path) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    async with open_store(f"sqlite:///{path}", timeout_s=0.3) as store:
+        assert isinstance(store, SqliteStore)
+        await store.append("s", [Message("user", "kept")])
+        with pytest.raises(EngineUnavailable, match=r"reading took longer than 0\.3 s"):
+            await store._read(lambda connection: connection.execute(endless).fetchall())
+        assert len(await store.history("s")) == 1
 
 
 async def test_what_is_no_database_is_unreadable(path: Path) -> None:

@@ -1,30 +1,33 @@
 """From rows to messages: each in its place, and a `Damaged` item where the counter says that rows are missing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import asyncpg
 
 from recollect.message import Damaged, decode
+from recollect.slices import SLICE
 from recollect.store import Stored
 
 
-def placed(rows: Sequence[asyncpg.Record], after: int, last: int) -> list[Stored]:
-    """The messages in their places; where rows are missing below the counter, a `Damaged` item says so."""
+def placing(stored: list[Stored], rows: Sequence[asyncpg.Record], after: int, last: int) -> Iterator[None]:
+    """Puts the messages into a list, in their places, a slice at a time; where rows are missing below the counter, a
+    `Damaged` item says so."""
     if not rows:
-        return []
+        return
     newest, floor, first_sequence, _ = rows[0]
     expected = max(floor, after, newest - last) + 1
-    if first_sequence is not None and len(rows) == newest - expected + 1:
-        return [Stored(sequence, decode(record)) for _, _, sequence, record in rows]
-    placed: list[Stored] = []
-    for _, _, sequence, record in rows if first_sequence is not None else ():
-        if sequence > expected:
-            placed.append(_missing(expected, sequence - 1))
-        placed.append(Stored(sequence, decode(record)))
-        expected = sequence + 1
+    if first_sequence is None:
+        rows = ()
+    for start in range(0, len(rows), SLICE):
+        if start:
+            yield
+        for _, _, sequence, record in rows[start : start + SLICE]:
+            if sequence > expected:
+                stored.append(_missing(expected, sequence - 1))
+            stored.append(Stored(sequence, decode(record)))
+            expected = sequence + 1
     if expected <= newest:
-        placed.append(_missing(expected, newest))
-    return placed
+        stored.append(_missing(expected, newest))
 
 
 def _missing(first: int, last: int) -> Stored:

@@ -36,13 +36,14 @@ from recollect.errors import (
 )
 from recollect.message import Message
 from recollect.owner import Owner
+from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import read_error, write_error
 from recollect.stores.postgres.opening import check_server, open_schema
 from recollect.stores.postgres.pool import Connection, Pool, remaining_s
-from recollect.stores.postgres.rows import placed
+from recollect.stores.postgres.rows import placing
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
@@ -148,27 +149,35 @@ class PostgresStore:
         key = session_key(session)
         after = after or 0
         last = INTEGER_MAX if last is None else last
+        deadline = time.monotonic() + self._timeout_s
         if self._touch_on_read:
-            await self._touch(key)
+            await self._touch(key, deadline)
         if last == 0:
             return []
-        deadline = time.monotonic() + self._timeout_s
         rows = None
         if self._replica is not None:
             rows = await self._replica_rows(self._replica, deadline, key, after, last)
         if rows is None:
             rows = await self._fetch(self._pool, deadline, schema.HISTORY, key, after, last)
-        return placed(rows, after, last)
+        stored: list[Stored] = []
+        if not await finished(placing(stored, rows, after, last), deadline):
+            raise too_long(self._timeout_s)
+        return stored
 
     async def forget(self, session: str) -> None:
         started = time.monotonic()
         unfreed = await self._write_value(
             schema.FORGET, session_key(session), schema.ROWS_FREED_MAX, self._reach.commit_mode
         )
-        while unfreed is not None and await self._write_value(schema.FREE, unfreed, schema.ROWS_FREED_MAX):
-            if time.monotonic() - started > self._timeout_s / 2:
-                log.warning("a forgotten session was too large to free at once; sweep() frees the rest")
-                break
+        try:
+            while unfreed is not None:
+                if time.monotonic() - started > self._timeout_s / 2:
+                    raise NotWritten("it was too large to free at once")
+                deadline = started + self._timeout_s
+                [[more]] = await self._write(schema.FREE, (unfreed, schema.ROWS_FREED_MAX), deadline)
+                unfreed = unfreed if more else None
+        except RecollectError as error:  # it is forgotten all the same: nothing shows what is left
+            log.warning("a forgotten session still occupies room (%s); sweep() frees it", error)
 
     async def close(self) -> None:
         """In a fork this does nothing: the connections are those of the parent."""
@@ -351,10 +360,10 @@ class PostgresStore:
             return None
         return rows or None
 
-    async def _touch(self, key: bytes) -> None:
+    async def _touch(self, key: bytes, deadline: float) -> None:
         """Restarts the time to live. A statement of its own: an update sees newer rows than its query's snapshot."""
         try:
-            await self._write(schema.TOUCH, (key, self._options.ttl))
+            await self._write(schema.TOUCH, (key, self._options.ttl), deadline)
         except NotWritten as error:
             raise EngineUnavailable(f"the time to live was not restarted: {error}") from error
 

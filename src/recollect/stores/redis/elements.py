@@ -1,13 +1,26 @@
 """The elements of a list as messages in their places, and what is missing among them."""
 
+from collections.abc import Iterator
+
 from recollect.message import Damaged, decode
+from recollect.slices import SLICE
 from recollect.store import Stored
 
 
-def placed(elements: list[bytes], first: int, last: int) -> list[Stored]:
-    """Sequences `first` to `last`: each element, ``b"<sequence> <record>"``, in its place; `Damaged` for each hole."""
-    stored: list[Stored] = []
+def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) -> Iterator[None]:
+    """Puts sequences `first` to `last` into a list, a slice at a time: each element, ``b"<sequence> <record>"``, in its
+    place, and `Damaged` for each hole."""
     expected = first
+    for start in range(0, len(elements), SLICE):
+        if start:
+            yield
+        expected = _place(stored, elements[start : start + SLICE], first, expected)
+    if expected <= last:
+        stored.append(_hole(expected, last))
+
+
+def _place(stored: list[Stored], elements: list[bytes], first: int, expected: int) -> int:
+    """The sequence that is expected after these elements."""
     for element in elements:
         head, separator, record = element.partition(b" ")
         if head == b"%d" % expected and separator:  # nearly always
@@ -24,9 +37,7 @@ def placed(elements: list[bytes], first: int, last: int) -> list[Stored]:
         elif int(head) >= first:
             stored.append(Stored(int(head), Damaged(element, "this sequence is in the list twice")))
         # Else it is before the window: the whole list came because it has holes.
-    if expected <= last:
-        stored.append(_hole(expected, last))
-    return stored
+    return expected
 
 
 def newest(stored: list[Stored], count: int | None) -> list[Stored]:

@@ -15,6 +15,7 @@ Does not do: Redis Cluster or Sentinel as such (one address, one primary), altho
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -33,10 +34,11 @@ from recollect.errors import (
 )
 from recollect.message import Message
 from recollect.owner import Owner
+from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.commit import Commit, Write
-from recollect.stores.redis.elements import newest, placed
+from recollect.stores.redis.elements import newest, placing
 from recollect.stores.redis.errors import not_connected, read_refused, write_refused
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.places import Place, Places
@@ -143,9 +145,16 @@ class RedisStore:
         if last == 0:
             return []
         place = self._places.of(key)
-        if after is None and not self._read_ttl_ms and (found := await self._snapshot(place, last)):
-            return placed(*found)
-        return newest(placed(*await self._read(session, place, last, after)), last)
+        deadline = time.monotonic() + self._options.timeout_s
+        found = None
+        if after is None and not self._read_ttl_ms:
+            found = await self._snapshot(place, last, deadline)
+        if found is None:
+            found = await self._read(session, place, last, after, deadline)
+        stored: list[Stored] = []
+        if not await finished(placing(stored, *found), deadline):
+            raise too_long(self._options.timeout_s)
+        return newest(stored, last)
 
     async def forget(self, session: str) -> None:
         key = session_key(session)
@@ -348,10 +357,12 @@ class RedisStore:
         )
         return Write(APPEND, place.keys + self._append_options + arguments, 8 + len(append.records))
 
-    async def _snapshot(self, place: Place, last: int | None) -> tuple[list[bytes], int, int] | None:
+    async def _snapshot(
+        self, place: Place, last: int | None, deadline: float
+    ) -> tuple[list[bytes], int, int] | None:
         """What `_read` gives, sooner: no script has to turn the elements over. None unless all is as it should be."""
         request = place.snapshot + pack_arguments((0 if last is None else -last, -1)) + pack("EXEC")
-        *_, reply = await self._ask(request, 5)
+        *_, reply = await self._ask(request, 5, deadline)
         match reply:
             case [[None, None], 0, []] if not place.known.last:
                 return [], 1, 0
@@ -364,13 +375,18 @@ class RedisStore:
         return None
 
     async def _read(
-        self, session: str, place: Place, last: int | None, after: int | None
+        self,
+        session: str,
+        place: Place,
+        last: int | None,
+        after: int | None,
+        deadline: float | None = None,
     ) -> tuple[list[bytes], int, int]:
         """The elements of the window, and its first and last sequence."""
         window = (b"" if last is None else b"%d" % last, b"" if after is None else b"%d" % after)
         for behind in (b"ask", b"go on"):
             arguments = (*window, self._read_ttl_ms, b"%d" % place.known.last, behind)
-            reply = await self._run(READ, place.keys + pack_arguments(arguments), 5)
+            reply = await self._run(READ, place.keys + pack_arguments(arguments), 5, deadline)
             match reply:
                 case [int(end), int(first), list(elements)]:
                     return [element for element in elements if isinstance(element, bytes)], first, end
@@ -382,19 +398,20 @@ class RedisStore:
         place = self._places.of(session_key(session))
         return (await self._read(session, place, 0, None))[2]
 
-    async def _run(self, script: Script, body: bytes, count: int) -> Reply:
+    async def _run(self, script: Script, body: bytes, count: int, deadline: float | None = None) -> Reply:
         """A script that may be run twice without harm."""
-        [reply] = await self._ask(script.by_digest(body, count), 1)
+        [reply] = await self._ask(script.by_digest(body, count), 1, deadline)
         if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-            [reply] = await self._ask(script.by_source(body, count), 1)
+            [reply] = await self._ask(script.by_source(body, count), 1, deadline)
         if isinstance(reply, ReplyError):
             raise read_refused(reply)
         return reply
 
-    async def _ask(self, request: bytes, count: int) -> list[Reply]:
+    async def _ask(self, request: bytes, count: int, deadline: float | None = None) -> list[Reply]:
         """Replies to what may be asked twice: once more, on a new connection, if the first one breaks."""
+        left_s = self._options.timeout_s if deadline is None else deadline - time.monotonic()
         try:
-            async with asyncio.timeout(self._options.timeout_s):
+            async with asyncio.timeout(left_s):
                 for attempt in (1, 2):
                     wire = self._pool.take() or await self._pool.wait()
                     try:

@@ -22,6 +22,7 @@ import msgspec
 from recollect.appending import Append, checked_append, checked_window, session_key, session_of
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Refused, shorten
 from recollect.message import Damaged, Message, decode_all
+from recollect.slices import SLICE
 from recollect.store import Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.file import (
     CHECKPOINT_PAGES,
@@ -37,6 +38,9 @@ from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
 
+ROWS_FREED_MAX = 2_000
+"""Rows deleted in one transaction: a few milliseconds."""
+
 KNOWN_MAX = 10_000
 """Sessions whose counters are kept at hand."""
 KNOWN_KEY_BYTES_MAX = 500
@@ -47,7 +51,7 @@ SEQUENCE_MAX = 2**32 - 1
 _SESSION = f"""
 SELECT id, floor, ended, expires_at, (
     SELECT place & {SEQUENCE_MAX} FROM recollect_messages
-    WHERE place BETWEEN s.id << 32 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)
 FROM recollect_sessions s WHERE key = ?"""
 
 _INSERT = "INSERT INTO recollect_messages (place, record) VALUES (?, ?)"
@@ -71,7 +75,20 @@ DELETE FROM recollect_fingerprints WHERE session = ?1 AND first < (
 _LIVE_SESSIONS = f"""
 SELECT id, key FROM recollect_sessions s
 WHERE id > ? AND (expires_at IS NULL OR expires_at > ?)
-AND EXISTS (SELECT 1 FROM recollect_messages WHERE place BETWEEN s.id << 32 AND (s.id << 32) + {SEQUENCE_MAX})
+AND EXISTS (
+    SELECT 1 FROM recollect_messages
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX})
+ORDER BY id LIMIT 500"""
+
+_FREE = """
+DELETE FROM recollect_messages WHERE place IN (
+    SELECT place FROM recollect_messages WHERE place BETWEEN ?1 << 32 AND (?1 << 32) + (
+        SELECT floor FROM recollect_sessions WHERE id = ?1)
+    ORDER BY place LIMIT ?2)"""
+
+_FREEABLE = """
+SELECT id FROM recollect_sessions s WHERE id > ? AND EXISTS (
+    SELECT 1 FROM recollect_messages WHERE place BETWEEN s.id << 32 AND (s.id << 32) + s.floor)
 ORDER BY id LIMIT 500"""
 
 Job = Append | Callable[[sqlite3.Connection], Any]
@@ -144,14 +161,25 @@ class SqliteStore(SqliteTransactions[Job]):
     ) -> list[Stored]:
         last, after = checked_window(last, after)
         key = session_key(session)
+        deadline = time.monotonic() + self._timeout_s
         if self._options.refresh == "read" and self._ttl_s is not None:
             await self._submit(lambda connection: self._refresh(connection, key))
+        query = partial(_history, key=key, last=last, after=after, deadline=deadline)
         inline = last is not None and last <= INLINE_ROWS_MAX
-        return await self._read(lambda connection: _history(connection, key, last, after), inline=inline)
+        return await self._read(query, inline=inline, deadline=deadline)
 
     async def forget(self, session: str) -> None:
         key = session_key(session)
-        await self._submit(lambda connection: self._end(connection, key, "forgotten"))
+        deadline = time.monotonic() + self._timeout_s / 2
+        unfreed = await self._submit(lambda connection: self._end(connection, key, "forgotten"))
+        try:
+            while unfreed is not None:
+                if time.monotonic() > deadline:
+                    raise NotWritten("it was too large to free at once")
+                if not await self._submit(partial(_free, session=unfreed)):
+                    unfreed = None
+        except RecollectError as error:  # it is forgotten all the same: nothing shows what is left
+            log.warning("a forgotten session still occupies room (%s); sweep() frees it", error)
 
     async def state(self, session: str) -> SessionState:
         key = session_key(session)
@@ -167,6 +195,12 @@ class SqliteStore(SqliteTransactions[Job]):
         while keys := await self._read(_expired_keys, inline=False):
             for key in keys:
                 freed += await self._submit(partial(self._sweep_one, key=key))
+        above = 0
+        while rows := await self._read(partial(_freeable, above=above)):
+            for (session,) in rows:
+                while await self._submit(partial(_free, session=session)):
+                    pass
+            above = rows[-1][0]
         return freed
 
     async def sessions(self) -> AsyncIterator[str]:
@@ -291,20 +325,18 @@ class SqliteStore(SqliteTransactions[Job]):
             (now + self._ttl_s, key, now),
         )
 
-    def _end(self, connection: sqlite3.Connection, key: bytes, why: str) -> None:
-        """Removes the messages; what they were numbered stays known."""
+    def _end(self, connection: sqlite3.Connection, key: bytes, why: str) -> int | None:
+        """Ends the session, whose messages are not shown from then on, and removes them; what they were numbered stays
+        known. Gives the session's number if there are more of them than one transaction removes."""
         self._known.pop(key, None)
         found = _session(connection, key)
         if found is None:
-            return
-        connection.execute(
-            "DELETE FROM recollect_messages WHERE place BETWEEN ? AND ?",
-            (found.id << 32, (found.id << 32) + SEQUENCE_MAX),
-        )
+            return None
         connection.execute(
             "UPDATE recollect_sessions SET floor = ?, ended = ?, expires_at = NULL WHERE id = ?",
             (found.last, why, found.id),
         )
+        return found.id if _free(connection, found.id) else None
 
     def _sweep_one(self, connection: sqlite3.Connection, key: bytes) -> int:
         found = _session(connection, key)
@@ -378,7 +410,18 @@ def _session(connection: sqlite3.Connection, key: bytes) -> _Session | None:
     return None if row is None else _Session(*row)
 
 
-def _history(connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None) -> list[Stored]:
+def _free(connection: sqlite3.Connection, session: int) -> bool:
+    """Removes some of the messages that are not shown any more; whether there may be more of them."""
+    return connection.execute(_FREE, (session, ROWS_FREED_MAX)).rowcount == ROWS_FREED_MAX
+
+
+def _freeable(connection: sqlite3.Connection, above: int) -> list[tuple[int]]:
+    return connection.execute(_FREEABLE, (above,)).fetchall()
+
+
+def _history(
+    connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None, deadline: float
+) -> list[Stored]:
     """The window's messages in their places; where rows are missing in between, a `Damaged` item says so."""
     try:
         connection.execute("BEGIN")  # one snapshot for all that follows
@@ -390,7 +433,12 @@ def _history(connection: sqlite3.Connection, key: bytes, last: int | None, after
             return []
         # Bounds, not a limit: if as many rows come as there are places, none is missing, and no row has to name its.
         places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
-        messages = decode_all([record for (record,) in connection.execute(_RECORDS, places)])
+        messages: list[Message | Damaged] = []
+        records = connection.execute(_RECORDS, places)
+        while rows := records.fetchmany(SLICE):
+            messages += decode_all([record for (record,) in rows])
+            if time.monotonic() > deadline:
+                raise TimeoutError
         if len(messages) == found.newest - above:
             return list(map(Stored, range(above + 1, found.newest + 1), messages))
         sequences = [place & SEQUENCE_MAX for (place,) in connection.execute(_PLACES, places)]

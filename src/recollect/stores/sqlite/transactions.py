@@ -29,12 +29,18 @@ from recollect.errors import (
 )
 from recollect.guarantees import what_can_be_lost
 from recollect.owner import Owner
+from recollect.slices import too_long
 from recollect.store import Durability, Options
 from recollect.stores.sqlite.file import POLICIES, is_locked, until
 from recollect.stores.sqlite.guard import FileGuard
 
 INLINE_MAX_S = 0.002
 """Commits that take longer on average leave the event loop."""
+
+READ_GRACE_S = 0.5
+"""For a read to notice that its time is over."""
+PROGRESS_STEPS = 20_000
+"""Of SQLite's own, between two looks at the clock: about a millisecond."""
 
 INLINE_ROWS_MAX = 200
 """Reads of more rows leave the event loop."""
@@ -169,7 +175,14 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     # ---- reading
 
-    async def _read(self, query: Callable[[sqlite3.Connection], Value], *, inline: bool = False) -> Value:
+    async def _read(
+        self,
+        query: Callable[[sqlite3.Connection], Value],
+        *,
+        inline: bool = False,
+        deadline: float | None = None,
+    ) -> Value:
+        """What the query gives. It ends in time: SQLite is stopped, and the query's own work raises `TimeoutError`."""
         self._check_open(EngineUnavailable)
         self._check(self._guard.harm_before_read())
         try:
@@ -179,16 +192,37 @@ class SqliteTransactions(ABC, Generic[Job]):
                 except sqlite3.OperationalError as error:
                     if not is_locked(error):
                         raise
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._read_thread, self._query, query)
+            return await self._read_aside(query, deadline or time.monotonic() + self._timeout_s)
+        except TimeoutError as error:
+            raise too_long(self._timeout_s) from error
         except sqlite3.Error as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise too_long(self._timeout_s) from error
             raise Unreadable(f"{self._path}: {error}") from error
 
-    def _query(self, query: Callable[[sqlite3.Connection], Value]) -> Value:
+    async def _read_aside(self, query: Callable[[sqlite3.Connection], Value], deadline: float) -> Value:
+        """On the thread of reads, which gives up by itself; one that hangs in the disk is not waited for."""
+        loop = asyncio.get_running_loop()
+        answer = loop.run_in_executor(self._read_thread, self._query, query, deadline)
+        try:
+            await asyncio.wait([answer], timeout=deadline - time.monotonic() + READ_GRACE_S)
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        if not answer.done():
+            answer.add_done_callback(lambda late: late.cancelled() or late.exception())
+            raise TimeoutError
+        return answer.result()
+
+    def _query(self, query: Callable[[sqlite3.Connection], Value], deadline: float) -> Value:
         answer: list[Value] = []
-        deadline = time.monotonic() + self._timeout_s
-        if not until(deadline, lambda: answer.append(query(self._far_reader))):
-            raise EngineUnavailable(f"{self._path} was locked for {self._timeout_s:g} s")
+        reader = self._far_reader
+        reader.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
+        try:
+            if not until(deadline, lambda: answer.append(query(reader))):
+                raise EngineUnavailable(f"{self._path} was locked for {self._timeout_s:g} s")
+        finally:
+            reader.set_progress_handler(None, 0)
         return answer[0]
 
     def _check_open(self, kind: type[RecollectError]) -> None:
