@@ -43,6 +43,7 @@ from recollect.stores.redis.errors import not_connected, read_refused, write_ref
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.pool import Pool, PoolExhausted
+from recollect.stores.redis.rights import Rights
 from recollect.stores.redis.script import APPEND, FORGET, READ, STATE, Script
 from recollect.stores.redis.settings import (
     QUESTIONS,
@@ -247,6 +248,8 @@ class RedisStore:
             pool_size=self._options.pool_size,
         )
         self._pool.adopt(wire)
+        rights = Rights(self._address.prefix, self._plan)
+        rights.check(await self._ask(rights.request, rights.count), self._address.shown)
         name = self._address.identity_key
         _, identity, *_ = await self._ask(
             pack("SET", name, str(uuid.uuid4()), "NX") + pack("GET", name) + self._plan.request,
@@ -276,8 +279,9 @@ class RedisStore:
             async with asyncio.timeout(timeout_s):
                 request = QUESTIONS + pack("GET", self._address.identity_key)
                 *answers, identity = await wire.replies(request, QUESTIONS_COUNT + 1)
-            if isinstance(identity, ReplyError) and identity.code not in ("MOVED", "CLUSTERDOWN"):
-                raise read_refused(identity)  # still loading, or not allowed
+            told_later = ("MOVED", "CLUSTERDOWN", *(["NOPERM"] if self._identity is None else []))
+            if isinstance(identity, ReplyError) and identity.code not in told_later:
+                raise read_refused(identity)  # still loading, or not allowed any more
             settings = read_settings(answers, self._address.shown)
             if settings.is_cluster_node:
                 async with asyncio.timeout(timeout_s):

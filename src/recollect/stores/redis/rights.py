@@ -1,0 +1,95 @@
+"""What the user of a connection may do, found out at open by trying.
+
+A script that is stopped in the middle, because its user may not run one of its commands, leaves what it wrote before:
+messages without their turn id, which each retry stores again. An engine does not tell a plain user what it may do, so
+each command is sent once, in one round trip, at a key of its own of the wrong type or at none: an engine that would run
+it answers that it cannot, and nothing is written.
+"""
+
+import uuid
+
+from recollect.errors import CannotOpen
+from recollect.stores.redis.settings import Plan
+from recollect.stores.redis.wire import Reply, ReplyError, pack
+
+PROBE_LIFE_MS = 10_000
+
+_AT_A_STRING: dict[str, tuple[str | int, ...]] = {
+    "GET": (),
+    "EXISTS": (),
+    "RPUSH": ("x",),
+    "LLEN": (),
+    "LINDEX": (0,),
+    "LRANGE": (0, 0),
+    "HMGET": ("x",),
+    "HGET": ("x",),
+    "HSET": ("x", "x"),
+    "HDEL": ("x",),
+    "HINCRBY": ("x", 1),
+    "HLEN": (),
+    "HKEYS": (),
+    "ZADD": (1, "x"),
+    "ZCARD": (),
+    "ZRANGE": (0, 0),
+    "ZREMRANGEBYRANK": (0, 0),
+    "ZSCORE": ("x",),
+}
+_AT_NOTHING: dict[str, tuple[str | int, ...]] = {"PERSIST": (), "PEXPIREAT": (1,)}
+_AT_NO_KEY: dict[str, tuple[str | int, ...]] = {
+    "TIME": (),
+    "SCAN": (0, "COUNT", 1),
+    "EVAL": ("return 1", 0),
+    "EVALSHA": ("0" * 40, 0),
+}
+
+COMMANDS = frozenset(_AT_A_STRING) | frozenset(_AT_NOTHING) | frozenset(_AT_NO_KEY) | {"SET", "UNLINK"}
+"""What every store needs: its own requests, and those of its scripts."""
+
+
+class Rights:
+    """The question, and what its answers mean."""
+
+    def __init__(self, prefix: str, plan: Plan) -> None:
+        string, nothing = (f"{prefix}:rights:{uuid.uuid4().hex}" for _ in range(2))
+        without_key = dict(_AT_NO_KEY)
+        if plan.replicas:
+            without_key["WAIT"] = (0, 1)
+        if plan.waits_for_disk:
+            without_key["WAITAOF"] = (0, 0, 1)
+        tries: list[tuple[str | int, ...]] = [
+            ("SET", string, "1", "PX", PROBE_LIFE_MS),
+            *((command, string, *rest) for command, rest in _AT_A_STRING.items()),
+            *((command, nothing, *rest) for command, rest in _AT_NOTHING.items()),
+            *((command, *rest) for command, rest in without_key.items()),
+            ("UNLINK", string),
+        ]
+        self._prefix = prefix
+        self._names = [str(name) for name, *_ in tries]
+        self.request = b"".join(pack(*arguments) for arguments in tries)
+        self.count = len(tries)
+
+    def check(self, replies: list[Reply], address: str) -> None:
+        """Raises `CannotOpen` with what is missing."""
+        missing: list[str] = []
+        keys_denied = False
+        for name, reply in zip(self._names, replies, strict=True):
+            if not isinstance(reply, ReplyError):
+                continue
+            if reply.text.startswith("ERR unknown command"):
+                raise CannotOpen(
+                    f"{address} does not know {name}: it is too old, or `rename-command` took it away"
+                )
+            if reply.code == "NOPERM":
+                if "access" in reply.text:  # the command is allowed, its key is not
+                    keys_denied = True
+                else:
+                    missing.append(name)
+        if not missing and not keys_denied:
+            return
+        granted = " ".join([f"~{self._prefix}:*"] * keys_denied + [f"+{name.lower()}" for name in missing])
+        told = " and ".join(
+            [f"run {', '.join(missing)}"] * bool(missing) + [f"use the keys {self._prefix}:*"] * keys_denied
+        )
+        raise CannotOpen(
+            f"{address}: its user may not {told}, which the store needs: ACL SETUSER … {granted}"
+        )
