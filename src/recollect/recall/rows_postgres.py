@@ -27,7 +27,7 @@ from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Writte
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import read_error, write_error
-from recollect.stores.postgres.opening import check_server
+from recollect.stores.postgres.opening import check_not_shared, check_server
 from recollect.stores.postgres.pool import Connection, Pool, connect
 
 SCHEMA_VERSION = 1
@@ -120,8 +120,10 @@ class PostgresRows:
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "PostgresRows":
-        connection = await connect(url, time.monotonic() + options.timeout_s)
+        deadline = time.monotonic() + options.timeout_s
+        connection = await connect(url, deadline)
         try:
+            await check_not_shared(connection, url, deadline)
             async with connection.transaction():
                 await connection.execute(_LOCK, timeout=options.timeout_s)
                 identity = await _prepare_schema(connection, options)

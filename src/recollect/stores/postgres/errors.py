@@ -48,6 +48,17 @@ NOT_WRITTEN: tuple[type[BaseException], ...] = (
     asyncpg.InternalServerError,
 )
 
+POOLED: tuple[type[BaseException], ...] = (
+    asyncpg.DuplicatePreparedStatementError,
+    asyncpg.InvalidSQLStatementNameError,
+)
+"""Another connection's prepared statement is there, or the own is not. Raised before the statement runs."""
+
+POOLED_CURE = (
+    "a pooler in transaction mode gives this connection to others: use PgBouncer's session mode, or PgBouncer 1.21 or "
+    "newer with max_prepared_statements above 0"
+)
+
 GONE: tuple[type[BaseException], ...] = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
 """The store's tables or functions were there at open."""
 
@@ -70,6 +81,8 @@ def write_error(error: BaseException) -> RecollectError:
         return NotWritten(f"{error}; nothing was written") if isinstance(error, EngineUnavailable) else error
     if isinstance(error, GONE):
         return _gone(reason)
+    if isinstance(error, POOLED):
+        return NotWritten(f"PostgreSQL: {reason}; nothing was written; {POOLED_CURE}")
     if isinstance(error, NOT_WRITTEN) and not isinstance(error, TimeoutError):
         return NotWritten(f"PostgreSQL: {reason}; nothing was written, safe to retry")
     return OutcomeUnknown(f"PostgreSQL: {reason}; written or not: retry with the same turn id")
@@ -81,6 +94,8 @@ def read_error(error: BaseException) -> RecollectError:
         return error
     if isinstance(error, GONE):
         return _gone(reason)
+    if isinstance(error, POOLED):
+        return EngineUnavailable(f"PostgreSQL: {reason}: {POOLED_CURE}")
     if isinstance(error, (*UNREACHABLE, asyncpg.InsufficientResourcesError)):
         return EngineUnavailable(f"PostgreSQL: {reason}")
     return Unreadable(f"PostgreSQL: {reason}")

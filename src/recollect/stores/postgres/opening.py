@@ -2,17 +2,19 @@
 
 import asyncio
 import time
+import uuid
 
 import asyncpg
 
-from recollect.errors import CannotOpen
+from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.postgres.durability import Settings, read_settings
-from recollect.stores.postgres.errors import read_error
+from recollect.stores.postgres.errors import POOLED_CURE, read_error
 from recollect.stores.postgres.pool import Connection, connect, remaining_s
 from recollect.stores.postgres.schema import RELEASE_SCHEMA, Version, read_version, usable
 
 SERVER_VERSION_MIN = 150_000
+SHARED_CHECK_S = 1.0
 
 _SERVER = """
 SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_schema() IS NULL,
@@ -26,6 +28,7 @@ async def open_schema(url: str, options: Options) -> tuple[str, Settings]:
     connection = await connect(url, deadline)
     try:
         await _check_place(connection, options.timeout_s)
+        await check_not_shared(connection, url, deadline)
         found = await read_version(connection, options.timeout_s)
         version = usable(found) or await _migrated(url, options, connection, found, deadline)
         return version.identity, await read_settings(connection, options.timeout_s)
@@ -72,6 +75,36 @@ async def _check_place(connection: Connection, timeout_s: float) -> None:
         )
     if no_schema:
         raise CannotOpen(f"no schema of search_path {search_path!r} exists; CREATE SCHEMA it first")
+
+
+async def check_not_shared(connection: Connection, url: str, deadline: float) -> None:
+    """Refuses a pooler that gives one session of the server to several connections.
+
+    Their prepared statements have the same names then: at best one is missed, at worst another one is run. A pooler is
+    there if the server's process is not the one that the connection was told. That it shares is proven if a second
+    connection finds the statement of the first; one that keeps statements apart has renamed it.
+    """
+    if connection.get_server_pid() == await connection.fetchval("SELECT pg_backend_pid()"):
+        return
+    name = f"recollect_{uuid.uuid4().hex}"
+    await connection.prepare("SELECT 1", name=name, timeout=remaining_s(deadline))
+    await connection.execute(
+        "SELECT 1", timeout=remaining_s(deadline)
+    )  # until then the session is not given back
+    limit = min(deadline, time.monotonic() + SHARED_CHECK_S)
+    try:
+        other = await connect(url, limit)
+    except EngineUnavailable:  # a pool of one session, which this connection has for itself
+        return
+    try:
+        found = "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE name = $1)"
+        shared = await other.fetchval(found, name, timeout=remaining_s(limit))
+    except TimeoutError:
+        return
+    finally:
+        await _end(other)
+    if shared:
+        raise CannotOpen(f"PostgreSQL: {POOLED_CURE}")
 
 
 async def check_server(connection: Connection, commit_mode: str, timeout_s: float) -> None:

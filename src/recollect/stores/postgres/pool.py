@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
 
-from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.errors import CannotOpen, EngineUnavailable, RecollectError
 from recollect.owner import Owner
 from recollect.secret import check_address
-from recollect.stores.postgres.errors import UNREACHABLE, short_reason
+from recollect.stores.postgres.errors import UNREACHABLE, read_error, short_reason
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
@@ -147,9 +147,9 @@ class Pool:
                     await self._prepare(connection)
         except BaseException as error:
             self._end(connection)
-            if isinstance(error, UNREACHABLE):
-                raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
-            raise
+            if isinstance(error, RecollectError) or not isinstance(error, Exception):
+                raise
+            raise read_error(error) from error
         return connection
 
     def _end(self, connection: Connection) -> None:
@@ -170,10 +170,24 @@ async def connect(url: str, deadline: float) -> Connection:
             if remaining_s(deadline) < STARTING_RETRY_S:
                 raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
             await asyncio.sleep(STARTING_RETRY_S)
+        except asyncpg.ProtocolViolationError as error:
+            raise _unsupported(error) from error
         except UNREACHABLE as error:
             raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
         except ValueError as error:  # asyncpg's words for a malformed address quote parts of it
             raise CannotOpen(f"not an address that asyncpg can read ({type(error).__name__})") from None
+
+
+def _unsupported(error: asyncpg.ProtocolViolationError) -> CannotOpen:
+    """What a pooler says of an address with settings of the session in it."""
+    reason = short_reason(error)
+    setting = reason.removeprefix("unsupported startup parameter: ")
+    if setting == reason:
+        return EngineUnavailable(f"PostgreSQL: {reason}")
+    return CannotOpen(
+        f"PostgreSQL: {reason}; PgBouncer takes no {setting} from an address: leave it out there, and set it for the "
+        f"role, ALTER ROLE … SET {setting} = …"
+    )
 
 
 def remaining_s(deadline: float) -> float:
