@@ -3,6 +3,7 @@
 python -m tests.secret.every_command < argument lists, as JSON > outcomes, as JSON
 """
 
+import importlib
 import json
 import os
 import signal
@@ -68,7 +69,15 @@ def main() -> None:
     lines = json.load(sys.stdin)
     from recollect import cli
 
-    cli.build([])  # every command is imported here, once
+    cli.build([])  # every command is imported here, once, and what they import when they run
+    for module in (
+        "doctor.postgres",
+        "doctor.redis",
+        "stores.postgres",
+        "stores.postgres.migrations",
+        "chat.app",
+    ):
+        importlib.import_module(f"recollect.{module}")
     json.dump([run(line) for line in lines], sys.stdout)
 
 

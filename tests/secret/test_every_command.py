@@ -12,9 +12,11 @@ import pytest
 import typer
 
 from recollect import cli, exit_codes
-from tests.secret.canary import ADDRESSES, PASSWORDS, PLACES, RAW, traces
+from tests.secret.canary import ADDRESSES, ENCODED, PASSWORDS, PLACES, PLAIN, RAW, traces
 
 PROJECT = Path(__file__).parent.parent.parent
+FEW = (PLACES[0].format(RAW), PLACES[3].format(ENCODED), PLACES[8].format(RAW), PLACES[10].format(PLAIN))
+"""For parameters that no address belongs in; the others get all of them."""
 ALONG: dict[str, dict[str, str]] = {
     "chat": {"--memory": PLACES[2].format(PASSWORDS[0])},
     "verify": {"--fault": "no-such-fault"},
@@ -37,7 +39,8 @@ def lines_of(name: str) -> list[list[str]]:
     for parameter in command(name).params:
         if getattr(parameter, "is_flag", False) or parameter.name == "help":
             continue
-        for address in ADDRESSES:
+        told = getattr(parameter, "help", None) or ""
+        for address in ADDRESSES if "://" in told or "address" in told else FEW:
             words = {**ALONG.get(name, {}), parameter.opts[-1]: address}
             options = [
                 part for word, value in words.items() if word.startswith("-") for part in (word, value)
