@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
+from recollect import private
 from recollect.errors import CannotOpen, MissingExtra, Refused, shown
 from recollect.secret import SecretUrl, check_address, scheme_of
 from recollect.store import Durability, Options, Refresh, Store
@@ -74,6 +75,7 @@ def open_store(
     pool_size: int = 8,
     read_url: str | None = None,
     migrate: bool = True,
+    file_mode: int | None = private.FILE_MODE,
 ) -> Opening:
     """Opens the store at an address: ``sqlite:///memory.db``, ``redis://host:6379/0``, ``postgresql://host/db``.
 
@@ -94,6 +96,7 @@ def open_store(
             pool_size=pool_size,
             read_url=read_url,
             migrate=migrate,
+            file_mode=file_mode,
         ),
     )
 
@@ -110,6 +113,7 @@ def checked_options(
     pool_size: int,
     read_url: str | None,
     migrate: bool,
+    file_mode: int | None,
 ) -> Options:
     if refresh not in ("append", "read", "never"):
         raise Refused(f"refresh: 'append', 'read' or 'never', not {refresh!r}")
@@ -137,6 +141,7 @@ def checked_options(
         pool_size=pool_size,
         read_url=None if read_url is None else SecretUrl(read_url),
         migrate=migrate,
+        file_mode=private.checked(file_mode),
     )
 
 

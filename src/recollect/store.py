@@ -22,6 +22,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from recollect.message import Damaged, Message
+from recollect.private import FILE_MODE
 from recollect.secret import SecretUrl
 
 Refresh = Literal["append", "read", "never"]
@@ -144,6 +145,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 10.0
     """Bound on every call, waiting for a connection included."""
     pool_size: int = 8
+    file_mode: int | None = FILE_MODE
+    """Of files that the store makes: SQLite's, and the witness; None leaves it to the umask. Files that are there keep
+    theirs."""
     read_url: SecretUrl | None = None
     """PostgreSQL only: a read replica, used when it has caught up."""
     migrate: bool = True

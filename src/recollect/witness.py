@@ -9,16 +9,20 @@ at least a second old: what an engine may lose by its own promise does not raise
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
+import stat
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
+from recollect import private
 from recollect.errors import CannotOpen, StoreReplaced, shorten
+from recollect.store import Options
 
 INTERVAL_S = 1.0
 
@@ -33,8 +37,9 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Witness:
-    def __init__(self, path: Path, identity: str) -> None:
+    def __init__(self, path: Path, identity: str, mode: int | None) -> None:
         self._path = path
+        self._mode = mode
         self._identity = identity
         self._newest: Mark | None = None
         self._aged: Mark | None = None
@@ -43,10 +48,12 @@ class Witness:
 
     @classmethod
     async def check(
-        cls, path: Path, identity: str, last_sequence: Callable[[str], Awaitable[int]]
+        cls, options: Options, identity: str, last_sequence: Callable[[str], Awaitable[int]]
     ) -> "Witness":
         """Compares the store with the file, or raises `StoreReplaced`; then takes the store as the one it is."""
-        witness = cls(path, identity)
+        path = options.witness
+        assert path is not None
+        witness = cls(path, identity, options.file_mode)
         remembered = _read(path)
         if remembered is not None:
             known, mark = remembered
@@ -100,7 +107,11 @@ class Witness:
             "mark": mark and {"session": mark.session, "sequence": mark.sequence},
         }
         scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-        with scratch.open("w") as file:
+        with open(scratch, "w", opener=private.opener(self._mode)) as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(
+                    file.fileno(), stat.S_IMODE(self._path.stat().st_mode)
+                )  # the one it takes the place of
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from recollect import opening
+from recollect import opening, private
 from recollect.chat.ephemeral import refuse_ephemeral
 from recollect.chat.settings import ChatSettings
 from recollect.composite import composite_id, conversation_id
@@ -102,11 +102,12 @@ class ChatService:
         """Opens the memory, or raises with the sentence that the command prints."""
         folder = settings.folder
         if folder is not None:
-            await asyncio.to_thread(_prepare_folder, folder, settings.allow_ephemeral)
+            await asyncio.to_thread(_prepare_folder, settings, folder)
         store = await opening.open_store(
             settings.memory,
             durability=settings.durability,
             witness=None if settings.witness is None else Path(settings.witness),
+            file_mode=settings.file_mode,
         )
         try:
             llm = (
@@ -120,6 +121,7 @@ class ChatService:
                 durability=settings.durability,
                 conversations=store,
                 llm=llm,
+                file_mode=settings.file_mode,
             )
         except BaseException:
             await store.close()
@@ -276,12 +278,12 @@ class ChatService:
             self._last_write_durable = False
 
 
-def _prepare_folder(folder: Path, allow_ephemeral: bool) -> None:
-    if not allow_ephemeral:
+def _prepare_folder(settings: Settings, folder: Path) -> None:
+    if not settings.allow_ephemeral:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         refuse_ephemeral(existing)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder, settings.file_mode)
     except OSError as error:
         raise CannotOpen(f"{folder}: cannot be created ({error.strerror})") from error
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from recollect.errors import Refused
+from recollect.private import FILE_MODE
 from recollect.secret import MARK, check_address, scheme_of, scrub, shown
 from recollect.stores.sqlite.file import parse_url
 
@@ -26,6 +27,8 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8321
     token: str | None = None
     workers: int = 1
+    file_mode: int | None = FILE_MODE
+    """Of the files and folders of a memory in files; None leaves it to the umask."""
     model: str | None = None
     """A model of an OpenAI-compatible endpoint; the stand-in if None."""
     base_url: str | None = None

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from recollect import private
 from recollect.chat.serving import serve
 from recollect.chat.settings import TOKEN_VARIABLE, ChatSettings
 
@@ -53,6 +54,7 @@ def chat(
         model=model,
         base_url=base_url,
         token=os.environ.get(TOKEN_VARIABLE) or None,
+        file_mode=private.from_environment(),
     )
     typer.echo(f"recollect chat: http://{host}:{port}/", err=True)
     serve(settings)

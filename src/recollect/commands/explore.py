@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from recollect import __version__, exit_codes
+from recollect import __version__, exit_codes, private
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.verify import seconds
 from recollect.commands.writing import folder_of_run
@@ -95,7 +95,7 @@ def explore(
     documents = [show(console, run, one, folder) for one in found]
     if json_file is not None:
         text = json.dumps({"recollect": __version__, "explorations": documents}, indent=2)
-        typer.echo(text) if json_file == "-" else Path(json_file).write_text(text + "\n")
+        typer.echo(text) if json_file == "-" else private.write_artifact(Path(json_file), text + "\n")
     raise typer.Exit(_exit_code(found))
 
 

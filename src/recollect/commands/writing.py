@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from recollect import exit_codes
+from recollect import exit_codes, private
 from recollect.verify import run_folder
 from recollect.verify.matrix.results import Require, Results, document
 
@@ -74,7 +74,7 @@ def write_json(results: Results, file: str | None) -> None:
         return
     try:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        Path(file).write_text(text)
+        private.write_artifact(Path(file), text)
     except OSError as error:
         raise _cannot_write(error) from None
 

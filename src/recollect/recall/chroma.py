@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from recollect.errors import MissingExtra, RecollectError
+from recollect.private import FILE_MODE
 from recollect.recall.chroma_folder import Generation, Slot
 from recollect.recall.chroma_items import MARKER, configuration, deleted, marker_of, near, upserted
 from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, IndexMarker, Near
@@ -31,8 +32,11 @@ class ChromaFolderIndex:
 
     name = "chroma (folder)"
 
-    def __init__(self, folder: Path, sync_threshold: int = SYNC_THRESHOLD) -> None:
+    def __init__(
+        self, folder: Path, sync_threshold: int = SYNC_THRESHOLD, file_mode: int | None = FILE_MODE
+    ) -> None:
         self._folder = folder
+        self._file_mode = file_mode
         self._sync_threshold = sync_threshold
         self._threads = ThreadPoolExecutor(_THREADS, "recollect-chroma")  # Chroma's calls block
         self._collection: Any = None
@@ -82,7 +86,7 @@ class ChromaFolderIndex:
     def _open(self) -> IndexMarker | None:
         self._leave()
         if self._slot is None:
-            self._slot = Slot.take(self._folder)
+            self._slot = Slot.take(self._folder, self._file_mode)
         generation = self._slot.newest()
         if generation is None:
             return None
@@ -101,7 +105,7 @@ class ChromaFolderIndex:
     def _reset(self, marker: IndexMarker) -> None:
         self._leave()
         if self._slot is None:
-            self._slot = Slot.take(self._folder)
+            self._slot = Slot.take(self._folder, self._file_mode)
         generation = self._slot.fresh()
         self._slot.discard_others(generation)
         self._enter(generation)

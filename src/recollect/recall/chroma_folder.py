@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from recollect import private
 from recollect.recall.index import IndexBroken
 
 SLOTS_MAX = 64
@@ -37,22 +38,24 @@ _NAME = re.compile(r"\d{8}-[0-9a-f]{8}")
 class Slot:
     """A folder for one process's index."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, mode: int | None) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._mode = mode
 
     @classmethod
-    def take(cls, folder: Path) -> "Slot":
+    def take(cls, folder: Path, mode: int | None = private.FILE_MODE) -> "Slot":
+        private.make_folder(folder, mode)
         for number in range(SLOTS_MAX):
             path = folder / f"slot-{number}"
-            path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            private.make_folder(path, mode)
+            descriptor = private.opener(mode)(str(path / "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 os.close(descriptor)
                 continue
-            return cls(path, descriptor)
+            return cls(path, descriptor, mode)
         raise IndexBroken(
             f"{folder}: all {SLOTS_MAX} slots are in use; more processes than that need a server"
         )
@@ -65,7 +68,7 @@ class Slot:
         found = self._generations()
         number = int(found[-1].name.split("-")[0]) + 1 if found else 1
         path = self.path / f"{number:08d}-{uuid.uuid4().hex[:8]}"
-        path.mkdir(parents=True)
+        private.make_folder(path, self._mode)
         made = Generation(path)
         made.claim()
         return made

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from recollect.bounds import bounded
 from recollect.errors import CannotOpen, MissingExtra, RecollectError
 from recollect.opening import checked_options
+from recollect.private import FILE_MODE
 from recollect.recall.embedding import Embedder, EmbedderChanged, HashingEmbedder
 from recollect.recall.index import SYNC_THRESHOLD, VectorIndex
 from recollect.recall.indexing import Indexer, Progress
@@ -70,6 +71,7 @@ def open_recall(
     timeout_s: float = 10.0,
     pool_size: int = 8,
     exact_rows_max: int = EXACT_ROWS_MAX,
+    file_mode: int | None = FILE_MODE,
 ) -> RecallOpening:
     """Opens the long-term memory whose rows are at `url` (``sqlite:///memory.db`` or ``postgresql://host/db``).
 
@@ -89,6 +91,7 @@ def open_recall(
         pool_size=pool_size,
         read_url=None,
         migrate=True,
+        file_mode=file_mode,
     )
     return RecallOpening(
         url=url,
@@ -118,7 +121,7 @@ async def _open(
     try:
         witness = None
         if options.witness is not None:
-            witness = await Witness.check(options.witness, rows.identity, lambda _: _last(rows))
+            witness = await Witness.check(options, rows.identity, lambda _: _last(rows))
         space = await _settle_space(rows, embedder, reembed, on_progress)
         indexer = None
         if index is not None:
@@ -172,7 +175,7 @@ def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
         folder = unquote(parts.path[1:])
         if parts.netloc or not folder:
             raise CannotOpen(f"{shown(url)}: write chroma:///relative/folder or chroma:////absolute/folder")
-        return ChromaFolderIndex(Path(folder).absolute(), _threshold(url))
+        return ChromaFolderIndex(Path(folder).absolute(), _threshold(url), options.file_mode)
     if parts.scheme in ("http", "https", "chroma+http", "chroma+https"):
         from recollect.recall.chroma_server import ChromaServerIndex
 

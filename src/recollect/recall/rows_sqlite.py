@@ -301,7 +301,7 @@ def _space_number(connection: sqlite3.Connection) -> int:
 def _open(kind: type[SqliteRows], path: Path, policy_name: str, options: Options) -> SqliteRows:
     deadline = time.monotonic() + options.timeout_s
     with opening(path):
-        prepare_file(path, policy_name, deadline)
+        prepare_file(path, policy_name, options.file_mode, deadline)
         connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
             connection.execute(f"PRAGMA synchronous = {POLICIES[policy_name].synchronous}")

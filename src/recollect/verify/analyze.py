@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from recollect import exit_codes
+from recollect import exit_codes, private
 from recollect.verify.judging.history import HistoryError
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.results import document, exit_code, of_history
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         sys.stdout.write(render(results.results[0].verdict) + "\n")
         if options.json:
-            Path(options.json).write_text(text + "\n")
+            private.write_artifact(Path(options.json), text + "\n")
     return exit_code(results)
 
 

@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from recollect import private
+
 _LOCK_FILE = ".in-use"
 _TRIES_MAX = 1_000
 _SETTLING_S = 5.0
@@ -41,7 +43,7 @@ def new(parent: Path, name: str) -> Path:
     for number in range(1, _TRIES_MAX):
         path = parent / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
-            path.mkdir()
+            private.artifact_folder(path, exist_ok=False)
             return path
     raise FileExistsError(f"{parent} has {_TRIES_MAX - 1} folders called {name}; remove some")
 
@@ -58,8 +60,8 @@ def in_use(path: Path) -> Iterator[None]:
 
 def join(path: Path, run: str) -> int:
     """For as long as the descriptor is open, only processes that say the same `run` can join."""
-    path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    private.artifact_folder(path)
+    descriptor = private.opener(private.from_environment())(str(path / _LOCK_FILE), os.O_RDWR | os.O_CREAT)
     try:
         if _locked(descriptor, fcntl.LOCK_EX):  # nobody is here
             os.ftruncate(descriptor, 0)

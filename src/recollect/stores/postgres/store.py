@@ -98,7 +98,7 @@ class PostgresStore:
         store = cls(url, options, identity, reach(settings, options))
         try:
             if options.witness is not None:
-                store._witness = await Witness.check(options.witness, identity, store._last_sequence)
+                store._witness = await Witness.check(options, identity, store._last_sequence)
         except BaseException:
             await store.close()
             raise

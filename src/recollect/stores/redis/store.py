@@ -261,7 +261,7 @@ class RedisStore:
             )
         self._identity = identity.decode()
         if self._options.witness is not None:
-            self._witness = await Witness.check(self._options.witness, self._identity, self._last_sequence)
+            self._witness = await Witness.check(self._options, self._identity, self._last_sequence)
 
     async def _connect(self) -> Wire:
         """A wire to an engine that is still this store's, with settings that still give what was asked for."""

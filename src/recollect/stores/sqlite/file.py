@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from recollect import private
 from recollect.errors import (
     CannotOpen,
     DurabilityUnavailable,
@@ -120,6 +121,8 @@ def opening(path: Path) -> Iterator[None]:
         raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
     try:
         yield
+    except PermissionError as error:
+        raise CannotOpen(f"{path}: {error.strerror}; is the folder writable?") from error
     except FileNotFoundError as error:
         raise CannotOpen(f"{error.filename} was taken away while it was opened; open it again") from error
     except sqlite3.OperationalError as error:
@@ -128,10 +131,11 @@ def opening(path: Path) -> Iterator[None]:
         raise Unreadable(f"{path}: {error}") from error
 
 
-def prepare_file(path: Path, policy_name: str, deadline: float) -> str:
+def prepare_file(path: Path, policy_name: str, mode: int | None, deadline: float) -> str:
     """Brings the file into being, in the policy's journal mode and with the schema; gives the store's identity."""
     policy = POLICIES[policy_name]
     created = not path.exists()
+    private.make_file(path, mode)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         if created:

@@ -132,7 +132,7 @@ class SqliteStore(SqliteTransactions[Job]):
         store = await asyncio.to_thread(_open_file, cls, path, policy_name, options)
         try:
             if options.witness is not None:
-                store._witness = await Witness.check(options.witness, store.identity, store._last_sequence)
+                store._witness = await Witness.check(options, store.identity, store._last_sequence)
         except BaseException:
             await store.close()
             raise
@@ -480,7 +480,7 @@ def _open_file(kind: type[SqliteStore], path: Path, policy_name: str, options: O
     opened: list[SqliteStore] = []
 
     def attempt() -> None:
-        identity = prepare_file(path, policy_name, deadline)
+        identity = prepare_file(path, policy_name, options.file_mode, deadline)
         opened.append(kind(path, policy_name, options, identity))
 
     with opening(path):

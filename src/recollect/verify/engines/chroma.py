@@ -48,7 +48,7 @@ class ChromaEngine(LocalServer):
         return self.policy == "embedded"
 
     def _prepare(self) -> None:
-        self._data.mkdir(parents=True, exist_ok=True)
+        self._data.mkdir(0o700, parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
 
     def _launch(self, env: dict[str, str]) -> Launch:

@@ -10,6 +10,7 @@ other settings that are ours (buffers, where to listen) say nothing about durabi
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Mapping
@@ -154,7 +155,9 @@ class PostgresEngine(LocalServer):
         """A copy of the user's file, which the server's user may not be able to read where it is."""
         copy = self.folder / "custom.conf"
         shutil.copyfile(config, copy)
-        copy.chmod(0o644)
+        copy.chmod(0o600)  # it may hold passwords
+        if (who := cluster.identity()) is not None:
+            os.chown(copy, who.uid, who.gid)
         # A pid file that it names belongs to the server that the user runs.
         files = {
             "config_file": copy,

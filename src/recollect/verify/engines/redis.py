@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from recollect import private
 from recollect.verify import providers
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
@@ -159,7 +160,7 @@ class RedisEngine(LocalServer):
         return Address(socket=self.socket, password=self._password)
 
     def _prepare(self) -> None:
-        self._data.mkdir(parents=True, exist_ok=True)
+        self._data.mkdir(0o700, parents=True, exist_ok=True)
         if not os.access(self._data, os.W_OK):
             raise EngineError(
                 f"the data folder {self._data} is not writable; choose one that you may write to"
@@ -180,9 +181,8 @@ class RedisEngine(LocalServer):
         if self._primary is not None:
             ours.append(f"replicaof {ports.HOST} {self._primary.port}")
             ours += [f'masterauth "{self._password}"'] if self._password else []
-        (self.folder / "redis.conf").write_text(
-            "\n".join([*configuration_lines(self._policy), *ours]) + "\n", errors="surrogateescape"
-        )
+        lines = "\n".join([*configuration_lines(self._policy), *ours])
+        private.write_artifact(self.folder / "redis.conf", f"{lines}\n")  # with the user's password
 
     def _launch(self, env: dict[str, str]) -> Launch:
         argv = [self.build.location, str(self.folder / "redis.conf")]

@@ -69,7 +69,7 @@ class SqliteEngine(LocalServer):
         return self._data / "memory.db"
 
     def _prepare(self) -> None:
-        self._data.mkdir(parents=True, exist_ok=True)
+        self._data.mkdir(0o700, parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
 
     def _launch(self, env: dict[str, str]) -> Launch:

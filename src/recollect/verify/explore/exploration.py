@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from recollect import __version__
+from recollect import __version__, private
 from recollect.verify.disk import recording
 from recollect.verify.disk.explanation import ACK, ASK
 from recollect.verify.disk.exploring import HELD, Judgement
@@ -310,7 +310,7 @@ def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcri
         workload="turns",
         ok_ops_min=0,
     )
-    with HistoryWriter(path.open("wb"), header) as history:
+    with HistoryWriter(private.artifact(path), header) as history:
         yield history, Transcript(history, retries=False)
 
 

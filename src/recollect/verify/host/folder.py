@@ -137,10 +137,15 @@ def _make(base: Path, marker: Marker) -> Path:
     deed = Deed(this_process(), marker.proof, folder.lstat().st_ino)
     draft.write_bytes(msgspec.json.encode(deed))
     draft.rename(folder / _OWNER_FILE)
-    folder.chmod(0o711)  # a server that refuses root runs as another user, who must be able to pass through
+    folder.chmod(_passable())
     _spread_out(folder)
     processes.remove_at_end(folder)
     return folder
+
+
+def _passable() -> int:
+    """A server that refuses root runs as another user, who must be able to pass through. Nobody else has to."""
+    return 0o711 if os.geteuid() == 0 else 0o700
 
 
 def _spread_out(folder: Path) -> None:
@@ -189,7 +194,7 @@ def subfolder(name: str, root: Path | None = None) -> Path:
         for number in range(1, 10_000):
             with contextlib.suppress(FileExistsError):
                 folder = parent / f"{name}-{number}"
-                folder.mkdir(mode=0o711)
+                folder.mkdir(mode=_passable())
                 return folder
     except OSError as error:
         raise EngineError(

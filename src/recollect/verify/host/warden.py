@@ -185,7 +185,7 @@ class Warden:
         return {"pid": pid}
 
     def _become(self, request: dict[str, Any], warden: int) -> None:
-        log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(log, 1)

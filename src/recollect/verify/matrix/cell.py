@@ -14,6 +14,7 @@ from typing import IO
 
 import msgspec
 
+from recollect import private
 from recollect.secret import Scrubber, from_json, to_pipe
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.verdict import Verdict
@@ -29,14 +30,14 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     """One cell, from start to verdict; a bug of ours is an `unknown` verdict, not a lost matrix."""
     started = time.monotonic()
     folder = Path(order.folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    private.artifact_folder(folder)
     import_from(order.scenario.path)
     run = Run(order.scenario, folder, progress=lambda step: _say(say, Step(step)), preload=order.preload)
     try:
         verdict = run.execute()
     except Exception as error:
         trace = folder / "kit-error.txt"
-        trace.write_text(run.scrubber(traceback.format_exc()))
+        private.write_artifact(trace, run.scrubber(traceback.format_exc()))
         reason = f"the kit itself failed: {type(error).__name__}: {error}; where is in {trace}"
         verdict = Verdict(status="unknown", reason=reason)
     if verdict.reason is not None:

@@ -15,6 +15,7 @@ from selectors import EVENT_READ, DefaultSelector
 
 import msgspec
 
+from recollect import private
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
 from recollect.verify.matrix.results import Result, Results
@@ -139,7 +140,7 @@ class Matrix:
             return
         number, trial = order
         folder = self._folder / self._name(number, trial)
-        folder.mkdir(parents=True, exist_ok=True)
+        private.artifact_folder(folder)
         process.send(Order(trial.next_scenario, str(folder), self._preload))
         step = "starting" if trial.purpose == "first" else trial.purpose
         self._listener(CellEvent("started", trial.next_scenario, step))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from recollect import __version__, exit_codes
+from recollect import __version__, exit_codes, private
 from recollect.guarantees import SURVIVES_IF
 from recollect.secret import from_json, to_artifact
 from recollect.verify.judging.analyze import analyze
@@ -75,7 +75,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         return replay_command(folder) if folder else None
 
     def save(self, folder: Path) -> None:
-        (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(self, enc_hook=to_artifact)))
+        text = msgspec.json.format(msgspec.json.encode(self, enc_hook=to_artifact))
+        private.write_artifact(folder / SUMMARY, text)
 
 
 def load(folder: Path) -> Results:

@@ -21,6 +21,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from recollect import private
 from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict, WitnessEvents
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
@@ -114,7 +115,7 @@ class Group:
 
 
 def write(results: Results, file: Path) -> None:
-    file.write_text(render(results), encoding="utf-8")
+    private.write_artifact(file, render(results))
 
 
 def render(results: Results) -> str:

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
+from recollect import private
 from recollect.verify.matrix.results import Require, Result, Results, worse_than
 from recollect.verify.report.plain import plain
 
@@ -18,7 +19,7 @@ _PLURAL = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
 def write(results: Results, file: Path, require: Require | None = None) -> None:
-    file.write_text(render(results, require), encoding="utf-8")
+    private.write_artifact(file, render(results, require))
 
 
 def render(results: Results, require: Require | None = None) -> str:

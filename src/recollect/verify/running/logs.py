@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recollect import private
 from recollect.secret import Scrubber, SecretUrl
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.engines.endpoint import Endpoint
@@ -22,12 +23,12 @@ def scrubber_of(url: SecretUrl | None, endpoint: Endpoint | None) -> Scrubber:
 
 def keep_engine_log(engine: Engine | Attached, folder: Path, scrub: Scrubber) -> None:
     """What it said since its last start; a run has several starts."""
-    with (folder / ENGINE_LOG).open("a") as log:
-        log.write(scrub(engine.logs(LOG_LINES_MAX)) + "\n")
+    with private.artifact(folder / ENGINE_LOG, "ab") as log:
+        log.write(f"{scrub(engine.logs(LOG_LINES_MAX))}\n".encode("utf-8", "surrogateescape"))
 
 
 def conceal(log: Path, scrub: Scrubber) -> None:
     """Takes the credentials out of what the target printed, once nobody writes it any more."""
     if scrub and log.exists():
         said = log.read_text("utf-8", "surrogateescape")
-        log.write_text(scrub(said), "utf-8", "surrogateescape")
+        private.write_artifact(log, scrub(said))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from recollect import __version__
+from recollect import __version__, private
 from recollect.secret import Scrubber
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.analyze import analyze
@@ -104,7 +104,7 @@ class Run:
 
     def _begin(self, first: Worker, ready: pipe.Ready) -> tuple[Transcript, Driver]:
         traits: tuple[Trait, ...] = tuple(ready.traits)  # type: ignore[arg-type]
-        history = self._history = HistoryWriter(self._history_path.open("wb"), self._header(traits))
+        history = self._history = HistoryWriter(private.artifact(self._history_path), self._header(traits))
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
         transcript = Transcript(history, retries=retries, retention_s=self._declared(ready))
         driver = self._driver = Driver(self._clients, transcript, self.notes, ops_max=self.scenario.ops_max)

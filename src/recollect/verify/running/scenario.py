@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from recollect import private
 from recollect.secret import SecretUrl, from_json, to_artifact
 
 KINDS: dict[str, str] = {"valkey": "redis"}
@@ -80,9 +81,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def save(scenario: Scenario, folder: Path) -> None:
-    (folder / "scenario.json").write_bytes(
-        msgspec.json.format(msgspec.json.encode(scenario, enc_hook=to_artifact))
-    )
+    text = msgspec.json.format(msgspec.json.encode(scenario, enc_hook=to_artifact))
+    private.write_artifact(folder / "scenario.json", text)
 
 
 def load(folder: Path) -> Scenario:

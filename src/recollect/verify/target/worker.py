@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from recollect import private
 from recollect.verify import clock
 from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
@@ -50,7 +51,8 @@ def main(
 
 def redirect_output(log: Path) -> None:
     """What a target prints goes to a file of its own; descriptors, because libraries in C print too."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    opener = private.opener(private.from_environment())
+    descriptor = opener(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
     os.close(descriptor)

@@ -1,0 +1,95 @@
+"""Files that hold memory are their owner's alone, unless somebody widens that.
+
+New files get `FILE_MODE`, new folders the same with the right to enter; the umask can only take away from that. What is
+there already keeps the mode it has. A mode of one's own (``0o640``) is set exactly; None leaves it to the umask. SQLite
+gives its ``-wal``, ``-shm`` and journal the mode of the database, so the database's is all that has to be right.
+
+The stores take the mode as an option. The commands and the kit take it from `VARIABLE`.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, cast
+
+from recollect.errors import Refused, shown
+
+VARIABLE = "RECOLLECT_FILE_MODE"
+FILE_MODE = 0o600
+UMASK = "umask"
+
+_creating = threading.Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_creating=threading.Lock()))
+
+
+def checked(mode: int | None) -> int | None:
+    if mode is not None and (not isinstance(mode, int) or mode & ~0o666 or mode & 0o600 != 0o600):
+        given = oct(mode) if isinstance(mode, int) and abs(mode) < 1 << 32 else shown(mode)
+        raise Refused(f"file_mode: such as 0o600, 0o640 or 0o660, or None for the umask; not {given}")
+    return mode
+
+
+def from_environment() -> int | None:
+    """`RECOLLECT_FILE_MODE`: ``640``, or ``umask``; private when it is not set."""
+    given = os.environ.get(VARIABLE, "")
+    if not given:
+        return FILE_MODE
+    try:
+        return None if given == UMASK else checked(int(given, 8))
+    except ValueError:
+        raise Refused(f"{VARIABLE}: such as 600, 640 or 660, or {UMASK}; not {shown(given)}") from None
+
+
+def make_folder(path: Path, mode: int | None = FILE_MODE, *, exist_ok: bool = True) -> None:
+    """Makes a folder, and those above it as the umask says: they hold nothing of ours."""
+    existed = path.is_dir()
+    whole = 0o777 if mode is None else mode | (mode & 0o444) >> 2
+    path.mkdir(whole, parents=True, exist_ok=exist_ok)
+    if not existed and mode not in (None, FILE_MODE):
+        path.chmod(whole)  # whatever the umask took away
+
+
+def make_file(path: Path, mode: int | None = FILE_MODE) -> None:
+    """Makes an empty file for somebody else to open, if there is none.
+
+    One at a time: closing a file drops all locks that this process has on it, so nobody here may open it in between.
+    """
+    with _creating, contextlib.suppress(FileExistsError):
+        os.close(opener(mode)(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+
+
+def opener(mode: int | None = FILE_MODE) -> Callable[[str, int], int]:
+    """For `open(…, opener=…)`: a file that is new gets the mode, one that is there keeps its own."""
+
+    def opened(path: str, flags: int) -> int:
+        if mode in (None, FILE_MODE) or not flags & os.O_CREAT:
+            return os.open(path, flags, 0o666 if mode is None else FILE_MODE)
+        try:
+            descriptor = os.open(path, flags | os.O_EXCL, FILE_MODE)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            return os.open(path, flags, FILE_MODE)
+        os.fchmod(descriptor, mode)
+        return descriptor
+
+    return opened
+
+
+# ---- what the commands and the kit leave behind
+
+
+def artifact_folder(path: Path, *, exist_ok: bool = True) -> None:
+    make_folder(path, from_environment(), exist_ok=exist_ok)
+
+
+def artifact(path: Path, how: str = "wb") -> IO[bytes]:
+    """Opens a file to be written to."""
+    return cast(IO[bytes], open(path, how, opener=opener(from_environment())))
+
+
+def write_artifact(path: Path, content: bytes | str) -> None:
+    with artifact(path) as file:
+        file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
