@@ -278,7 +278,7 @@ class ChatService:
             self._last_write_durable = False
 
 
-def _prepare_folder(settings: Settings, folder: Path) -> None:
+def _prepare_folder(settings: ChatSettings, folder: Path) -> None:
     if not settings.allow_ephemeral:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         refuse_ephemeral(existing)
