@@ -27,7 +27,7 @@ import msgspec
 
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
-from recollect.verify.judging.op import Ask, Event, Header, Kind, Seen, Write
+from recollect.verify.judging.op import Event, HistoryHeader, Kind, ReadAsked, Seen, WriteAsked
 
 SESSIONS = 100
 CLIENTS = 16
@@ -65,17 +65,17 @@ class Generator:
     def round(self) -> Iterator[Event]:
         """Every client invokes, takes effect and completes; the orders are shuffled, so all overlap."""
         rng = self.rng
-        plans: list[tuple[int, int, Write | None, Ask | None]] = []
+        plans: list[tuple[int, int, WriteAsked | None, ReadAsked | None]] = []
         for client in range(CLIENTS):
             number = rng.randrange(SESSIONS)
             if client % 2:
                 count = 1 + (rng.random() < 0.1)
-                write = Write(self.messages, tuple(range(count)), f"t{self.messages}")
+                write = WriteAsked(self.messages, tuple(range(count)), f"t{self.messages}")
                 self.messages += count
                 yield self.event("invoke", client, number, "append", write)
                 plans.append((client, number, write, None))
             else:
-                ask = Ask(last=WINDOW) if client % 4 else None
+                ask = ReadAsked(last=WINDOW) if client % 4 else None
                 yield self.event("invoke", client, number, "read", ask)
                 plans.append((client, number, None, ask))
         rng.shuffle(plans)
@@ -107,7 +107,12 @@ class Generator:
         return Seen(0, 0, _runs(self.logs[number][start:end]))
 
     def event(
-        self, kind: Kind, client: int, number: int, operation: str, value: Write | Ask | Seen | None = None
+        self,
+        kind: Kind,
+        client: int,
+        number: int,
+        operation: str,
+        value: WriteAsked | ReadAsked | Seen | None = None,
     ) -> Event:
         event = Event(self.index, kind, round(self.index * 1e-5, 6), client, f"s{number}", operation, value)
         self.index += 1
@@ -127,7 +132,7 @@ def deep_session(messages: int, reads: int) -> Iterator[Event]:
     every = messages // reads
     for message in range(messages):
         generator.logs[0].append(message)
-        yield generator.event("invoke", 0, 0, "append", Write(message, (0,)))
+        yield generator.event("invoke", 0, 0, "append", WriteAsked(message, (0,)))
         yield generator.event("ok", 0, 0, "append")
         if message % every == every - 1:
             yield generator.event("invoke", 1, 0, "read")
@@ -136,7 +141,7 @@ def deep_session(messages: int, reads: int) -> Iterator[Event]:
 
 def save(path: Path, events: Iterator[Event], fault: str) -> None:
     encoder = msgspec.json.Encoder()
-    header = Header(recollect="bench", engine="redis", policy="aof-always", fault=fault)
+    header = HistoryHeader(recollect="bench", engine="redis", policy="aof-always", fault=fault)
     with path.open("wb") as file:
         file.write(encoder.encode(header) + b"\n")
         block: list[Event] = []

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recollect.verify.judging.history import RecordedHistory
-from recollect.verify.judging.op import Ask, Element, Header, Rows
+from recollect.verify.judging.op import Element, HistoryHeader, ReadAsked, RowsCounted
 
 from .history_simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
 
@@ -34,7 +34,7 @@ class Plot(Simulation):
             rng, **{"sessions": rng.randint(2, 4), "processes": rng.randint(2, 6)} | fixed
         )
         features.steps = min(features.steps, 150)
-        super().__init__(rng, features, Header(recollect="0.1.0", engine="redis", policy="aof-always"))
+        super().__init__(rng, features, HistoryHeader(recollect="0.1.0", engine="redis", policy="aof-always"))
         self.victim: Memory = self.rng.choice(self.memories)
         # After a forget of unknown outcome nothing can be said about its session.
         self.sure_forgets = True
@@ -80,7 +80,9 @@ class Plot(Simulation):
         self.tick()
         self.heal()
 
-    def read_as(self, process: int, memory: Memory, shown: list[Element], ask: Ask | None = None) -> None:
+    def read_as(
+        self, process: int, memory: Memory, shown: list[Element], ask: ReadAsked | None = None
+    ) -> None:
         """A read that returns what it is told to."""
         self.tick()
         self.writer.invoke_read(process, memory.name, ask)
@@ -156,7 +158,7 @@ def hidden(seed: int) -> Planted:
     plot.tick()
     plot.writer.invoke(process, plot.victim.name, "count")
     plot.tick()
-    plot.writer.ok(process, Rows(len(rows)))
+    plot.writer.ok(process, RowsCounted(len(rows)))
     return plot.plant("hidden", concealed, noise=False)
 
 
@@ -366,14 +368,14 @@ def fractured_read(seed: int) -> Planted:
     after = list(plot.victim.log)
     plot.complete(op, "ok")
     new = after[len(before) :]
-    last = Ask(last=plot.rng.randint(len(new), len(after) - 1))
+    last = ReadAsked(last=plot.rng.randint(len(new), len(after) - 1))
     assert last.last is not None
     statements = plot.rng.choice(
         (
-            [(Ask(), before), (Ask(), after)],
-            [(Ask(), before), (last, after[-last.last :])],
-            [(last, after[-last.last :]), (Ask(), before)],
-            [(Ask(after=before[-1]), []), (Ask(), after)],
+            [(ReadAsked(), before), (ReadAsked(), after)],
+            [(ReadAsked(), before), (last, after[-last.last :])],
+            [(last, after[-last.last :]), (ReadAsked(), before)],
+            [(ReadAsked(after=before[-1]), []), (ReadAsked(), after)],
         )
     )
     plot.tick()
@@ -392,7 +394,7 @@ def _old_state(plot: Plot, *, own: bool) -> Planted:
         plot.read_now(plot.pick(), plot.victim)
     ask = None
     if plot.rng.random() < 0.3 and before:
-        ask = Ask(after=before[-1])
+        ask = ReadAsked(after=before[-1])
         plot.read_as(reader, plot.victim, [], ask)
     else:
         plot.read_as(reader, plot.victim, elements(before))

@@ -11,14 +11,14 @@ from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import HistoryWriter, RecordedHistory
 from recollect.verify.judging.op import (
     Acknowledged,
-    Ask,
-    Disturbance,
     Element,
     Event,
-    Header,
+    FaultDetail,
+    HistoryHeader,
     Operation,
-    Rows,
-    Write,
+    ReadAsked,
+    RowsCounted,
+    WriteAsked,
 )
 from recollect.verify.judging.verdict import Anomaly, Verdict
 
@@ -40,7 +40,7 @@ class Script:
         fields = {"recollect": "0.1.0", "engine": "redis", "policy": "aof-always", "ok_ops_min": 0} | header
         self.writer = HistoryWriter(
             self.file,
-            msgspec.convert(fields, Header),
+            msgspec.convert(fields, HistoryHeader),
             clock=lambda: self.now_s,
             wall=lambda: self.now_s,
         )
@@ -70,7 +70,7 @@ class Script:
         self.step()
         first = self.writer.messages if first is None else first
         checksums = tuple(range(first, first + count))
-        write = Write(first, checksums, f"t{first}", expect, retention_s, base, dropped)
+        write = WriteAsked(first, checksums, f"t{first}", expect, retention_s, base, dropped)
         self.writer.invoke_write(process, session, operation, write)
         return first
 
@@ -130,7 +130,7 @@ class Script:
         self.step()
         self.writer.invoke(process, session, operation)
 
-    def begin_read(self, process: int, session: str = "s", ask: Ask | None = None) -> None:
+    def begin_read(self, process: int, session: str = "s", ask: ReadAsked | None = None) -> None:
         self.step()
         self.writer.invoke_read(process, session, ask)
 
@@ -138,7 +138,9 @@ class Script:
         self.step()
         return self.writer.ok_read(process, _elements(shown))
 
-    def read(self, process: int, *shown: int | Element, session: str = "s", ask: Ask | None = None) -> int:
+    def read(
+        self, process: int, *shown: int | Element, session: str = "s", ask: ReadAsked | None = None
+    ) -> int:
         self.begin_read(process, session, ask)
         return self.end_read(process, *shown)
 
@@ -146,7 +148,7 @@ class Script:
         self.begin_read(process, session)
         return self.fail(process, error)
 
-    def context(self, process: int, *statements: tuple[Ask, list[int]], session: str = "s") -> int:
+    def context(self, process: int, *statements: tuple[ReadAsked, list[int]], session: str = "s") -> int:
         self.invoke(process, "context", session)
         self.step()
         return self.writer.ok_context(process, [(ask, _elements(shown)) for ask, shown in statements])
@@ -159,13 +161,13 @@ class Script:
     def count(self, process: int, rows: int, session: str = "s") -> int:
         self.invoke(process, "count", session)
         self.step()
-        return self.writer.ok(process, Rows(rows))
+        return self.writer.ok(process, RowsCounted(rows))
 
     # -- disturbances -------------------------------------------------------------------------------------
 
     def inject(self, fault: str, offset_s: float = 0.0) -> int:
         self.step()
-        return self.writer.fault_injected(fault, Disturbance(offset_s=offset_s) if offset_s else None)
+        return self.writer.fault_injected(fault, FaultDetail(offset_s=offset_s) if offset_s else None)
 
     def heal(self, fault: str) -> int:
         self.step()
@@ -185,7 +187,7 @@ class Script:
 
     def history(self, *, truncated: bool = False) -> RecordedHistory:
         lines = self.file.getvalue().split(b"\n")
-        header = msgspec.json.decode(lines[0], type=Header)
+        header = msgspec.json.decode(lines[0], type=HistoryHeader)
         events = msgspec.json.Decoder(Event).decode_lines(b"\n".join(lines[1:]))
         return RecordedHistory(header, events, truncated=truncated)
 

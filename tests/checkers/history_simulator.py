@@ -19,15 +19,15 @@ import msgspec
 from recollect.verify.judging.history import HistoryWriter, RecordedHistory
 from recollect.verify.judging.op import (
     Acknowledged,
-    Ask,
-    Disturbance,
     Element,
     Event,
-    Header,
+    FaultDetail,
+    HistoryHeader,
     Operation,
-    Refresh,
-    Rows,
-    Write,
+    ReadAsked,
+    RefreshRule,
+    RowsCounted,
+    WriteAsked,
 )
 from recollect.verify.judging.read_deltas import to_runs
 
@@ -56,7 +56,7 @@ class Features:
     saves: bool = False
     faults: bool = False
     retention_s: float | None = None
-    refresh: Refresh = "append"
+    refresh: RefreshRule = "append"
     unknowns: float = 0.1
     steps: int = 150
 
@@ -102,9 +102,9 @@ class Open:
     process: int
     operation: Operation
     memory: Memory
-    write: Write | None = None
-    ask: Ask = field(default_factory=Ask)
-    parts: tuple[Ask, ...] = ()
+    write: WriteAsked | None = None
+    ask: ReadAsked = field(default_factory=ReadAsked)
+    parts: tuple[ReadAsked, ...] = ()
     base: tuple[int, ...] = ()
     result: Result = "pending"
     seen: list[list[int]] = field(default_factory=list)
@@ -114,13 +114,13 @@ class Open:
 class Simulation:
     """Drives simulated clients, step by step, and writes the history."""
 
-    def __init__(self, rng: random.Random, features: Features, header: Header | None = None) -> None:
+    def __init__(self, rng: random.Random, features: Features, header: HistoryHeader | None = None) -> None:
         self.rng = rng
         self.features = features
         self.now_s = 0.0
         self.offset_s = 0.0
         self.file = io.BytesIO()
-        header = header or Header(recollect="0.1.0", engine="redis", policy="aof-always")
+        header = header or HistoryHeader(recollect="0.1.0", engine="redis", policy="aof-always")
         bound_s = 0.02
         header = msgspec.structs.replace(
             header, refresh=features.refresh, clock_bound_s=bound_s, ok_ops_min=0
@@ -129,11 +129,11 @@ class Simulation:
         self.memories = [Memory(f"s{number}") for number in range(features.sessions)]
         self.open: dict[int, Open] = {}
         self.limbo: list[Open] = []
-        self.in_doubt: list[tuple[Memory, Write]] = []
+        self.in_doubt: list[tuple[Memory, WriteAsked]] = []
         self.applied: set[int] = set()
         self.acked: dict[int, int] = {}
         self.written_by: dict[int, int] = {}
-        self.turn_of: dict[int, Write] = {}
+        self.turn_of: dict[int, WriteAsked] = {}
         self.retired: set[int] = set()
         self.next_process = features.processes
         self.processes = list(range(features.processes))
@@ -242,23 +242,23 @@ class Simulation:
             return self.invoke_read(process, memory, self.draw_ask(memory))
         op = Open(process, operation, memory)
         if operation == "context":
-            op.parts = (Ask(), self.draw_ask(memory), self.draw_ask(memory))
+            op.parts = (ReadAsked(), self.draw_ask(memory), self.draw_ask(memory))
         self.writer.invoke(process, memory.name, operation)
         self.open[process] = op
         return op
 
-    def draw_ask(self, memory: Memory) -> Ask:
+    def draw_ask(self, memory: Memory) -> ReadAsked:
         draw = self.rng.random()
         if not self.features.windows or draw < 0.5:
-            return Ask()
+            return ReadAsked()
         if draw < 0.8 or not memory.log:
-            return Ask(last=self.rng.randint(1, 8))
-        return Ask(after=self.rng.choice(memory.log))
+            return ReadAsked(last=self.rng.randint(1, 8))
+        return ReadAsked(after=self.rng.choice(memory.log))
 
-    def invoke_read(self, process: int, memory: Memory, ask: Ask | None = None) -> Open:
-        ask = ask or Ask()
+    def invoke_read(self, process: int, memory: Memory, ask: ReadAsked | None = None) -> Open:
+        ask = ask or ReadAsked()
         op = Open(process, "read", memory, ask=ask)
-        self.writer.invoke_read(process, memory.name, None if ask == Ask() else ask)
+        self.writer.invoke_read(process, memory.name, None if ask == ReadAsked() else ask)
         self.open[process] = op
         return op
 
@@ -287,16 +287,16 @@ class Simulation:
         op.base = tuple(elements)
         return op
 
-    def new_write(self, process: int, count: int, expect: int | None) -> Write:
+    def new_write(self, process: int, count: int, expect: int | None) -> WriteAsked:
         first = self.writer.messages
         checksums = tuple(checksum_of(message) for message in range(first, first + count))
-        write = Write(first, checksums, f"t{first}", expect, self.features.retention_s)
+        write = WriteAsked(first, checksums, f"t{first}", expect, self.features.retention_s)
         for message in range(first, first + count):
             self.turn_of[message] = write
             self.written_by[message] = process
         return write
 
-    def invoke_write(self, process: int, memory: Memory, operation: Operation, write: Write) -> Open:
+    def invoke_write(self, process: int, memory: Memory, operation: Operation, write: WriteAsked) -> Open:
         self.writer.invoke_write(process, memory.name, operation, write)
         self.open[process] = op = Open(process, operation, memory, write)
         return op
@@ -320,7 +320,7 @@ class Simulation:
             if op.operation in ("read", "context"):
                 self.renew(memory, op.operation, 0, 0)
 
-    def apply_write(self, op: Open, memory: Memory, write: Write) -> None:
+    def apply_write(self, op: Open, memory: Memory, write: WriteAsked) -> None:
         count = len(write.checksums)
         if write.first in self.applied:
             return  # the same turn again: stored once
@@ -338,7 +338,7 @@ class Simulation:
         memory.sequence += count
         self.renew(memory, op.operation, write.first, count)
 
-    def answer(self, memory: Memory, ask: Ask) -> list[int]:
+    def answer(self, memory: Memory, ask: ReadAsked) -> list[int]:
         log = memory.log
         if ask.after is not None:
             return log[log.index(ask.after) + 1 :] if ask.after in log else list(log)
@@ -376,7 +376,7 @@ class Simulation:
         elif op.operation == "forget":
             self.writer.ok(process)
         elif op.operation == "count":
-            self.writer.ok(process, Rows(op.rows))
+            self.writer.ok(process, RowsCounted(op.rows))
         elif op.operation == "search":
             self.writer.ok_search(process, op.seen[0], self.rng.sample(op.seen[0], len(op.seen[0])))
         elif op.operation == "context":
@@ -384,7 +384,7 @@ class Simulation:
             self.writer.ok_context(process, parts)
         else:
             index = self.writer.ok_read(process, elements(op.seen[0]))
-            if op.ask == Ask():
+            if op.ask == ReadAsked():
                 self.last_read[process, op.memory.name] = (index, op.seen[0])
 
     # -- faults -------------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ class Simulation:
     def move_clock(self, offset_s: float) -> None:
         self.fault = "clock-forward"
         self.offset_s = offset_s
-        self.writer.fault_injected("clock-forward", Disturbance(offset_s=offset_s))
+        self.writer.fault_injected("clock-forward", FaultDetail(offset_s=offset_s))
         self.expire()
 
     def kill_client(self) -> None:
@@ -462,7 +462,7 @@ class Simulation:
                 self.apply(op)
             self.complete(op, "fail" if op.result == "conflict" else "ok")
 
-    def read_now(self, process: int, memory: Memory, ask: Ask | None = None) -> Open:
+    def read_now(self, process: int, memory: Memory, ask: ReadAsked | None = None) -> Open:
         """One undisturbed read, from invocation to completion."""
         self.tick()
         self.expire()
@@ -492,7 +492,7 @@ class Simulation:
     def history(self) -> RecordedHistory:
         self.writer.flush()
         lines = self.file.getvalue().split(b"\n")
-        header = msgspec.json.decode(lines[0], type=Header)
+        header = msgspec.json.decode(lines[0], type=HistoryHeader)
         return RecordedHistory(header, msgspec.json.Decoder(Event).decode_lines(b"\n".join(lines[1:])))
 
 
@@ -500,7 +500,7 @@ def elements(messages: list[int]) -> list[Element]:
     return [Element(message, checksum_of(message)) for message in messages]
 
 
-def valid_history(seed: int, header: Header | None = None, **fixed: object) -> RecordedHistory:
+def valid_history(seed: int, header: HistoryHeader | None = None, **fixed: object) -> RecordedHistory:
     """A random valid history: a run, then everything read back."""
     rng = random.Random(seed)
     simulation = Simulation(rng, Features.draw(rng, **fixed), header)

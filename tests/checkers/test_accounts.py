@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.verify.judging.analyze import analyze
-from recollect.verify.judging.op import Ask, Element, Rows
+from recollect.verify.judging.op import Element, ReadAsked, RowsCounted
 from recollect.verify.judging.verdict import Verdict
 
 from .history_script import Script, written
@@ -17,13 +17,13 @@ def test_missing_from_windows_alone() -> None:
     script = Script()
     for _ in range(4):
         script.append(1)
-    script.read(2, 1, 3, ask=Ask(last=2))
+    script.read(2, 1, 3, ask=ReadAsked(last=2))
     assert account(script.verdict()) == (2, 1, 0, 1)
 
 
 def test_missing_from_a_window_after_the_last_whole_read() -> None:
     script = written(5)
-    script.read(2, 2, 4, ask=Ask(last=2))
+    script.read(2, 2, 4, ask=ReadAsked(last=2))
     assert account(script.verdict()) == (4, 1, 0, 0)
 
 
@@ -73,7 +73,7 @@ def test_a_count_that_began_before_the_read_proves_nothing() -> None:
     script.crash()
     script.invoke(3, "count")
     script.read(2, 0)
-    script.writer.ok(3, Rows(3))
+    script.writer.ok(3, RowsCounted(3))
     assert script.names() == ["lost-tail"]
 
 
@@ -147,9 +147,9 @@ def test_reads_fail_while_the_engine_is_down_whatever_was_healed() -> None:
 
 def test_forgotten_messages_in_the_same_window_as_before() -> None:
     script = written()
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     script.forget(1)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     assert script.counts() == {"resurrected": 2}
 
 
@@ -313,7 +313,7 @@ def test_a_session_without_acknowledged_messages_does_not_rule_a_reset_out() -> 
     script.begin(1, "empty")
     script.read(2)
     assert script.counts() == {"silent-reset": 3}
-    script.read(2, 2, ask=Ask(last=1))
+    script.read(2, 2, ask=ReadAsked(last=1))
     assert script.counts() == {"silent-reset": 2, "stale-read": 1}
 
 

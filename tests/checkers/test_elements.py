@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.verify.judging.op import Ask, Element
+from recollect.verify.judging.op import Element, ReadAsked
 
 from .history_script import Script, written
 
@@ -146,8 +146,8 @@ def test_phantoms_in_windows() -> None:
     script = written()
     phantom = Element(None, text="boo")
     script.read(2, phantom, 0, 1, 2)
-    script.read(2, phantom, 2, ask=Ask(last=2))
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, phantom, 2, ask=ReadAsked(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     script.read(2, 0, 1, 2)
     assert script.counts() == {"phantom": 1}
 
@@ -235,7 +235,7 @@ def test_a_retry_after_a_forget_writes_anew() -> None:
 def test_windows_show_the_resurrected_too() -> None:
     script = written()
     script.forget(1)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     assert script.counts() == {"resurrected": 2}
 
 

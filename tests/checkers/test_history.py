@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryError, HistoryWriter
-from recollect.verify.judging.op import Ask, Context, Disturbance, Element, Header, OddElement, Seen, Write
+from recollect.verify.judging.op import (
+    Context,
+    Element,
+    FaultDetail,
+    HistoryHeader,
+    OddElement,
+    ReadAsked,
+    Seen,
+    WriteAsked,
+)
 from recollect.verify.judging.read_deltas import OddTable, ViewEncoder, chain_of, count_of, from_runs, to_runs
 
 from .history_script import save_history
@@ -38,9 +47,9 @@ def test_a_saved_history_reads_back_as_it_was(tmp_path: Path) -> None:
 
 def test_a_large_history_is_read_in_blocks(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
-    with path.open("wb") as file, HistoryWriter(file, Header(recollect="0.1.0")) as writer:
+    with path.open("wb") as file, HistoryWriter(file, HistoryHeader(recollect="0.1.0")) as writer:
         for _ in range(3_000):
-            writer.invoke_write(1, "s", "append", Write(writer.messages, (1,)))
+            writer.invoke_write(1, "s", "append", WriteAsked(writer.messages, (1,)))
             writer.ok(1)
     blocks = list(History(path).blocks())
     assert len(blocks) > 2
@@ -185,14 +194,14 @@ def test_a_number_beyond_all_appends_is_a_phantom(tmp_path: Path) -> None:
 
 
 def test_the_writer_refuses_what_cannot_be() -> None:
-    writer = HistoryWriter(io.BytesIO(), Header(recollect="0.1.0"))
+    writer = HistoryWriter(io.BytesIO(), HistoryHeader(recollect="0.1.0"))
     with pytest.raises(ValueError, match="without an open invocation"):
         writer.ok(1)
     writer.invoke_read(1, "s")
     with pytest.raises(ValueError, match="still has 'read' open"):
         writer.invoke_read(1, "s")
     with pytest.raises(ValueError, match="the next free number is 0"):
-        writer.invoke_write(2, "s", "append", Write(3, (1,)))
+        writer.invoke_write(2, "s", "append", WriteAsked(3, (1,)))
     assert writer.messages == 0
 
 
@@ -200,11 +209,11 @@ def test_the_writer_stamps_both_clocks() -> None:
     now = {"monotonic": 100.0, "wall": 5_000.0}
     file = io.BytesIO()
     writer = HistoryWriter(
-        file, Header(recollect="0.1.0"), clock=lambda: now["monotonic"], wall=lambda: now["wall"]
+        file, HistoryHeader(recollect="0.1.0"), clock=lambda: now["monotonic"], wall=lambda: now["wall"]
     )
     now["monotonic"] += 1.5
     now["wall"] += 1.5
-    writer.fault_injected("clock-forward", Disturbance(offset_s=60.0))
+    writer.fault_injected("clock-forward", FaultDetail(offset_s=60.0))
     now["wall"] += 60.0
     writer.fault_healed("clock-forward")
     lines = file.getvalue().splitlines()
@@ -221,13 +230,13 @@ def test_the_writer_stamps_both_clocks() -> None:
 
 def test_a_field_that_only_another_release_has_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
-    with path.open("wb") as file, HistoryWriter(file, Header(recollect="0.1.0")) as writer:
+    with path.open("wb") as file, HistoryWriter(file, HistoryHeader(recollect="0.1.0")) as writer:
         writer.engine_refused("bad file format")
     header, event = path.read_bytes().splitlines()
     former = event[:-1] + b',"value":{"is":"disturbance","deadline_s":5.0,"detail":"d"}}'
     path.write_bytes(header + b"\n" + former + b"\n")
     (read,) = History(path)
-    assert read.value == Disturbance(detail="d")
+    assert read.value == FaultDetail(detail="d")
 
 
 # A read is any mix of known messages (right or wrong checksum), unknown numbers, and items without one.
@@ -241,12 +250,12 @@ _ELEMENTS = st.lists(
 )
 
 
-_ASKS = st.sampled_from([None, Ask(last=5), Ask(after=3), Ask(last=40)])
+_ASKS = st.sampled_from([None, ReadAsked(last=5), ReadAsked(after=3), ReadAsked(last=40)])
 
 
 @given(st.lists(st.tuples(_ASKS, _ELEMENTS), max_size=12))
 @settings(max_examples=150, deadline=None)
-def test_views_are_coded_without_loss(reads: list[tuple[Ask | None, list[Element]]]) -> None:
+def test_views_are_coded_without_loss(reads: list[tuple[ReadAsked | None, list[Element]]]) -> None:
     encoder, odds = ViewEncoder(), OddTable()
     encoder.appended(0, range(31))
     views: dict[int, list[int]] = {}
@@ -289,8 +298,8 @@ def test_growth_shrinkage_and_sliding_cost_only_what_changed() -> None:
     assert encoder.read("s", None, whole[:40]) == Seen(0, 40)
     assert encoder.read("s", None, whole[:20] + whole[21:40]) == Seen(0, 20, (21, 19))
     assert encoder.read("s", None, whole[5:20] + whole[21:40]) == Seen(5, 34)
-    assert encoder.read("s", Ask(last=10), whole[50:60]) == Seen(0, 0, (50, 10))
-    assert encoder.read("s", Ask(last=10), whole[53:63]) == Seen(3, 7, (60, 3))
+    assert encoder.read("s", ReadAsked(last=10), whole[50:60]) == Seen(0, 0, (50, 10))
+    assert encoder.read("s", ReadAsked(last=10), whole[53:63]) == Seen(3, 7, (60, 3))
     assert encoder.read("t", None, whole[:3]) == Seen(0, 0, (0, 3))
 
 
@@ -298,18 +307,18 @@ def test_statements_of_a_context_read_are_coded_against_each_other() -> None:
     encoder = ViewEncoder()
     encoder.appended(0, range(10))
     whole = [Element(message, message) for message in range(10)]
-    parts = encoder.context("s", [(Ask(), whole), (Ask(last=3), whole[7:]), (Ask(), whole)])
+    parts = encoder.context("s", [(ReadAsked(), whole), (ReadAsked(last=3), whole[7:]), (ReadAsked(), whole)])
     assert [part.seen for part in parts] == [Seen(0, 0, (0, 10)), Seen(7, 3), Seen(0, 0, (0, 10))]
     assert encoder.read("s", None, whole) == Seen(0, 10)
 
 
 def test_a_long_session_read_often_stays_small() -> None:
     file = io.BytesIO()
-    writer = HistoryWriter(file, Header(recollect="0.1.0"))
+    writer = HistoryWriter(file, HistoryHeader(recollect="0.1.0"))
     messages, reads = 10_000, 100
     shown: list[Element] = []
     for message in range(messages):
-        writer.invoke_write(1, "s", "append", Write(message, (message,)))
+        writer.invoke_write(1, "s", "append", WriteAsked(message, (message,)))
         writer.ok(1)
         shown.append(Element(message, message))
         if message % (messages // reads) == 0:

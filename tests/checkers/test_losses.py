@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.verify.judging.op import Ask, Element
+from recollect.verify.judging.op import Element, ReadAsked
 
 from .history_script import Script
 
@@ -43,7 +43,7 @@ def test_a_read_that_began_before_the_loss_was_seen_does_not_bring_the_message_b
     script = written(fault="evict")
     script.inject("evict")
     script.begin_read(
-        3, ask=Ask(last=2)
+        3, ask=ReadAsked(last=2)
     )  # it looks before the engine drops the session, and is slow to say so
     script.read(2)
     script.end_read(3, 1, 2)
@@ -491,7 +491,7 @@ def test_what_only_a_window_showed_is_kept() -> None:
     script = Script()
     script.append(1)
     script.append(1)
-    script.read(2, 1, ask=Ask(last=1))
+    script.read(2, 1, ask=ReadAsked(last=1))
     verdict = script.verdict()
     assert (verdict.acked, verdict.kept, verdict.unchecked, verdict.forgotten) == (2, 1, 1, 0)
 
@@ -505,7 +505,7 @@ def test_doubled_and_strange_elements_do_not_change_the_account() -> None:
 
 def test_late_in_a_window_is_kept_if_the_whole_read_has_it() -> None:
     script = written(5)
-    script.read(2, 2, 3, ask=Ask(last=2))
+    script.read(2, 2, 3, ask=ReadAsked(last=2))
     script.read(2, 0, 1, 2, 3, 4)
     verdict = script.verdict()
     assert [anomaly.name for anomaly in verdict.anomalies] == ["stale-read"]
@@ -516,7 +516,7 @@ def test_a_count_beside_windows_alone_hides_nothing() -> None:
     script = Script()
     for _ in range(3):
         script.append(1)
-    script.read(2, 0, ask=Ask(last=1))
+    script.read(2, 0, ask=ReadAsked(last=1))
     script.count(3, 3)
     assert script.names() == ["lost-update"]
 
@@ -536,23 +536,23 @@ def test_damaged_items_that_hide_the_rest_make_a_session_unreadable() -> None:
 
 def test_a_window_must_have_what_provably_comes_behind_its_first_element() -> None:
     script = written(5)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     script.read(2, 0, 1, 2, 3, 4)
     assert script.counts() == {"stale-read": 2}
 
 
 def test_a_window_need_not_have_what_came_before_or_may_have() -> None:
     script = written(5)
-    script.read(2, 3, 4, ask=Ask(last=2))
-    script.read(2, 2, 3, 4, ask=Ask(after=1))
-    script.read(2, ask=Ask(after=4))
-    script.read(2, 4, ask=Ask(last=1))
+    script.read(2, 3, 4, ask=ReadAsked(last=2))
+    script.read(2, 2, 3, 4, ask=ReadAsked(after=1))
+    script.read(2, ask=ReadAsked(after=4))
+    script.read(2, 4, ask=ReadAsked(last=1))
     assert script.names() == []
 
 
 def test_late_in_a_window_then_lost_for_good_is_witnessed_by_the_loss() -> None:
     script = written(5)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     script.read(2, 0, 1, 2, 3, 4)
     ended = script.read(2, 0, 1, 2, 4)
     verdict = script.verdict()
@@ -564,12 +564,12 @@ def test_late_in_a_window_then_lost_for_good_is_witnessed_by_the_loss() -> None:
 
 def test_a_cursor_must_not_skip() -> None:
     script = written(5)
-    script.read(2, 2, 4, ask=Ask(after=1))
-    script.read(2, 2, 3, 4, ask=Ask(after=1))
+    script.read(2, 2, 4, ask=ReadAsked(after=1))
+    script.read(2, 2, 3, 4, ask=ReadAsked(after=1))
     assert script.counts() == {"stale-read": 1}
 
 
 def test_a_short_window_covers_everything() -> None:
     script = written(3)
-    script.read(2, 1, 2, ask=Ask(last=5))
+    script.read(2, 1, 2, ask=ReadAsked(last=5))
     assert script.names() == ["lost-update"]

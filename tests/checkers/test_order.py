@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.verify.judging.op import Ask, Element
+from recollect.verify.judging.op import Element, ReadAsked
 
 from .history_script import Script, written
 
@@ -126,15 +126,15 @@ def test_ordered_by_clock_targets_are_not_judged_by_real_time() -> None:
 
 def test_windows_that_slide_keep_order() -> None:
     script = written(6)
-    script.read(2, 3, 4, ask=Ask(last=2))
+    script.read(2, 3, 4, ask=ReadAsked(last=2))
     script.append(1)
-    script.read(2, 5, 6, ask=Ask(last=2))
+    script.read(2, 5, 6, ask=ReadAsked(last=2))
     script.read(2, *range(7))
     assert script.names() == ["stale-read"]  # m5 was missing from the first window
     tidy = written(6)
-    tidy.read(2, 4, 5, ask=Ask(last=2))
+    tidy.read(2, 4, 5, ask=ReadAsked(last=2))
     tidy.append(1)
-    tidy.read(2, 5, 6, ask=Ask(last=2))
+    tidy.read(2, 5, 6, ask=ReadAsked(last=2))
     tidy.read(2, *range(7))
     assert tidy.names() == []
 
@@ -144,7 +144,7 @@ def test_a_clock_that_steps_back_is_a_reorder_although_windows_miss_messages() -
     script.inject("clock-back", -60.0)
     script.append(1)
     script.heal("clock-back")
-    script.read(2, 3, 4, ask=Ask(last=2))
+    script.read(2, 3, 4, ask=ReadAsked(last=2))
     script.read(2, 5, 0, 1, 2, 3, 4)
     assert script.names() == ["reorder"]
 
@@ -214,19 +214,19 @@ def test_statements_of_one_state_agree() -> None:
     script = written(5)
     script.context(
         2,
-        (Ask(), [0, 1, 2, 3, 4]),
-        (Ask(last=2), [3, 4]),
-        (Ask(after=2), [3, 4]),
-        (Ask(last=9), [0, 1, 2, 3, 4]),
+        (ReadAsked(), [0, 1, 2, 3, 4]),
+        (ReadAsked(last=2), [3, 4]),
+        (ReadAsked(after=2), [3, 4]),
+        (ReadAsked(last=9), [0, 1, 2, 3, 4]),
     )
-    script.context(2, (Ask(last=2), [3, 4]), (Ask(after=1), [2, 3, 4]))
+    script.context(2, (ReadAsked(last=2), [3, 4]), (ReadAsked(after=1), [2, 3, 4]))
     assert script.names() == []
 
 
 def test_a_statement_that_lacks_what_another_has() -> None:
     script = written(5)
     script.begin(1)
-    script.context(2, (Ask(), [0, 1, 2, 3, 4]), (Ask(last=2), [4, 5]))
+    script.context(2, (ReadAsked(), [0, 1, 2, 3, 4]), (ReadAsked(last=2), [4, 5]))
     anomaly = script.only()
     assert (anomaly.name, anomaly.first.message) == ("fractured-read", "m5")
     assert "statement 2 has it and statement 1 lacks it" in anomaly.sentence
@@ -235,21 +235,21 @@ def test_a_statement_that_lacks_what_another_has() -> None:
 def test_a_cursor_statement_that_lacks_what_the_window_has() -> None:
     script = written(5)
     script.begin(1)
-    script.context(2, (Ask(last=3), [3, 4, 5]), (Ask(after=3), [4]))
+    script.context(2, (ReadAsked(last=3), [3, 4, 5]), (ReadAsked(after=3), [4]))
     assert script.counts() == {"fractured-read": 1}
 
 
 def test_two_statements_with_the_same_cursor() -> None:
     script = written(5)
     script.begin(1)
-    script.context(2, (Ask(after=3), [4]), (Ask(after=3), [4, 5]))
+    script.context(2, (ReadAsked(after=3), [4]), (ReadAsked(after=3), [4, 5]))
     assert script.counts() == {"fractured-read": 1}
 
 
 def test_windows_that_do_not_overlap_prove_nothing() -> None:
     script = written(5)
     script.begin(1)
-    script.context(2, (Ask(last=1), [4]), (Ask(last=1), [5]))
+    script.context(2, (ReadAsked(last=1), [4]), (ReadAsked(last=1), [5]))
     assert script.names() == []
 
 
@@ -260,7 +260,7 @@ def test_strangers_in_a_later_statement_are_seen() -> None:
     script.invoke(2, "context")
     phantom = Element(None, text="boo")
     shown = [Element(0, 0), Element(1, 1)]
-    script.writer.ok_context(2, [(Ask(), shown), (Ask(), [*shown, Element(2, 2), phantom])])
+    script.writer.ok_context(2, [(ReadAsked(), shown), (ReadAsked(), [*shown, Element(2, 2), phantom])])
     assert script.names() == ["cross-session-leak", "phantom"]
 
 
@@ -268,14 +268,14 @@ def test_a_stranger_in_a_later_statement_of_the_session_written_last() -> None:
     script = written(2)
     script.invoke(2, "context")
     shown = [Element(0, 0), Element(1, 1)]
-    script.writer.ok_context(2, [(Ask(), shown), (Ask(), [*shown, Element(None, text="boo")])])
+    script.writer.ok_context(2, [(ReadAsked(), shown), (ReadAsked(), [*shown, Element(None, text="boo")])])
     assert script.names() == ["phantom"]
 
 
 def test_message_number_zero_can_be_fractured_too() -> None:
     script = Script()
     script.begin(1)
-    script.context(2, (Ask(), []), (Ask(), [0]))
+    script.context(2, (ReadAsked(), []), (ReadAsked(), [0]))
     assert script.counts() == {"fractured-read": 1}
 
 
@@ -283,21 +283,21 @@ def test_windows_of_one_context_are_held_against_each_other() -> None:
     for first in ([0, 1], [1]):
         script = written(2)
         script.begin(1)
-        script.context(2, (Ask(last=len(first)), first), (Ask(last=3), [0, 1, 2]))
+        script.context(2, (ReadAsked(last=len(first)), first), (ReadAsked(last=3), [0, 1, 2]))
         assert script.only().first.message == "m2", first
 
 
 def test_statements_with_cursors_that_were_not_returned_prove_nothing() -> None:
     script = written(3)
     script.begin_each(3, 4)
-    script.context(2, (Ask(after=1), [2]), (Ask(after=3), [4]))
+    script.context(2, (ReadAsked(after=1), [2]), (ReadAsked(after=3), [4]))
     assert script.names() == []
 
 
 def test_a_context_read_can_be_the_base_of_the_proof() -> None:
     script = Script()
     script.begin_each(1, 2)
-    script.context(3, (Ask(), [0]), (Ask(last=1), [0]))
+    script.context(3, (ReadAsked(), [0]), (ReadAsked(last=1), [0]))
     first = script.read(3, 0, 1)
     script.read(3, 0, 1)
     last = script.read(3, 1, 0)
@@ -308,7 +308,7 @@ def test_a_context_read_can_be_the_base_of_the_proof() -> None:
 def test_a_context_read_can_be_the_proof() -> None:
     script = Script()
     script.begin_each(1, 2)
-    script.context(3, (Ask(), [0, 1]), (Ask(last=1), [1]))
+    script.context(3, (ReadAsked(), [0, 1]), (ReadAsked(last=1), [1]))
     script.read(3, 1, 0)
     assert script.names() == ["reorder"]
 

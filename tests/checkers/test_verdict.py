@@ -13,7 +13,7 @@ from recollect.verify.analyze import main, render
 from recollect.verify.judging import checkers
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.checkers import ANOMALIES
-from recollect.verify.judging.op import Ask, Element
+from recollect.verify.judging.op import Element, ReadAsked
 
 from .history_script import Script, save_history
 
@@ -286,7 +286,7 @@ def test_coverage_grows_with_the_history() -> None:
     script = Script()
     script.append(1, count=2, retention_s=60.0)
     script.append(2, "other")
-    script.context(2, (Ask(), [0, 1]))
+    script.context(2, (ReadAsked(), [0, 1]))
     script.search(2, [0, 1], [0, 1])
     script.count(2, 2)
     script.crash()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.verify.judging.op import Ask, Element
+from recollect.verify.judging.op import Element, ReadAsked
 
 from .history_script import Script, written
 
@@ -13,15 +13,15 @@ BOO, HOO = Element(None, text="boo"), Element(None, text="hoo")
 
 def test_a_message_that_leaves_a_window_from_behind_its_first_element_is_missing() -> None:
     script = written(5)
-    script.read(2, 2, 3, 4, ask=Ask(last=3))
-    script.read(2, 2, 4, ask=Ask(last=2))
+    script.read(2, 2, 3, 4, ask=ReadAsked(last=3))
+    script.read(2, 2, 4, ask=ReadAsked(last=2))
     script.read(2, *range(5))
     assert script.counts() == {"stale-read": 1}
 
 
 def test_missing_from_a_window_and_then_from_everything_is_lost_once() -> None:
     script = written(5)
-    ended = script.read(2, 2, 4, ask=Ask(last=2))
+    ended = script.read(2, 2, 4, ask=ReadAsked(last=2))
     script.read(2, 0, 1, 2, 4)
     anomaly = script.only()
     assert (anomaly.name, anomaly.first.events[1]) == ("lost-update", ended)
@@ -29,20 +29,20 @@ def test_missing_from_a_window_and_then_from_everything_is_lost_once() -> None:
 
 def test_a_window_that_still_has_it_shows_that_a_missing_message_was_late() -> None:
     script = written(3)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     script.read(2, 0, 1)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     assert script.counts() == {"stale-read": 1}
 
 
 def test_what_was_late_and_slid_out_of_the_window_is_not_lost() -> None:
     script = written(5)
-    script.read(2, 3, 4, ask=Ask(last=2))
+    script.read(2, 3, 4, ask=ReadAsked(last=2))
     script.read(2, 0, 1, 2, 4)
-    script.read(2, 3, 4, ask=Ask(last=2))
+    script.read(2, 3, 4, ask=ReadAsked(last=2))
     for _ in range(2):
         script.append(1)
-    script.read(2, 5, 6, ask=Ask(last=2))
+    script.read(2, 5, 6, ask=ReadAsked(last=2))
     assert script.counts() == {"stale-read": 1}
 
 
@@ -51,7 +51,7 @@ def test_a_window_that_begins_with_a_message_in_doubt_proves_nothing() -> None:
     script.append(1, outcome="unknown")
     script.append(1)
     script.append(1)
-    script.read(2, 1, 3, ask=Ask(last=2))
+    script.read(2, 1, 3, ask=ReadAsked(last=2))
     assert script.names() == []
 
 
@@ -62,8 +62,8 @@ def test_a_cursor_that_is_not_of_this_session_proves_nothing(cursor: int) -> Non
     script.append(1)
     script.read(2, 3, session="other")
     script.read(2, 0, 1, 2, 4)
-    script.read(2, 2, 4, ask=Ask(last=2))
-    script.read(2, ask=Ask(after=cursor))
+    script.read(2, 2, 4, ask=ReadAsked(last=2))
+    script.read(2, ask=ReadAsked(after=cursor))
     assert script.names() == []
 
 
@@ -71,20 +71,20 @@ def test_a_message_in_doubt_need_not_be_in_the_first_window() -> None:
     script = written(3)
     script.begin(1)
     script.read(2, 0, 1, 2, 3)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     assert script.names() == []
 
 
 def test_a_window_of_strangers_alone_begins_nowhere() -> None:
     script = written(3)
-    script.read(2, 1, 2, ask=Ask(last=2))
-    script.read(2, BOO, HOO, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
+    script.read(2, BOO, HOO, ask=ReadAsked(last=2))
     assert script.counts() == {"phantom": 2}
 
 
 def test_a_window_begins_at_its_first_known_element() -> None:
     script = written(3)
-    script.read(2, BOO, 1, ask=Ask(last=2))
+    script.read(2, BOO, 1, ask=ReadAsked(last=2))
     script.read(2, 0, 1, 2)
     assert script.counts() == {"phantom": 1, "stale-read": 1}
 
@@ -92,7 +92,7 @@ def test_a_window_begins_at_its_first_known_element() -> None:
 def test_strangers_of_a_window_are_told_apart_from_those_of_other_reads() -> None:
     script = written(3)
     script.read(2, BOO, 0, 1, 2)
-    script.read(2, HOO, 2, ask=Ask(last=2))
+    script.read(2, HOO, 2, ask=ReadAsked(last=2))
     assert script.counts() == {"phantom": 2}
 
 
@@ -101,7 +101,7 @@ def test_overdue_messages_are_found_in_windows_too() -> None:
     for _ in range(2):
         script.append(1, retention_s=5.0)
     script.wait(5.5)
-    script.read(2, 0, 1, ask=Ask(last=2))
+    script.read(2, 0, 1, ask=ReadAsked(last=2))
     assert script.counts() == {"never-expired": 2}
 
 
@@ -138,15 +138,15 @@ def test_newcomers_before_the_first_message_are_in_order() -> None:
 
 def test_what_is_acknowledged_after_the_first_window_is_expected_in_the_next() -> None:
     script = written(3)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     script.append(1)
-    script.read(2, 1, 2, ask=Ask(last=2))
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
     assert script.counts() == {"lost-update": 1}
 
 
 def test_a_message_out_of_order_once_can_be_lost_for_good() -> None:
     script = written(6)
-    script.read(2, 3, 5, ask=Ask(last=2))
+    script.read(2, 3, 5, ask=ReadAsked(last=2))
     script.read(2, 0, 2, 1, 3, 4, 5)
     script.read(2, 0, 2, 3, 4, 5)
     assert script.counts() == {"lost-update": 1, "stale-read": 1}
@@ -159,5 +159,5 @@ def test_a_window_that_begins_where_reads_disagree_proves_nothing() -> None:
     script.append(1)
     script.read(2, 0, 1, 2, 3)
     script.read(2, 0, 2, 1, 3)
-    script.read(2, 1, ask=Ask(last=1))
+    script.read(2, 1, ask=ReadAsked(last=1))
     assert script.names() == ["reorder"]

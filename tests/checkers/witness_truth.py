@@ -10,7 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from recollect.verify.judging.history import RecordedHistory
-from recollect.verify.judging.op import Ask, Context, Event, Found, OddElement, Part, Rows, Seen, Write
+from recollect.verify.judging.op import (
+    Context,
+    Event,
+    Found,
+    OddElement,
+    Part,
+    ReadAsked,
+    RowsCounted,
+    Seen,
+    WriteAsked,
+)
 from recollect.verify.judging.verdict import Anomaly
 
 Item = int | OddElement
@@ -22,7 +32,7 @@ class Read:
     process: int
     begun: int
     ended: int
-    ask: Ask
+    ask: ReadAsked
     items: list[Item]
     statements: list[list[Item]] = field(default_factory=list)
 
@@ -33,7 +43,7 @@ class Facts:
 
     events: list[Event]
     reads: dict[int, Read] = field(default_factory=dict)
-    write_of: dict[int, Write] = field(default_factory=dict)
+    write_of: dict[int, WriteAsked] = field(default_factory=dict)
     session_of: dict[int, str] = field(default_factory=dict)
     process_of: dict[int, int] = field(default_factory=dict)
     invoked: dict[int, int] = field(default_factory=dict)
@@ -49,7 +59,7 @@ def facts_of(history: RecordedHistory) -> Facts:
     for event in facts.events:
         if event.kind == "invoke":
             opened[event.process] = event
-            if isinstance(event.value, Write):
+            if isinstance(event.value, WriteAsked):
                 for message in _messages(event.value):
                     facts.write_of.setdefault(message, event.value)
                     facts.session_of.setdefault(message, event.session)
@@ -62,7 +72,7 @@ def facts_of(history: RecordedHistory) -> Facts:
     return facts
 
 
-def _messages(write: Write) -> range:
+def _messages(write: WriteAsked) -> range:
     return range(write.first, write.first + len(write.checksums))
 
 
@@ -70,14 +80,14 @@ def _complete(
     facts: Facts, views: dict[tuple[str, bool], list[Item]], invocation: Event, event: Event
 ) -> None:
     value = invocation.value
-    if isinstance(value, Write):
+    if isinstance(value, WriteAsked):
         for message in _messages(value):
             facts.outcomes.setdefault(message, set()).add(event.kind)
             if event.kind == "ok":
                 facts.acked.setdefault(message, event.index)
     if event.operation not in ("read", "context") or event.kind != "ok":
         return
-    ask = value if isinstance(value, Ask) else Ask()
+    ask = value if isinstance(value, ReadAsked) else ReadAsked()
     parts: tuple[Part, ...] = (Part(ask, event.value if isinstance(event.value, Seen) else Seen()),)
     if isinstance(event.value, Context):
         parts = event.value.parts
@@ -278,7 +288,7 @@ def _dirty(facts: Facts, anomaly: Anomaly, message: int) -> None:
 def _hidden(facts: Facts, anomaly: Anomaly, message: int) -> None:
     _, ended, counted = anomaly.first.events
     value = facts.events[counted].value
-    assert isinstance(value, Rows)
+    assert isinstance(value, RowsCounted)
     assert value.rows > len(facts.reads[ended].items)
     assert message not in facts.reads[ended].items
 

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.verify.disk.image import Entry, scan
+from recollect.verify.disk.image import ImageEntry, scan
 from recollect.verify.disk.model import Model
 from recollect.verify.engines.protocols import Pausable
 from tests.disk.probes import Loss
@@ -53,7 +53,7 @@ class Comparison:
     file_system: FileSystem
     model_loss: Loss
     real_loss: Loss
-    differing: dict[str, tuple[Entry | None, Entry | None]]
+    differing: dict[str, tuple[ImageEntry | None, ImageEntry | None]]
 
 
 def compare(case: Case, file_system: FileSystem) -> Comparison:

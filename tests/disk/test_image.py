@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.verify.disk import Content, Image, TooLargeError, materialise, scan
-from recollect.verify.disk.image import DIRECTORY, EMPTY, PAGE, Entry, Symlink, rewrite
+from recollect.verify.disk.image import DIRECTORY, EMPTY, PAGE, ImageEntry, Symlink, rewrite
 
 EDITS = st.lists(
     st.one_of(
@@ -120,9 +120,9 @@ TREES = st.dictionaries(
 )
 
 
-def rooted(tree: dict[str, Entry]) -> Image:
+def rooted(tree: dict[str, ImageEntry]) -> Image:
     """What lies in something that is no directory is not there."""
-    kept: dict[str, Entry] = {}
+    kept: dict[str, ImageEntry] = {}
     for path in sorted(tree):
         above = path.rpartition("/")[0]
         if not above or kept.get(above) is DIRECTORY:
@@ -131,7 +131,7 @@ def rooted(tree: dict[str, Entry]) -> Image:
 
 
 @given(TREES, TREES)
-def test_a_folder_becomes_another_image(before: dict[str, Entry], after: dict[str, Entry]) -> None:
+def test_a_folder_becomes_another_image(before: dict[str, ImageEntry], after: dict[str, ImageEntry]) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "data"
         materialise(rooted(before), folder)

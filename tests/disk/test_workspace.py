@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.disk import Content, Image, TooLargeError, scan
-from recollect.verify.disk.image import DIRECTORY, Entry, Symlink
+from recollect.verify.disk.image import DIRECTORY, ImageEntry, Symlink
 from recollect.verify.disk.workspace import Workspace
 
 PATHS = ("a", "b", "d", "d/a", "d/b", "d/e", "d/e/a")
 
 
 def random_image(rng: random.Random) -> Image:
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ImageEntry] = {}
     for path in PATHS:
         above, _, _ = path.rpartition("/")
         if above and entries.get(above) is not DIRECTORY:

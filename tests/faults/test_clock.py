@@ -12,7 +12,7 @@ from recollect.verify import clock, engines
 from recollect.verify.clock import Clock
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.judging.history import History
-from recollect.verify.judging.op import Disturbance
+from recollect.verify.judging.op import FaultDetail
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.faults import clock as clock_faults
 from recollect.verify.running.faults.clock import BACK_S, VARIANTS
@@ -181,7 +181,7 @@ def test_the_history_says_how_far_the_engines_clock_was(variant: str, tmp_path: 
     run_cell(our_cell("redis", "clock-back", variant=variant), tmp_path)
     values = [event.value for event in History(tmp_path / "history.jsonl") if event.kind == "fault-injected"]
     expected = 0.0 if variant == "target" else -BACK_S
-    assert [value.offset_s for value in values if isinstance(value, Disturbance)] == [expected]
+    assert [value.offset_s for value in values if isinstance(value, FaultDetail)] == [expected]
 
 
 # ---- where it cannot be done

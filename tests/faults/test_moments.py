@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from recollect.verify.judging.history import History
-from recollect.verify.judging.op import Disturbance
+from recollect.verify.judging.op import FaultDetail
 from recollect.verify.running.run import Run
 from recollect.verify.running.scenario import Scenario
 from tests.faults.cells import our_cell, run_cell
@@ -20,7 +20,7 @@ def details(folder: Path) -> list[str]:
     return [
         event.value.detail
         for event in History(folder / "history.jsonl")
-        if event.kind == "fault-injected" and isinstance(event.value, Disturbance)
+        if event.kind == "fault-injected" and isinstance(event.value, FaultDetail)
     ]
 
 

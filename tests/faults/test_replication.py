@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recollect.verify.judging.history import History
-from recollect.verify.judging.op import Write
+from recollect.verify.judging.op import WriteAsked
 from tests.faults.cells import our_cell, run_cell
 
 
@@ -18,7 +18,7 @@ def acknowledged_alone(folder: Path) -> int:
         if event.kind == "engine-stopped":
             break
         behind = behind or event.kind == "fault-injected"
-        if event.kind == "invoke" and isinstance(event.value, Write):
+        if event.kind == "invoke" and isinstance(event.value, WriteAsked):
             asked[event.process] = len(event.value.checksums)
         elif behind and event.kind == "ok" and event.operation == "append":
             count += asked[event.process]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.judging.history import History
-from recollect.verify.judging.op import Disturbance
+from recollect.verify.judging.op import FaultDetail
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.pool import CellPool
@@ -96,5 +96,5 @@ def details(folder: Path) -> list[str]:
     return [
         event.value.detail
         for event in History(folder / "history.jsonl")
-        if event.kind == "fault-injected" and isinstance(event.value, Disturbance)
+        if event.kind == "fault-injected" and isinstance(event.value, FaultDetail)
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import Element, Header, Operation, Write
+from recollect.verify.judging.op import Element, HistoryHeader, Operation, WriteAsked
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.running.scenario import Scenario
@@ -56,7 +56,7 @@ class _Client:
         sums = tuple(range(first, first + self.rng.choice((1, 2))))
         session = self.rng.choice(self.sessions)
         operation: Operation = "append"
-        self.writer.invoke_write(process, session, operation, Write(first, sums, turn=f"turn-{first}"))
+        self.writer.invoke_write(process, session, operation, WriteAsked(first, sums, turn=f"turn-{first}"))
         self.open[process] = (session, [Element(first + n, value) for n, value in enumerate(sums)])
 
     def _complete(self, process: int) -> None:
@@ -100,7 +100,7 @@ def save_run(
     """A run with a fault in the middle that takes the last `lost` turns of each session, or of the `losing` ones."""
     folder.mkdir(parents=True)
     rng, clock = random.Random(f"{scenario.name}/{scenario.seed}"), Clock()
-    header = Header(
+    header = HistoryHeader(
         recollect="0.1.0",
         seed=scenario.seed,
         target=scenario.target,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from recollect.verify.judging.course import Course
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import Element, Header, Write
+from recollect.verify.judging.op import Element, HistoryHeader, WriteAsked
 from recollect.verify.report import svg
 from recollect.verify.report.timeline import COLUMNS, LANES_MAX, Timeline, draw, of_history
 from recollect.verify.running.scenario import Scenario
@@ -101,10 +101,10 @@ def test_a_lost_write_is_never_painted_over(tmp_path: Path) -> None:
         clock = Clock()
         with (tmp_path / name / "history.jsonl").open("wb") as file:
             writer = HistoryWriter(
-                file, Header(recollect="0.1.0", fault="kill-engine"), clock=clock, wall=clock
+                file, HistoryHeader(recollect="0.1.0", fault="kill-engine"), clock=clock, wall=clock
             )
             for process in (0, 1):  # message 0 is kept, message 1 is lost
-                writer.invoke_write(process, "s", "append", Write(process, (process,)))
+                writer.invoke_write(process, "s", "append", WriteAsked(process, (process,)))
             clock.now_s += 0.5
             writer.ok(first)
             clock.now_s += 0.5

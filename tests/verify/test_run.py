@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.judging.history import History
-from recollect.verify.judging.op import Write
+from recollect.verify.judging.op import WriteAsked
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.running.run import Run
 from recollect.verify.running.scenario import Scenario, load
@@ -193,7 +193,7 @@ def asked(folder: Path) -> dict[int, list[tuple[str, str, str]]]:
     sent: set[int] = set()
     for event in History(folder / "history.jsonl"):
         if event.kind == "invoke":
-            write = event.value if isinstance(event.value, Write) else None
+            write = event.value if isinstance(event.value, WriteAsked) else None
             if write is None or write.first not in sent:
                 size = len(write.checksums) if write else 0
                 found.setdefault(event.process, []).append((str(event.operation), event.session, str(size)))

@@ -7,7 +7,7 @@ import pytest
 
 from recollect.guarantees import FAULTS as EVERY_FAULT
 from recollect.secret import SecretUrl
-from recollect.verify.matrix.selection import BadRequest, Request, select
+from recollect.verify.matrix.selection import BadRequest, VerifyRequest, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.target.target import BUILT_IN
@@ -16,19 +16,19 @@ ALL = OUR_ABILITIES
 
 
 def test_the_core_tier_has_at_least_sixty_cells_that_can_run() -> None:
-    cells = select(Request(targets=tuple(BUILT_IN), overview=True), ALL)
+    cells = select(VerifyRequest(targets=tuple(BUILT_IN), overview=True), ALL)
     assert sum(cell.skipped is None for cell in cells) >= 60
     names = [cell.scenario.name for cell in cells]
     assert len(names) == len(set(names))
 
 
 def test_an_overview_shows_a_part_of_chroma_and_a_request_for_it_all() -> None:
-    overview = select(Request(targets=tuple(BUILT_IN), overview=True), ALL)
+    overview = select(VerifyRequest(targets=tuple(BUILT_IN), overview=True), ALL)
     brief = {
         (cell.scenario.policy, cell.scenario.fault) for cell in overview if cell.scenario.engine == "chroma"
     }
     assert {fault for _, fault in brief} >= {"power-loss", "slow-fsync", "fsync-error", "disk-full"}
-    named = select(Request(targets=("chroma",)), ALL)
+    named = select(VerifyRequest(targets=("chroma",)), ALL)
     assert brief < {(cell.scenario.policy, cell.scenario.fault) for cell in named}
     assert {cell.scenario.policy for cell in named} == {"server", "embedded"}
     assert {cell.scenario.writers for cell in named if cell.scenario.fault == "concurrent-writers"} == {3, 4}
@@ -42,8 +42,8 @@ def test_every_fault_of_the_design_exists_and_says_what_it_does_not_verify() -> 
 
 
 def test_full_has_every_policy_fault_and_variant() -> None:
-    core = select(Request(targets=("redis",)), ALL)
-    full = select(Request(targets=("redis",), full=True), ALL)
+    core = select(VerifyRequest(targets=("redis",)), ALL)
+    full = select(VerifyRequest(targets=("redis",), full=True), ALL)
     assert len(full) > 3 * len(core)
     assert {cell.scenario.policy for cell in full} >= {
         "none",
@@ -57,9 +57,9 @@ def test_full_has_every_policy_fault_and_variant() -> None:
 
 
 def test_shards_are_disjoint_and_complete() -> None:
-    whole = {cell.scenario.name for cell in select(Request(targets=("sqlite",)), ALL)}
+    whole = {cell.scenario.name for cell in select(VerifyRequest(targets=("sqlite",)), ALL)}
     parts = [
-        {cell.scenario.name for cell in select(Request(targets=("sqlite",), shard=(index, 3)), ALL)}
+        {cell.scenario.name for cell in select(VerifyRequest(targets=("sqlite",), shard=(index, 3)), ALL)}
         for index in (1, 2, 3)
     ]
     assert set.union(*parts) == whole
@@ -67,13 +67,15 @@ def test_shards_are_disjoint_and_complete() -> None:
 
 
 def test_a_cell_that_cannot_run_stays_with_its_reason() -> None:
-    cells = select(Request(targets=("sqlite",), faults=("pause",)), ALL)
+    cells = select(VerifyRequest(targets=("sqlite",), faults=("pause",)), ALL)
     assert cells
     assert all(cell.skipped and "inside the target's process" in cell.skipped for cell in cells)
 
 
 def test_an_engine_of_the_user_s_is_never_broken() -> None:
-    cells = select(Request(targets=("redis",), url=SecretUrl("redis://127.0.0.1:6379/15"), full=True), ALL)
+    cells = select(
+        VerifyRequest(targets=("redis",), url=SecretUrl("redis://127.0.0.1:6379/15"), full=True), ALL
+    )
     runnable = {cell.scenario.fault for cell in cells if cell.skipped is None}
     destroying = {"kill-engine", "restart", "wipe-volume", "evict", "power-loss", "disk-full", "policy-change",
                   "upgrade", "downgrade", "failover", "pause", "pool-exhausted", "slow-fsync"}  # fmt: skip
@@ -84,34 +86,34 @@ def test_an_engine_of_the_user_s_is_never_broken() -> None:
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (Request(targets=("redis",), faults=("kill-engin",)), "did you mean 'kill-engine'"),
-        (Request(targets=("redis",), policies=("aof-everysecond",)), "did you mean 'aof-everysec'"),
-        (Request(targets=("redis",), workloads=("turn",)), "did you mean 'turns'"),
-        (Request(targets=("myapp:factory",)), "needs --engine"),
-        (Request(targets=("redis",), engine="postgres"), "runs on redis"),
-        (Request(targets=("sqlite",), engine="valkey"), "runs on sqlite"),
-        (Request(targets=("myapp:factory",), engine="mysql"), "unknown engine 'mysql'"),
-        (Request(targets=("redis",), provider="dokcer"), "did you mean 'docker'"),
-        (Request(targets=("redis",), faults=("kill-engine",), variants=("now",)), "'after-snapshot'"),
-        (Request(targets=("redis",), faults=("kill-engine@now",)), "'after-snapshot'"),
-        (Request(targets=("redis",), faults=("kill-engin@bgsave",)), "did you mean 'kill-engine'"),
-        (Request(targets=("redis",), variants=("bgsave",)), "needs the --fault"),
-        (Request(targets=("redis",), policies=("rdb",), engine_config=__file__), "exclude each other"),
+        (VerifyRequest(targets=("redis",), faults=("kill-engin",)), "did you mean 'kill-engine'"),
+        (VerifyRequest(targets=("redis",), policies=("aof-everysecond",)), "did you mean 'aof-everysec'"),
+        (VerifyRequest(targets=("redis",), workloads=("turn",)), "did you mean 'turns'"),
+        (VerifyRequest(targets=("myapp:factory",)), "needs --engine"),
+        (VerifyRequest(targets=("redis",), engine="postgres"), "runs on redis"),
+        (VerifyRequest(targets=("sqlite",), engine="valkey"), "runs on sqlite"),
+        (VerifyRequest(targets=("myapp:factory",), engine="mysql"), "unknown engine 'mysql'"),
+        (VerifyRequest(targets=("redis",), provider="dokcer"), "did you mean 'docker'"),
+        (VerifyRequest(targets=("redis",), faults=("kill-engine",), variants=("now",)), "'after-snapshot'"),
+        (VerifyRequest(targets=("redis",), faults=("kill-engine@now",)), "'after-snapshot'"),
+        (VerifyRequest(targets=("redis",), faults=("kill-engin@bgsave",)), "did you mean 'kill-engine'"),
+        (VerifyRequest(targets=("redis",), variants=("bgsave",)), "needs the --fault"),
+        (VerifyRequest(targets=("redis",), policies=("rdb",), engine_config=__file__), "exclude each other"),
         (
-            Request(targets=("redis",), policies=("rdb",), url=SecretUrl("redis://127.0.0.1:1/0")),
+            VerifyRequest(targets=("redis",), policies=("rdb",), url=SecretUrl("redis://127.0.0.1:1/0")),
             "leave --policy out",
         ),
         (
-            Request(targets=("redis",), policies=("rdb",), provider="compose:compose.yml#redis"),
+            VerifyRequest(targets=("redis",), policies=("rdb",), provider="compose:compose.yml#redis"),
             "leave --policy out",
         ),
-        (Request(targets=("redis",), policies=("custom",)), "--engine-config FILE"),
-        (Request(targets=("redis",), engine_config="/no/such.conf"), "no such file"),
-        (Request(targets=("redis",), previous_python="/no/such/python"), "not a program"),
+        (VerifyRequest(targets=("redis",), policies=("custom",)), "--engine-config FILE"),
+        (VerifyRequest(targets=("redis",), engine_config="/no/such.conf"), "no such file"),
+        (VerifyRequest(targets=("redis",), previous_python="/no/such/python"), "not a program"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_unknown_names_are_refused_with_the_nearest(request_: Request, says: str) -> None:
+def test_unknown_names_are_refused_with_the_nearest(request_: VerifyRequest, says: str) -> None:
     with pytest.raises(BadRequest, match=says):
         select(request_, ALL)
 
@@ -125,12 +127,12 @@ def test_unknown_names_are_refused_with_the_nearest(request_: Request, says: str
     ],
 )
 def test_the_users_own_settings_are_one_policy(own: dict[str, str]) -> None:
-    cells = select(Request(targets=("redis",), **own), ALL)  # type: ignore[arg-type]
+    cells = select(VerifyRequest(targets=("redis",), **own), ALL)  # type: ignore[arg-type]
     assert {cell.scenario.policy for cell in cells} == {"custom"}
 
 
 def test_a_fault_may_name_its_variant() -> None:
-    request = Request(
+    request = VerifyRequest(
         targets=("redis",), policies=("aof-always",), faults=("kill-engine@bgsave", "clock-back"), seed=1
     )
     found = [(cell.scenario.fault, cell.scenario.variant) for cell in select(request, ALL)]
@@ -139,12 +141,12 @@ def test_a_fault_may_name_its_variant() -> None:
 
 def test_workloads_fit_what_the_target_can_do() -> None:
     whole_list = {"app:factory": frozenset({"whole-list", "batches"})}
-    cells = select(Request(targets=("app:factory",), engine="redis"), whole_list)
+    cells = select(VerifyRequest(targets=("app:factory",), engine="redis"), whole_list)
     assert {cell.scenario.workload for cell in cells} == {"rewrite", "compact"}
 
 
 def test_a_workload_that_does_not_fit_the_target_stays_with_its_reason() -> None:
-    request = Request(
+    request = VerifyRequest(
         targets=("sqlite",), policies=("wal-full",), faults=("kill-app",), workloads=("rewrite", "turns")
     )
     told = {cell.scenario.workload: cell.skipped for cell in select(request, ALL)}
@@ -152,14 +154,18 @@ def test_a_workload_that_does_not_fit_the_target_stays_with_its_reason() -> None
 
 
 def test_valkey_has_the_faults_of_redis() -> None:
-    request = Request(targets=("redis",), engine="valkey", faults=("evict", "policy-change", "kill-engine"))
+    request = VerifyRequest(
+        targets=("redis",), engine="valkey", faults=("evict", "policy-change", "kill-engine")
+    )
     assert {cell.skipped for cell in select(request, ALL)} == {None}
 
 
 @pytest.mark.parametrize("more", [{"previous": "myapp:last"}, {"previous_python": sys.executable}])
 def test_the_other_release_makes_rolling_deploys_possible(more: dict[str, str]) -> None:
     target = "tests.verify.stores:in_file"
-    request = Request(targets=(target,), engine="sqlite", faults=("older-writer",), policies=("wal-full",))
+    request = VerifyRequest(
+        targets=(target,), engine="sqlite", faults=("older-writer",), policies=("wal-full",)
+    )
     (without,) = select(request, {target: frozenset()})
     assert "--previous-python" in (without.skipped or "")
     (cell,) = select(msgspec.structs.replace(request, **more), {target: frozenset()})

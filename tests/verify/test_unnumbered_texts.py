@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import Disturbance, Header
+from recollect.verify.judging.op import FaultDetail, HistoryHeader
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.unnumbered_texts import Moments, Standing, Unmarked, _misplaced, standings
@@ -100,7 +100,9 @@ class Talk:
 
     def __init__(self, path: Path, fault: str) -> None:
         self._path, self._fault = path, fault
-        header = Header(recollect="0", engine="redis", policy="aof-everysec", fault=fault, ok_ops_min=1)
+        header = HistoryHeader(
+            recollect="0", engine="redis", policy="aof-everysec", fault=fault, ok_ops_min=1
+        )
         self._history = HistoryWriter(path.open("wb"), header)
         self._transcript = Transcript(self._history, retries=False)
 
@@ -111,10 +113,10 @@ class Talk:
             self._transcript.end(0, intent, pipe.Acked())
 
     def strike(self) -> None:
-        self._history.fault_injected(self._fault, Disturbance())
+        self._history.fault_injected(self._fault, FaultDetail())
         self._history.engine_stopped()
         self._history.engine_started()
-        self._history.fault_healed(self._fault, Disturbance())
+        self._history.fault_healed(self._fault, FaultDetail())
 
     def read(self, times: int) -> None:
         intent = ReadBack("s")

@@ -25,7 +25,7 @@ from recollect.verify.explore import exploration
 from recollect.verify.explore.exploration import NothingRecorded, TargetCheck, TargetRun
 from recollect.verify.explore.resuming import Explored, explore_run
 from recollect.verify.host.errors import EngineError
-from recollect.verify.matrix.selection import BadRequest, Request, check, engine_of
+from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
 from recollect.verify.target.workers import TargetBroken
 
 
@@ -118,7 +118,7 @@ class Asked:
 
 def _recorded(asked: Asked, out: Path | None, held: ExitStack) -> tuple[Path, TargetRun]:
     policies = (asked.policy,) if asked.policy else ()
-    request = Request(targets=(asked.target,), engine=asked.engine, policies=policies)
+    request = VerifyRequest(targets=(asked.target,), engine=asked.engine, policies=policies)
     check(request)
     spec = engine_of(request, asked.target)
     chosen = asked.policy or engines.ENGINES[spec.partition("@")[0]].default_policy

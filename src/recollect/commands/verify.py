@@ -30,7 +30,7 @@ from recollect.verify.matrix.cell_process import TargetSeen
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Require, Result, Results, exit_code
-from recollect.verify.matrix.selection import BadRequest, Cell, Request, check, select
+from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, check, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.providers import url as addresses
 from recollect.verify.report import terminal
@@ -178,7 +178,7 @@ def verify(
     """
     check_require(require)
     address = _address(provider, engine or (targets or [""])[0])
-    request = Request(
+    request = VerifyRequest(
         targets=tuple(targets or BUILT_IN),
         overview=not targets,
         engine=engine,
@@ -226,7 +226,7 @@ def _address(provider: str | None, engine: str) -> SecretUrl | None:
 
 
 def run(
-    request: Request,
+    request: VerifyRequest,
     console: Console,
     *,
     out: Path | None,
@@ -276,7 +276,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def _lay_out(request: Request) -> tuple[list[Cell], list[Result]]:
+def _lay_out(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
     """The cells of every target that opens, and a result for each cell of those that do not."""
     try:
         check(request)
@@ -299,7 +299,7 @@ def _lay_out(request: Request) -> tuple[list[Cell], list[Result]]:
     return cells, broken
 
 
-def _look(request: Request) -> dict[str, TargetSeen]:
+def _look(request: VerifyRequest) -> dict[str, TargetSeen]:
     """What each target can do. Those of others are opened in a process that is not this one."""
     pool = CellPool(1)
     try:

@@ -156,10 +156,10 @@ class Symlink:
 
 
 DIRECTORY = Directory()
-Entry = Content | Directory | Symlink
+ImageEntry = Content | Directory | Symlink
 
 
-def _entry_hash(path: str, entry: Entry) -> int:
+def _entry_hash(path: str, entry: ImageEntry) -> int:
     kind = b"F" if isinstance(entry, Content) else b"D" if isinstance(entry, Directory) else b"L"
     return _hash(kind, entry.digest.to_bytes(16, "little"), os.fsencode(path))
 
@@ -169,7 +169,7 @@ class Image:
 
     __slots__ = ("digest", "entries")
 
-    def __init__(self, entries: dict[str, Entry], digest: int | None = None) -> None:
+    def __init__(self, entries: dict[str, ImageEntry], digest: int | None = None) -> None:
         self.entries = entries
         self.digest = (
             sum(_entry_hash(*item) for item in entries.items()) & _MASK if digest is None else digest
@@ -184,7 +184,7 @@ class Image:
     def __repr__(self) -> str:
         return f"Image({len(self.entries)} entries, {self.digest:032x})"
 
-    def replacing(self, new: Mapping[str, Entry | None]) -> Image:
+    def replacing(self, new: Mapping[str, ImageEntry | None]) -> Image:
         """This image with some entries replaced, added or (None) removed."""
         entries, digest = self.entries.copy(), self.digest
         for path, entry in new.items():
@@ -196,7 +196,7 @@ class Image:
                 digest += _entry_hash(path, entry)
         return Image(entries, digest & _MASK)
 
-    def difference(self, other: Image) -> dict[str, tuple[Entry | None, Entry | None]]:
+    def difference(self, other: Image) -> dict[str, tuple[ImageEntry | None, ImageEntry | None]]:
         """Paths whose entries differ: (here, there)."""
         return {
             path: (self.entries.get(path), other.entries.get(path))
@@ -216,7 +216,7 @@ class Base:
 
 def scan(folder: Path) -> Base:
     """Read a folder. Holes stay holes; sockets, pipes and devices are left out, as no disk keeps them."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ImageEntry] = {}
     inos = {"": folder.stat().st_ino}
     waiting = [""]
     while waiting:
@@ -237,7 +237,7 @@ def scan(folder: Path) -> Base:
     return Base(Image(entries), inos)
 
 
-def _read_entry(item: os.DirEntry[str]) -> Entry | None:
+def _read_entry(item: os.DirEntry[str]) -> ImageEntry | None:
     if item.is_symlink():
         return Symlink(str(Path(item.path).readlink()))
     if item.is_dir():
@@ -305,7 +305,7 @@ def rewrite(folder: Path, now: Image, then: Image, *, owner: tuple[int, int] | N
 
 
 def write_entry(
-    path: str, entry: Entry, owner: tuple[int, int] | None = None, *, forget_time: bool = False
+    path: str, entry: ImageEntry, owner: tuple[int, int] | None = None, *, forget_time: bool = False
 ) -> os.stat_result:
     """Put one entry where nothing is yet, and say what was made. `forget_time` sets a file's time of change to 1970:
     whoever changes it afterwards gives it another, however coarse the file system's clock is."""

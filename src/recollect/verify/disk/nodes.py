@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from recollect.verify.disk.image import DIRECTORY, EMPTY, PAGE, Content, Entry, Image, Symlink
+from recollect.verify.disk.image import DIRECTORY, EMPTY, PAGE, Content, Image, ImageEntry, Symlink
 from recollect.verify.disk.records import (
     FALLOC_COLLAPSE_RANGE,
     FALLOC_INSERT_RANGE,
@@ -181,7 +181,7 @@ def flatten(
     return found
 
 
-def entry_of(node: Node, *, cached: bool) -> Entry:
+def entry_of(node: Node, *, cached: bool) -> ImageEntry:
     if isinstance(node, File):
         return node.cached if cached else node.disk
     return DIRECTORY if isinstance(node, Folder) else Symlink(node.target)
@@ -237,7 +237,9 @@ class TreeView:
         for path, node in self._names.items():
             self._paths.setdefault(node, []).append(path)
         if old is not None:
-            changed: dict[str, Entry | None] = {path: None for path in old.entries if path not in self._names}
+            changed: dict[str, ImageEntry | None] = {
+                path: None for path in old.entries if path not in self._names
+            }
             for path, node in self._names.items():
                 entry = entry_of(node, cached=self._cached)
                 if old.entries.get(path) is not entry:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.verify.disk.image import Base, Content, Entry, scan
+from recollect.verify.disk.image import Base, Content, ImageEntry, scan
 from recollect.verify.disk.model import Model
 from recollect.verify.disk.recorder import Recorder
 
@@ -60,7 +60,7 @@ def check_sight(
     return Blindness(tuple(_describe(path, *pair) for path, pair in left.items())) if left else None
 
 
-def _describe(path: str, expected: Entry | None, there: Entry | None) -> str:
+def _describe(path: str, expected: ImageEntry | None, there: ImageEntry | None) -> str:
     if expected is None:
         return f"{path} is there and was never recorded"
     if there is None:

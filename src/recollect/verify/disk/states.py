@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from recollect.verify.disk.image import PAGE, Base, Content, Entry, Image
+from recollect.verify.disk.image import PAGE, Base, Content, Image, ImageEntry
 from recollect.verify.disk.model import Mode, Model
 from recollect.verify.disk.nodes import (
     DataWritten,
@@ -114,7 +114,7 @@ def find(
 
 
 def _without(state: State, exclude: Exclude) -> State:
-    dropped: dict[str, Entry | None] = {path: None for path in state.image.entries if exclude(path)}
+    dropped: dict[str, ImageEntry | None] = {path: None for path in state.image.entries if exclude(path)}
     return replace(state, image=state.image.replacing(dropped))
 
 
@@ -157,7 +157,7 @@ def _with(model: Model, file: File, content: Content) -> Image:
 
 def zero_tails(model: Model) -> Image:
     """Names and lengths reached the disk, the data behind them did not: all that was appended reads as zeros."""
-    changed: dict[str, Entry | None] = {}
+    changed: dict[str, ImageEntry | None] = {}
     for _, file in _waiting(model, _nothing):
         lost = file.disk.resize(min(file.disk.size, file.cached.size)).resize(file.cached.size)
         changed.update(dict.fromkeys(model.cache_view.paths_of(file), lost))
@@ -198,7 +198,7 @@ def _names_after(model: Model, changes: Sequence[NameChange]) -> dict[str, Node]
 def _tree(model: Model, names: dict[str, Node], *, cached: bool) -> Image:
     """An image of these names, as a difference to the nearer of the model's two."""
     near = model.cached() if cached else model.durable()
-    changed: dict[str, Entry | None] = {path: None for path in near.entries if path not in names}
+    changed: dict[str, ImageEntry | None] = {path: None for path in near.entries if path not in names}
     for path, node in names.items():
         entry = entry_of(node, cached=cached)
         if near.entries.get(path) is not entry:
@@ -225,7 +225,7 @@ def _journaled(model: Model, taken: int) -> Image:
 
 def _data_only(model: Model) -> Image:
     """Write-back got everything out, and no metadata: on ext4 a file's length is metadata, too."""
-    changed: dict[str, Entry | None] = {}
+    changed: dict[str, ImageEntry | None] = {}
     for path, node in model.disk_view.names.items():
         if isinstance(node, File) and node.cached is not node.disk:
             content = node.cached

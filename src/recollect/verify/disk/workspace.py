@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-from recollect.verify.disk.image import Content, Directory, Entry, Image, TooLargeError, write_entry
+from recollect.verify.disk.image import Content, Directory, Image, ImageEntry, TooLargeError, write_entry
 
 _Stamp = tuple[int, int, int]
 
@@ -25,7 +25,7 @@ class Workspace:
         self.folder = folder
         self._limit_bytes = limit_bytes
         self._owner = owner
-        self._written: dict[str, tuple[Entry, _Stamp]] = {}
+        self._written: dict[str, tuple[ImageEntry, _Stamp]] = {}
 
     def become(self, image: Image) -> int:
         """Make the folder equal to the image; the number of entries that had to be written. Nothing may be
@@ -69,14 +69,14 @@ class Workspace:
             del self._written[path]
         return kept
 
-    def _is_as_written(self, path: str, item: os.DirEntry[str], wanted: Entry | None) -> bool:
+    def _is_as_written(self, path: str, item: os.DirEntry[str], wanted: ImageEntry | None) -> bool:
         written = self._written.get(path)
         if wanted is None or written is None or (written[0] is not wanted and written[0] != wanted):
             return False
         return _stamp(item.stat(follow_symlinks=False), wanted) == written[1]
 
 
-def _stamp(status: os.stat_result, entry: Entry) -> _Stamp:
+def _stamp(status: os.stat_result, entry: ImageEntry) -> _Stamp:
     """Changes when the entry does. Of a directory only its identity counts: its entries are looked at
     themselves."""
     if isinstance(entry, Directory):

@@ -36,7 +36,7 @@ from recollect.verify.engines import Endpoint, Engine, EngineError, create
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import Disturbance, Header
+from recollect.verify.judging.op import FaultDetail, HistoryHeader
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
 from recollect.verify.target import outcomes, pipe, returned, worker
@@ -217,13 +217,13 @@ class TargetCheck:
         path = self._folder / "history.jsonl"
         with _writing(path, self._about) as (history, transcript):
             _tell_appends(transcript, turns, self._about.claims[:acked])
-            history.fault_injected(_FAULT, Disturbance())
+            history.fault_injected(_FAULT, FaultDetail())
             history.engine_stopped()
             if isinstance(read, str):
                 history.engine_refused(read)
             else:
                 history.engine_started()
-                history.fault_healed(_FAULT, Disturbance())
+                history.fault_healed(_FAULT, FaultDetail())
                 _tell_reads(transcript, read)
         verdict = analyze(History(path))
         if verdict.status == "held" or (verdict.status == "unknown" and acked == 0):
@@ -300,7 +300,7 @@ def _is_exact(turns: Sequence[Turn], acked: int, read: Reading) -> bool:
 
 @contextmanager
 def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcript]]:
-    header = Header(
+    header = HistoryHeader(
         recollect=__version__,
         target=about.target,
         engine=about.engine.partition("@")[0],

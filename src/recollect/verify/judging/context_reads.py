@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from recollect.verify.judging.op import Ask, Part
+from recollect.verify.judging.op import Part, ReadAsked
 from recollect.verify.judging.read_deltas import WHOLE, OddTable, View, chain_of
 
 
@@ -30,7 +30,7 @@ def fractures(first: View, parts: Sequence[Part], odds: OddTable) -> Iterator[tu
                     yield message, has, lacks
 
 
-def _covered(view: View, view_ask: Ask, other: View, other_ask: Ask) -> View:
+def _covered(view: View, view_ask: ReadAsked, other: View, other_ask: ReadAsked) -> View:
     """The part of `view` that the other statement had to return too."""
     if chain_of(other_ask, len(other)) == WHOLE:
         return view

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from recollect.verify.judging.gathering import collect
 from recollect.verify.judging.history import AnyHistory
 from recollect.verify.judging.losses import losses
-from recollect.verify.judging.op import Event, Write
+from recollect.verify.judging.op import Event, WriteAsked
 
 Fate = Literal["kept", "failed", "unknown", "lost", "read", "unread"]
 
@@ -84,7 +84,7 @@ class Course:
         if outcome != "ok":
             return "failed" if outcome == "fail" else "unknown"
         write = asked.value
-        if isinstance(write, Write) and not self._lost.isdisjoint(
+        if isinstance(write, WriteAsked) and not self._lost.isdisjoint(
             range(write.first, write.first + len(write.checksums))
         ):
             return "lost"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recollect.guarantees import DURABILITIES
-from recollect.verify.judging.op import Header
+from recollect.verify.judging.op import HistoryHeader
 from recollect.verify.judging.read_deltas import OddTable
 
 NEVER = -1
@@ -199,7 +199,7 @@ class Overdue(NamedTuple):
 
 @dataclass
 class Evidence:
-    header: Header
+    header: HistoryHeader
     # One row per turn (an append or a save; repeated attempts share it). The columns of what comes later
     # (done, state, seen_at, …) may be longer than the others: they are filled ahead with their defaults.
     turn_session: array[int] = field(default_factory=lambda: array("i"))

@@ -31,10 +31,10 @@ from recollect.verify.judging.evidence import (
     Regression,
     Sighting,
 )
-from recollect.verify.judging.op import Ask, Seen
+from recollect.verify.judging.op import ReadAsked, Seen
 from recollect.verify.judging.read_deltas import View, from_runs
 from recollect.verify.judging.retention import EngineClock, Life
-from recollect.verify.judging.session_state import Chain, Purge, Session
+from recollect.verify.judging.session_state import Chain, Purge, SessionEvidence
 
 STRANGE = -1
 
@@ -54,7 +54,7 @@ class ReadFolder:
         self.begun_s = 0.0  # when the read that is being folded was invoked, and when it completed
         self.ended_s = 0.0
 
-    def fold_whole(self, session: Session, read: int, seen: Seen) -> None:
+    def fold_whole(self, session: SessionEvidence, read: int, seen: Seen) -> None:
         """A read that had to return everything."""
         chain = session.whole
         removed = self._cut(chain, seen) if seen.skip or seen.keep != len(chain.view) else None
@@ -78,7 +78,7 @@ class ReadFolder:
         chain.last_read = read
         session.last_read_by[self.evidence.read_process[read]] = read
 
-    def fold_window(self, session: Session, read: int, seen: Seen, ask: Ask) -> None:
+    def fold_window(self, session: SessionEvidence, read: int, seen: Seen, ask: ReadAsked) -> None:
         """A `last` or `after` read: it must have what comes provably after its first element or cursor."""
         chain = session.window or self._open_window(session)
         removed = self._cut(chain, seen)
@@ -101,7 +101,7 @@ class ReadFolder:
             self._judge_gone(session, chain, read, tail)
         chain.last_read = read
 
-    def _open_window(self, session: Session) -> Chain:
+    def _open_window(self, session: SessionEvidence) -> Chain:
         """The first window of a session has to show what the whole reads and acknowledgements promise."""
         session.window = chain = Chain(IN_WINDOW)
         turn_done, message_turn = self.evidence.turn_done, self.evidence.message_turn
@@ -109,7 +109,7 @@ class ReadFolder:
         chain.pending = shown + session.whole.pending
         return chain
 
-    def finish(self, session: Session) -> None:
+    def finish(self, session: SessionEvidence) -> None:
         """The history is over: a missing message that the latest view has was only late."""
         absences, state = self.evidence.absences, self.evidence.state
         for message, at in list(session.missing.items()):
@@ -124,7 +124,7 @@ class ReadFolder:
         maybe_before = session.life.maybe_before if session.life is not None else NEVER
         self.evidence.gone_before[session.number] = max(session.forget_floor, maybe_before)
 
-    def _account(self, session: Session) -> None:
+    def _account(self, session: SessionEvidence) -> None:
         """Count what is kept: acknowledged, and in the last view of everything or at least in a window."""
         evidence, state = self.evidence, self.evidence.state
         turn_done, turn_invoked, message_turn = (
@@ -155,7 +155,7 @@ class ReadFolder:
         evidence.kept += kept if read_since else 0
         evidence.unchecked += unchecked if read_since else kept + unchecked
 
-    def may_be_gone(self, session: Session, message: int) -> bool:
+    def may_be_gone(self, session: SessionEvidence, message: int) -> bool:
         """Whether a forget, a compaction or an expiry explains that the message is not there."""
         evidence = self.evidence
         turn = evidence.message_turn[message]
@@ -173,7 +173,7 @@ class ReadFolder:
         age_s = now_s - written_s
         return age_s >= retention.retention_s - evidence.header.clock_bound_s
 
-    def hold_against_count(self, session: Session, rows: int, invoked: int, done: int) -> None:
+    def hold_against_count(self, session: SessionEvidence, rows: int, invoked: int, done: int) -> None:
         """Missing messages are only hidden if the engine, asked directly afterwards, has the rows."""
         read = session.whole.last_read
         if read == NEVER or session.mutations_open:
@@ -209,7 +209,7 @@ class ReadFolder:
                 states[message] |= chain.bit
         return removed
 
-    def _extend(self, session: Session, chain: Chain, read: int, tail: View) -> None:
+    def _extend(self, session: SessionEvidence, chain: Chain, read: int, tail: View) -> None:
         """Take the new elements into the view, noting those that are strange, doubled or out of order."""
         turns, owners, states, ranks = self._turns, self._owners, self._states, self._ranks
         view, bit, missing, peak = chain.view, chain.bit, session.missing, chain.peak
@@ -251,7 +251,7 @@ class ReadFolder:
             session.top_rank += 1.0
             ranks[message] = session.top_rank
 
-    def _ordered(self, session: Session, read: int, before: int, fresh: View, message: int) -> int:
+    def _ordered(self, session: SessionEvidence, read: int, before: int, fresh: View, message: int) -> int:
         """Hold a message seen earlier against the order of earlier reads; returns the last one in order.
 
         Every message has a rank, and ranks grow along the order of the reads. Messages first seen now,
@@ -291,7 +291,7 @@ class ReadFolder:
             evidence.inversions.setdefault(message, inversion)
         return peak
 
-    def strange(self, session: Session, read: int, element: int) -> None:
+    def strange(self, session: SessionEvidence, read: int, element: int) -> None:
         evidence = self.evidence
         sighting = Sighting(element, session.number, read)
         if element >= 0:
@@ -306,11 +306,11 @@ class ReadFolder:
         else:
             evidence.altered.append(sighting)
 
-    def _doubled(self, session: Session, chain: Chain, read: int, message: int) -> None:
+    def _doubled(self, session: SessionEvidence, chain: Chain, read: int, message: int) -> None:
         chain.doubled.add(message)
         self.evidence.repeated.append(Sighting(message, session.number, read))
 
-    def _returned(self, session: Session, message: int, read: int) -> bool:
+    def _returned(self, session: SessionEvidence, message: int, read: int) -> bool:
         """A read has a missing message again. One that overlaps the read without it may have looked before it."""
         evidence, at = self.evidence, session.missing[message]
         absence = evidence.absences[at]
@@ -320,7 +320,7 @@ class ReadFolder:
         evidence.absences[at] = absence._replace(back=read)
         return True
 
-    def _leave(self, session: Session, chain: Chain, read: int, removed: View, floor: int) -> None:
+    def _leave(self, session: SessionEvidence, chain: Chain, read: int, removed: View, floor: int) -> None:
         """Messages that the view had before, and has no more."""
         evidence = self.evidence
         begun = evidence.read_invoked[read]
@@ -345,7 +345,7 @@ class ReadFolder:
                 elif session.forgets_open:
                     chain.pending.append(message)  # should that forget fail, the message has to come back
 
-    def _settle(self, session: Session, chain: Chain, read: int, floor: int) -> None:
+    def _settle(self, session: SessionEvidence, chain: Chain, read: int, floor: int) -> None:
         """Acknowledged messages that no read has shown since."""
         turns, dones, states, bit = self._turns, self._dones, self._states, chain.bit
         begun = self.evidence.read_invoked[read]
@@ -372,12 +372,12 @@ class ReadFolder:
         acknowledged = evidence.turn_done[evidence.message_turn[floor]]
         return acknowledged != NEVER and acknowledged < evidence.turn_invoked[evidence.message_turn[message]]
 
-    def _miss(self, session: Session, message: int, read: int, since: int, floor: int) -> None:
+    def _miss(self, session: SessionEvidence, message: int, read: int, since: int, floor: int) -> None:
         if message not in session.missing:
             session.missing[message] = len(self.evidence.absences)
             self.evidence.absences.append(Absence(message, read, since, floor=floor))
 
-    def _regress(self, session: Session, read: int) -> None:
+    def _regress(self, session: SessionEvidence, read: int) -> None:
         """Whether this process saw one of the vanished, never acknowledged messages in an earlier read."""
         evidence = self.evidence
         before = session.last_read_by.get(evidence.read_process[read], NEVER)
@@ -389,7 +389,7 @@ class ReadFolder:
             elif first <= before <= last and not self.may_be_gone(session, message):
                 evidence.regressions.append(Regression(message, read, before))
 
-    def _recovered(self, session: Session, read: int) -> None:
+    def _recovered(self, session: SessionEvidence, read: int) -> None:
         """The first read that began after a disturbance: does it have anything from before?"""
         turn_invoked, message_turn = self.evidence.turn_invoked, self.evidence.message_turn
         begun = self.evidence.read_invoked[read]
@@ -400,7 +400,7 @@ class ReadFolder:
         kept = any(m >= 0 and turn_invoked[message_turn[m]] < struck for m in session.whole.view)
         self.evidence.first_reads.append(FirstRead(struck, session.number, read, kept))
 
-    def _judge_gone(self, session: Session, chain: Chain, read: int, tail: View) -> None:
+    def _judge_gone(self, session: SessionEvidence, chain: Chain, read: int, tail: View) -> None:
         """Hold what is visible against the latest acknowledged forget and against the end of retention."""
         begun = self.evidence.read_invoked[read]
         if session.purge is not None:
@@ -413,7 +413,7 @@ class ReadFolder:
         if session.life is not None:
             self._find_overdue(session.life, chain, read)
 
-    def _find_resurrected(self, session: Session, read: int, purge: Purge, elements: View) -> None:
+    def _find_resurrected(self, session: SessionEvidence, read: int, purge: Purge, elements: View) -> None:
         evidence = self.evidence
         for message in elements:
             if not 0 <= message < purge.below or evidence.session_of(message) != session.number:

@@ -28,11 +28,20 @@ from recollect.verify.judging.evidence import (
 )
 from recollect.verify.judging.folding_reads import ReadFolder
 from recollect.verify.judging.history import AnyHistory, HistoryError
-from recollect.verify.judging.op import Acknowledged, Ask, Context, Event, Found, Rows, Seen, Write
-from recollect.verify.judging.op import Disturbance as DisturbanceValue
+from recollect.verify.judging.op import (
+    Acknowledged,
+    Context,
+    Event,
+    FaultDetail,
+    Found,
+    ReadAsked,
+    RowsCounted,
+    Seen,
+    WriteAsked,
+)
 from recollect.verify.judging.read_deltas import WHOLE, chain_of, count_of, from_runs
 from recollect.verify.judging.retention import EngineClock, Life
-from recollect.verify.judging.session_state import FOREVER, Purge, Session
+from recollect.verify.judging.session_state import FOREVER, Purge, SessionEvidence
 
 NOTHING = Seen()
 COLUMN_STEP = 4096
@@ -43,7 +52,7 @@ class _Caller:
 
     __slots__ = ("event", "is_open", "life", "session", "turn")
 
-    def __init__(self, event: Event, session: Session) -> None:
+    def __init__(self, event: Event, session: SessionEvidence) -> None:
         self.event, self.session = event, session
         self.is_open = False
         self.turn = NEVER
@@ -65,7 +74,7 @@ class _Collector:
         self.evidence = evidence
         self.clock = EngineClock()
         self.reads = ReadFolder(evidence, self.clock)
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, SessionEvidence] = {}
         self.callers: dict[int, _Caller] = {}
         self.active: dict[str, int] = {}  # fault → its index in evidence.disturbances
         self.engine_down = False
@@ -112,7 +121,7 @@ class _Collector:
         for caller in self.callers.values():
             if caller.is_open:
                 evidence.unknown_outcomes += 1
-                if type(caller.event.value) is Write:
+                if type(caller.event.value) is WriteAsked:
                     evidence.unknown.add(caller.turn)
         evidence.unknown = {turn for turn in evidence.unknown if evidence.turn_done[turn] == NEVER}
         evidence.failed = {turn for turn in evidence.failed if evidence.turn_done[turn] == NEVER}
@@ -142,7 +151,7 @@ class _Collector:
         process, operation = event.process, event.operation
         session = self.sessions.get(event.session)
         if session is None:
-            session = self.sessions[event.session] = Session(len(self.sessions))
+            session = self.sessions[event.session] = SessionEvidence(len(self.sessions))
             self.evidence.sessions.append(event.session)
         caller = self.callers.get(process)
         if caller is None:
@@ -171,9 +180,9 @@ class _Collector:
             else:
                 caller.life = None
 
-    def _begin_write(self, session: Session, event: Event) -> int:
+    def _begin_write(self, session: SessionEvidence, event: Event) -> int:
         evidence, write = self.evidence, event.value
-        if type(write) is not Write:
+        if type(write) is not WriteAsked:
             raise ValueError(f"an {event.operation} carries a write, not {type(write).__name__}")
         first, count, messages = write.first, len(write.checksums), len(evidence.message_turn)
         if first == messages:
@@ -208,7 +217,7 @@ class _Collector:
         evidence.entered.extend([NEVER] * count)
         evidence.rank.frombytes(bytes(8 * count))
 
-    def _retry(self, session: Session, event: Event, first: int, count: int) -> int:
+    def _retry(self, session: SessionEvidence, event: Event, first: int, count: int) -> int:
         evidence = self.evidence
         if not 0 <= first < len(evidence.message_turn):
             raise ValueError(f"message {first} was never numbered; the next is {len(evidence.message_turn)}")
@@ -220,7 +229,7 @@ class _Collector:
         evidence.retries[turn] = event.index
         return turn
 
-    def _declare(self, session: Session, turn: int, write: Write, invoked_s: float) -> None:
+    def _declare(self, session: SessionEvidence, turn: int, write: WriteAsked, invoked_s: float) -> None:
         """The rarer parts of a write: its retention, the read it was built on, what it drops on purpose."""
         evidence, header = self.evidence, self.evidence.header
         if write.retention_s is not None:
@@ -263,7 +272,7 @@ class _Collector:
         if type(event.value) is Acknowledged and event.value.durability in CLAIMS:
             evidence.turn_claim[turn] = CLAIMS.index(event.value.durability)
         write = caller.event.value
-        assert type(write) is Write  # checked when it was invoked
+        assert type(write) is WriteAsked  # checked when it was invoked
         first, count, state = write.first, len(write.checksums), evidence.state
         if not session.live:
             session.acked_from = index
@@ -278,7 +287,7 @@ class _Collector:
         if write.expect is not None:
             self._compare(session, turn, write.expect, caller.event.index)
 
-    def _not_acknowledged(self, session: Session, turn: int, kind: str) -> None:
+    def _not_acknowledged(self, session: SessionEvidence, turn: int, kind: str) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
         evidence = self.evidence
         if kind == "unknown":
@@ -288,7 +297,7 @@ class _Collector:
         else:
             evidence.failed.add(turn)
 
-    def _compare(self, session: Session, turn: int, expect: int, invoked: int) -> None:
+    def _compare(self, session: SessionEvidence, turn: int, expect: int, invoked: int) -> None:
         earlier = session.expects.get(expect)
         if earlier is None or self.evidence.turn_invoked[earlier] < session.forget_floor:
             session.expects[expect] = turn
@@ -303,9 +312,9 @@ class _Collector:
         if type(seen) is not Seen:
             raise ValueError(f"a read returns what it saw, not {type(seen).__name__}")
         ask = caller.event.value
-        self._fold(caller, event, ask if type(ask) is Ask else None, seen)
+        self._fold(caller, event, ask if type(ask) is ReadAsked else None, seen)
 
-    def _fold(self, caller: _Caller, event: Event, ask: Ask | None, seen: Seen) -> None:
+    def _fold(self, caller: _Caller, event: Event, ask: ReadAsked | None, seen: Seen) -> None:
         evidence, session, asked = self.evidence, caller.session, caller.event
         read, size = len(evidence.read_done), count_of(seen)
         self.reads.begun_s, self.reads.ended_s = asked.time_s, event.time_s
@@ -343,7 +352,7 @@ class _Collector:
             if self._owns(session, message):
                 evidence.fractures.append(Fracture(message, read, has, lacks))
 
-    def _owns(self, session: Session, element: int) -> bool:
+    def _owns(self, session: SessionEvidence, element: int) -> bool:
         known = 0 <= element < len(self.evidence.message_turn)
         return known and self.evidence.session_of(element) == session.number
 
@@ -408,7 +417,7 @@ class _Collector:
         value, session = event.value, caller.session
         if event.kind != "ok":
             return
-        if type(value) is not Rows:
+        if type(value) is not RowsCounted:
             raise ValueError(f"a count returns rows, not {type(value).__name__}")
         self.evidence.operations.add("count")
         if session.missing:
@@ -432,7 +441,7 @@ class _Collector:
             if fault not in NOT_A_DISTURBANCE:
                 self._begin_disturbance(fault, event)
             if fault in CLOCK_FAULTS:
-                offset_s = event.value.offset_s if type(event.value) is DisturbanceValue else 0.0
+                offset_s = event.value.offset_s if type(event.value) is FaultDetail else 0.0
                 self._pass_time(event)
                 self.clock.inject(fault, offset_s, event.time_s)
                 self._rewind(event.time_s)

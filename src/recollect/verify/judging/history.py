@@ -1,6 +1,6 @@
 """The history: an append-only record of what was asked and what came back, one JSON document per line.
 
-The first line is the `Header`, every further line one `Event` (see op.py). `HistoryWriter` is used by the
+The first line is the `HistoryHeader`, every further line one `Event` (see op.py). `HistoryWriter` is used by the
 runner alone, which numbers the events and stamps their times; `History` streams a file back in blocks, so a
 history never has to fit in memory.
 
@@ -21,18 +21,18 @@ import msgspec
 from recollect.verify.judging.op import (
     FORMAT,
     Acknowledged,
-    Ask,
     Context,
-    Disturbance,
     Element,
     Event,
+    FaultDetail,
     Found,
-    Header,
+    HistoryHeader,
     Kind,
     Operation,
-    Rows,
+    ReadAsked,
+    RowsCounted,
     Value,
-    Write,
+    WriteAsked,
 )
 from recollect.verify.judging.read_deltas import ViewEncoder, to_runs
 
@@ -59,7 +59,7 @@ class HistoryWriter:
     def __init__(
         self,
         file: IO[bytes],
-        header: Header,
+        header: HistoryHeader,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -70,7 +70,7 @@ class HistoryWriter:
         self.header = msgspec.structs.replace(header, started_s=wall())
         self._encoder = msgspec.json.Encoder()
         self._views = ViewEncoder()
-        self._open: dict[int, tuple[str, Operation, Ask | None]] = {}
+        self._open: dict[int, tuple[str, Operation, ReadAsked | None]] = {}
         self._events = 0
         self._messages = 0
         self.disturbed = -1
@@ -91,7 +91,7 @@ class HistoryWriter:
         """How many messages were numbered so far: the `first` of the next new turn."""
         return self._messages
 
-    def invoke_write(self, process: int, session: str, operation: Operation, write: Write) -> int:
+    def invoke_write(self, process: int, session: str, operation: Operation, write: WriteAsked) -> int:
         """An append or a save begins. A new turn starts at `messages`; a retry repeats its first number."""
         end = write.first + len(write.checksums)
         if write.first != self._messages and end > self._messages:
@@ -103,14 +103,14 @@ class HistoryWriter:
         self._views.appended(write.first, write.checksums)
         return self._invoke(process, session, operation, write)
 
-    def invoke_read(self, process: int, session: str, ask: Ask | None = None) -> int:
+    def invoke_read(self, process: int, session: str, ask: ReadAsked | None = None) -> int:
         return self._invoke(process, session, "read", ask)
 
     def invoke(self, process: int, session: str, operation: Operation) -> int:
         """A context read, forget, search or count begins."""
         return self._invoke(process, session, operation, None)
 
-    def ok(self, process: int, value: Acknowledged | Rows | None = None) -> int:
+    def ok(self, process: int, value: Acknowledged | RowsCounted | None = None) -> int:
         """A write, forget or count was acknowledged: the runner itself has received it."""
         return self._complete("ok", process, value)
 
@@ -118,7 +118,7 @@ class HistoryWriter:
         session, _, ask = self._open[process]
         return self._complete("ok", process, self._views.read(session, ask, elements))
 
-    def ok_context(self, process: int, parts: Sequence[tuple[Ask, Sequence[Element]]]) -> int:
+    def ok_context(self, process: int, parts: Sequence[tuple[ReadAsked, Sequence[Element]]]) -> int:
         session, _, _ = self._open[process]
         return self._complete("ok", process, Context(self._views.context(session, parts)))
 
@@ -133,16 +133,16 @@ class HistoryWriter:
         """No answer came, or one that leaves open whether the operation took effect."""
         return self._complete("unknown", process, None, error)
 
-    def fault_injected(self, fault: str, value: Disturbance | None = None) -> int:
+    def fault_injected(self, fault: str, value: FaultDetail | None = None) -> int:
         return self._disturb("fault-injected", fault, value)
 
-    def fault_healed(self, fault: str, value: Disturbance | None = None) -> int:
+    def fault_healed(self, fault: str, value: FaultDetail | None = None) -> int:
         return self._disturb("fault-healed", fault, value)
 
-    def engine_stopped(self, value: Disturbance | None = None) -> int:
+    def engine_stopped(self, value: FaultDetail | None = None) -> int:
         return self._disturb("engine-stopped", "", value)
 
-    def engine_started(self, value: Disturbance | None = None) -> int:
+    def engine_started(self, value: FaultDetail | None = None) -> int:
         return self._disturb("engine-started", "", value)
 
     def engine_refused(self, error: str) -> int:
@@ -155,13 +155,15 @@ class HistoryWriter:
     def close(self) -> None:
         self._file.close()
 
-    def _invoke(self, process: int, session: str, operation: Operation, value: Write | Ask | None) -> int:
+    def _invoke(
+        self, process: int, session: str, operation: Operation, value: WriteAsked | ReadAsked | None
+    ) -> int:
         if process in self._open:
             raise ValueError(
                 f"process {process} still has {self._open[process][1]!r} open: complete it, as `unknown` if "
                 "the client died, before it invokes again"
             )
-        self._open[process] = (session, operation, value if isinstance(value, Ask) else None)
+        self._open[process] = (session, operation, value if isinstance(value, ReadAsked) else None)
         return self._write("invoke", process, session, operation, value)
 
     def _complete(self, kind: Kind, process: int, value: Value | None, error: str | None = None) -> int:
@@ -170,7 +172,7 @@ class HistoryWriter:
         session, operation, _ = self._open.pop(process)
         return self._write(kind, process, session, operation, value, error)
 
-    def _disturb(self, kind: Kind, fault: str, value: Disturbance | None, error: str | None = None) -> int:
+    def _disturb(self, kind: Kind, fault: str, value: FaultDetail | None, error: str | None = None) -> int:
         index = self._write(kind, -1, "", fault, value, error)
         self._file.flush()
         if kind == "fault-injected":
@@ -239,7 +241,7 @@ class History:
 class RecordedHistory:
     """A history in memory, with the interface of `History`; generated histories are checked through it."""
 
-    def __init__(self, header: Header, events: Sequence[Event], *, truncated: bool = False) -> None:
+    def __init__(self, header: HistoryHeader, events: Sequence[Event], *, truncated: bool = False) -> None:
         self.header = header
         self.events = events
         self.truncated = truncated
@@ -254,11 +256,11 @@ class RecordedHistory:
 AnyHistory = History | RecordedHistory
 
 
-def _decode_header(line: bytes) -> Header:
+def _decode_header(line: bytes) -> HistoryHeader:
     if not line.endswith(b"\n"):
         raise HistoryError(1, "no whole first line; a history starts with its header")
     try:
-        header = msgspec.json.decode(line, type=Header)
+        header = msgspec.json.decode(line, type=HistoryHeader)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HistoryError(1, f"not a history's header: {error}") from error
     if header.history != FORMAT:

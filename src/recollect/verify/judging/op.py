@@ -31,7 +31,7 @@ Kind = Literal[
 ]
 Operation = Literal["", "append", "save", "read", "context", "forget", "search", "count"]
 Trait = Literal["single_writer", "no_batches", "at_least_once", "ordered_by_clock"]
-Refresh = Literal["message", "append", "read", "never"]
+RefreshRule = Literal["message", "append", "read", "never"]
 
 FORMAT = 1
 
@@ -58,7 +58,7 @@ class OddElement(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""
 
 
-class Write(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_defaults=True, gc=False):
+class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_defaults=True, gc=False):
     """Value of an `append` or `save` invocation: messages `first`, `first + 1`, … with these checksums.
 
     `turn` is the idempotency key and `expect` the compare-and-set argument, when the target takes them.
@@ -76,7 +76,7 @@ class Write(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_defau
     dropped: tuple[int, ...] = ()
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask", tag_field="is", omit_defaults=True, gc=False):
+class ReadAsked(msgspec.Struct, frozen=True, tag="ask", tag_field="is", omit_defaults=True, gc=False):
     """Value of a `read` invocation: the whole session, its `last` n, or what comes `after` a message.
 
     `after` is the number of the message at the cursor (the runner translates the store's own cursor).
@@ -102,7 +102,7 @@ class Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="is", omit_default
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     """One statement of a context read: what it asked for, and what it saw."""
 
-    ask: Ask = Ask()
+    ask: ReadAsked = ReadAsked()
     seen: Seen = Seen()
 
 
@@ -119,7 +119,7 @@ class Found(msgspec.Struct, frozen=True, tag="found", tag_field="is", omit_defau
     found: tuple[int, ...] = ()
 
 
-class Rows(msgspec.Struct, frozen=True, tag="rows", tag_field="is", gc=False):
+class RowsCounted(msgspec.Struct, frozen=True, tag="rows", tag_field="is", gc=False):
     """Value of a `count` completion: how many messages of the session the engine has, asked directly."""
 
     rows: int
@@ -135,21 +135,21 @@ class Acknowledged(
     replicas: int = 0
 
 
-class Disturbance(msgspec.Struct, frozen=True, tag="disturbance", tag_field="is", omit_defaults=True):
+class FaultDetail(msgspec.Struct, frozen=True, tag="disturbance", tag_field="is", omit_defaults=True):
     """Value of a fault or engine event. `offset_s` moves the engine's clock until the fault is healed."""
 
     offset_s: float = 0.0
     detail: str = ""
 
 
-Value = Write | Ask | Seen | Context | Found | Rows | Acknowledged | Disturbance
+Value = WriteAsked | ReadAsked | Seen | Context | Found | RowsCounted | Acknowledged | FaultDetail
 
 
 class Event(msgspec.Struct, omit_defaults=True, gc=False):
     """One line of a history. For a fault event `operation` is the fault's name.
 
     `time_s` is monotonic, from the start of the run. `drift_s` is how far the wall clock was from
-    `Header.started_s + time_s`; the usual 0 costs no bytes.
+    `HistoryHeader.started_s + time_s`; the usual 0 costs no bytes.
     """
 
     index: int
@@ -166,11 +166,11 @@ class Event(msgspec.Struct, omit_defaults=True, gc=False):
 OK_OPS_MIN = 10
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     """First line of a history: the scenario, as far as the judgement needs it.
 
     `retain_s` is how long memory must live at least (`--retain`); None means for ever. `refresh` says what
-    restarts the clock of `Write.retention_s`. `ok_ops_min` is the evidence below which nothing is concluded.
+    restarts the clock of `WriteAsked.retention_s`. `ok_ops_min` is the evidence below which nothing is concluded.
     """
 
     history: int = FORMAT
@@ -185,7 +185,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     workload: str = ""
     traits: tuple[Trait, ...] = ()
     retain_s: float | None = None
-    refresh: Refresh = "append"
+    refresh: RefreshRule = "append"
     clock_bound_s: float = 1.0
     ok_ops_min: int = OK_OPS_MIN
     started_s: float = 0.0

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from recollect.verify.judging.evidence import Disagreement, Evidence, Proven
 from recollect.verify.judging.history import AnyHistory
-from recollect.verify.judging.op import Ask, Context, Seen
+from recollect.verify.judging.op import Context, ReadAsked, Seen
 from recollect.verify.judging.read_deltas import OddTable, View, chain_of, count_of
 
 SUSPICIONS_MAX = 200  # per session; more of the same would only raise the count
@@ -42,13 +42,13 @@ def _views(history: AnyHistory, sessions: set[str]) -> Iterator[tuple[int, str, 
     """Every read of these sessions in full: its number, its session and its elements."""
     odds = OddTable()
     chains: dict[tuple[str, int], View] = {}
-    asks: dict[int, Ask | None] = {}
+    asks: dict[int, ReadAsked | None] = {}
     read = -1
     for event in history:
         if event.operation != "read" and event.operation != "context":
             continue
         if event.kind == "invoke":
-            asks[event.process] = event.value if type(event.value) is Ask else None
+            asks[event.process] = event.value if type(event.value) is ReadAsked else None
         elif event.kind == "ok":
             read += 1
             if event.session not in sessions:

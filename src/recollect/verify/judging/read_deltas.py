@@ -18,14 +18,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
-from recollect.verify.judging.op import Ask, Element, OddElement, Part, Seen
+from recollect.verify.judging.op import Element, OddElement, Part, ReadAsked, Seen
 
 View = list[int]
 WHOLE = 0
 WINDOW = 1
 
 
-def chain_of(ask: Ask | None, count: int) -> int:
+def chain_of(ask: ReadAsked | None, count: int) -> int:
     """Which chain a read of `count` elements belongs to."""
     if ask is None or (ask.last is None and ask.after is None):
         return WHOLE
@@ -109,14 +109,14 @@ class ViewEncoder:
         if first == len(self._checksums):
             self._checksums.extend(checksums)
 
-    def read(self, session: str, ask: Ask | None, elements: Sequence[Element]) -> Seen:
+    def read(self, session: str, ask: ReadAsked | None, elements: Sequence[Element]) -> Seen:
         view = self._normalise(elements)
         key = (session, chain_of(ask, len(view)))
         seen = self._against(self._chains.get(key, []), view)
         self._chains[key] = view
         return seen
 
-    def context(self, session: str, parts: Sequence[tuple[Ask, Sequence[Element]]]) -> tuple[Part, ...]:
+    def context(self, session: str, parts: Sequence[tuple[ReadAsked, Sequence[Element]]]) -> tuple[Part, ...]:
         coded: list[Part] = []
         previous: View = []
         for ask, elements in parts:

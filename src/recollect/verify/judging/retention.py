@@ -4,7 +4,7 @@ The engine's clock is not ours: clock faults move it, and even untouched it is t
 `clock_bound_s`. So every moment is an interval of engine time, and a message is in one of three states:
 surely alive, maybe expired (its absence proves nothing, nor does its presence), surely expired.
 
-What restarts the life of a session is `Header.refresh`: each `append`, also each `read`, or `never` after the
+What restarts the life of a session is `HistoryHeader.refresh`: each `append`, also each `read`, or `never` after the
 first append. With `message` every message has a life of its own.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from recollect.verify.judging.op import Refresh
+from recollect.verify.judging.op import RefreshRule
 
 INFINITY = float("inf")
 
@@ -93,7 +93,7 @@ class Life:
         "surely_before",
     )
 
-    def __init__(self, retention_s: float, refresh: Refresh, bound_s: float) -> None:
+    def __init__(self, retention_s: float, refresh: RefreshRule, bound_s: float) -> None:
         self._retention_s = retention_s
         self._refresh = refresh
         self._bound_s = bound_s

@@ -45,7 +45,7 @@ class Chain:
         self.scanned = True  # whether everything in the view was held against the latest purge
 
 
-class Session:
+class SessionEvidence:
     __slots__ = (
         "acked_from",
         "expects",

@@ -17,7 +17,7 @@ import msgspec
 
 from recollect.secret import from_json, to_pipe
 from recollect.verify.matrix.results import Result
-from recollect.verify.matrix.selection import Request
+from recollect.verify.matrix.selection import VerifyRequest
 from recollect.verify.running.scenario import Scenario
 
 CELL_TIMEOUT_S = 90.0
@@ -36,7 +36,7 @@ class Order(msgspec.Struct, frozen=True, tag="order"):
 class LookAtTarget(msgspec.Struct, frozen=True, tag="look"):
     """It is told to open the target once, to see what it can do."""
 
-    request: Request
+    request: VerifyRequest
     target: str
 
 

@@ -20,7 +20,7 @@ from recollect.verify.matrix.cell_process import (
     TargetSeen,
 )
 from recollect.verify.matrix.results import Result
-from recollect.verify.matrix.selection import Request
+from recollect.verify.matrix.selection import VerifyRequest
 
 _PoolProcess = CellProcess[Order | LookAtTarget]
 
@@ -33,7 +33,7 @@ class CellPool:
         self._seen: TargetSeen | None = None
         self._path: tuple[str, ...] = ()
 
-    def look(self, request: Request, target: str) -> TargetSeen:
+    def look(self, request: VerifyRequest, target: str) -> TargetSeen:
         """Opens the target once, in a process that is not this one."""
         self._seen = None
         look = LookAtTarget(request, target)

@@ -12,7 +12,7 @@ from recollect.guarantees import SURVIVES_IF
 from recollect.secret import from_json, to_artifact
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
-from recollect.verify.judging.op import Header
+from recollect.verify.judging.op import HistoryHeader
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.judging.verdict import exit_code as exit_code_of
 from recollect.verify.running.scenario import Scenario
@@ -105,7 +105,7 @@ def of_history(path: Path) -> Results:
     )
 
 
-def _described(header: Header) -> Scenario:
+def _described(header: HistoryHeader) -> Scenario:
     return Scenario(
         target=header.target,
         engine=header.engine,

@@ -24,7 +24,7 @@ class BadRequest(Exception):
     """What was asked for does not exist; the message says what does."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for; empty means "choose for me"."""
 
     targets: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ WRITERS_OF: dict[tuple[str, str], int] = {("concurrent-writers", "search"): 4}
 DEFAULT_WORKLOADS: tuple[str, ...] = ("search", "turns", "rewrite")
 
 
-def select(request: Request, abilities: dict[str, frozenset[str]]) -> list[Cell]:
+def select(request: VerifyRequest, abilities: dict[str, frozenset[str]]) -> list[Cell]:
     """Every cell of the request, in the order in which they tell most. `abilities` are those of each target."""
     check(request)
     cells = [
@@ -138,7 +138,7 @@ def select(request: Request, abilities: dict[str, frozenset[str]]) -> list[Cell]
     return cells[index - 1 :: count]
 
 
-def check(request: Request) -> None:
+def check(request: VerifyRequest) -> None:
     """Refuses names that do not exist, and suggests the nearest."""
     for target in (*request.targets, request.previous or ""):
         if "://" in target:
@@ -168,7 +168,7 @@ def check(request: Request) -> None:
                 )
 
 
-def _check_variants(request: Request) -> None:
+def _check_variants(request: VerifyRequest) -> None:
     if any(request.variants) and not request.faults:
         raise BadRequest(f"--variant {request.variants[0]} needs the --fault that it is a variant of")
     for name, own in map(_split, request.faults):
@@ -185,7 +185,7 @@ def _split(fault: str) -> tuple[str, str | None]:
     return name, variant if at else None
 
 
-def _check_settings(request: Request) -> None:
+def _check_settings(request: VerifyRequest) -> None:
     """Refuses what would silently be ignored."""
     if request.policies and any(policy != "custom" for policy in request.policies):
         if request.engine_config is not None:
@@ -214,7 +214,7 @@ def _check_settings(request: Request) -> None:
         )
 
 
-def engine_of(request: Request, target: str) -> str:
+def engine_of(request: VerifyRequest, target: str) -> str:
     """The engine a target runs on: the one asked for, or the one a built-in is named after."""
     if request.engine is not None:
         asked = request.engine.partition("@")[0]
@@ -242,7 +242,7 @@ class FaultCase(NamedTuple):
         return "-".join((self.policy, self.fault) if usual else self)
 
 
-def fault_cases(request: Request, target: str) -> list[FaultCase]:
+def fault_cases(request: VerifyRequest, target: str) -> list[FaultCase]:
     """The request as policies × faults × variants, known before the target is opened."""
     engine = engine_of(request, target).partition("@")[0]
     name = KINDS.get(engine, engine)
@@ -254,13 +254,13 @@ def fault_cases(request: Request, target: str) -> list[FaultCase]:
     ]
 
 
-def _variants(request: Request, fault: str, own: str | None) -> Sequence[str]:
+def _variants(request: VerifyRequest, fault: str, own: str | None) -> Sequence[str]:
     if own is not None:
         return (own,)
     return request.variants or FAULTS[fault].variants[: None if request.full else 1]
 
 
-def _of_target(request: Request, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
+def _of_target(request: VerifyRequest, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
     for case in fault_cases(request, target):
         for workload, misfit in _workloads(request, case.fault, abilities):
             writers = request.writers or WRITERS_OF.get((case.fault, workload))
@@ -284,7 +284,7 @@ def _of_target(request: Request, target: str, abilities: frozenset[str] | None) 
             yield Cell(scenario, misfit or FAULTS[case.fault].obstacle(scenario))
 
 
-def _policies(request: Request, engine: str) -> Sequence[str]:
+def _policies(request: VerifyRequest, engine: str) -> Sequence[str]:
     if request.users_settings:
         return ("custom",)
     if request.policies:
@@ -294,7 +294,7 @@ def _policies(request: Request, engine: str) -> Sequence[str]:
     return tuple(engines.policies(engine)) if request.full else CORE_POLICIES[engine]
 
 
-def _faults(request: Request, engine: str, *, first_policy: bool) -> Sequence[str]:
+def _faults(request: VerifyRequest, engine: str, *, first_policy: bool) -> Sequence[str]:
     if request.faults:
         return request.faults
     if request.full:
@@ -306,7 +306,7 @@ def _faults(request: Request, engine: str, *, first_policy: bool) -> Sequence[st
 
 
 def _workloads(
-    request: Request, fault: str, abilities: frozenset[str] | None
+    request: VerifyRequest, fault: str, abilities: frozenset[str] | None
 ) -> Sequence[tuple[str, str | None]]:
     """What to use memory for; of what was asked for by name also what does not fit the target, with the reason."""
     wanted = request.workloads or WORKLOADS_OF.get(fault, DEFAULT_WORKLOADS)

@@ -6,7 +6,7 @@ from pathlib import Path
 from recollect.verify import engines
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
-from recollect.verify.matrix.selection import Request, engine_of
+from recollect.verify.matrix.selection import VerifyRequest, engine_of
 from recollect.verify.target.target import BUILT_IN
 from recollect.verify.target.workers import Workers
 
@@ -15,7 +15,7 @@ _OF_RECALL = frozenset({"forget", "batches", "turn", "search"})
 OUR_ABILITIES = {target: _OF_RECALL if target == "chroma" else _OF_STORES for target in BUILT_IN}
 
 
-def abilities_of(request: Request, target: str) -> frozenset[str]:
+def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
     """What the target can do; raises `TargetBroken` or `EngineError` with one sentence.
 
     It runs the target's code, and starts a fork server: the command line asks a cell process to do it (`Pool.look`).

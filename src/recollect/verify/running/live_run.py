@@ -16,7 +16,7 @@ from recollect.secret import Scrubber
 from recollect.verify import engines
 from recollect.verify.engines import Endpoint, Engine, EngineError, StartFailed
 from recollect.verify.judging.history import HistoryWriter
-from recollect.verify.judging.op import Disturbance
+from recollect.verify.judging.op import FaultDetail
 from recollect.verify.running import logs
 from recollect.verify.running.clients import Client, Clients
 from recollect.verify.running.driver import QUIET_S, Driver
@@ -122,12 +122,12 @@ class LiveRun:
     @contextmanager
     def striking(self, name: str, detail: str = "", offset_s: float = 0.0) -> Iterator[None]:
         self._driver.drain()
-        self._history.fault_injected(name, Disturbance(detail=detail, offset_s=offset_s))
+        self._history.fault_injected(name, FaultDetail(detail=detail, offset_s=offset_s))
         yield
         self._driver.await_older(self._stopped_at)
         self._stopped_at = 0.0
         self._driver.drain()
-        self._history.fault_healed(name, Disturbance(detail=detail))
+        self._history.fault_healed(name, FaultDetail(detail=detail))
 
     # ---- the engine
 

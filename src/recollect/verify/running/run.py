@@ -20,7 +20,7 @@ from recollect.secret import Scrubber
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import OK_OPS_MIN, Header, Trait
+from recollect.verify.judging.op import OK_OPS_MIN, HistoryHeader, Trait
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.running import engine_inspection, logs
 from recollect.verify.running.clients import Clients
@@ -125,8 +125,8 @@ class Run:
     def _history_path(self) -> Path:
         return self.folder / "history.jsonl"
 
-    def _header(self, traits: tuple[Trait, ...]) -> Header:
-        return Header(
+    def _header(self, traits: tuple[Trait, ...]) -> HistoryHeader:
+        return HistoryHeader(
             recollect=__version__,
             seed=self.scenario.seed,
             target=self.scenario.target,

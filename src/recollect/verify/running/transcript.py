@@ -31,7 +31,7 @@ class _Attempt:
     """A write under way, kept so that it can be sent again as it was."""
 
     intent: AppendTurn
-    write: op.Write
+    write: op.WriteAsked
     request: pipe.Append
     tries: int = 1
 
@@ -51,7 +51,7 @@ class Transcript:
         self._saves: dict[int, range] = {}
         self._unmarked: dict[tuple[str, str], Unmarked] = {}
         self._moments = Moments()
-        self._asked: dict[int, op.Ask] = {}
+        self._asked: dict[int, op.ReadAsked] = {}
         self._began: dict[int, int] = {}
         self._sessions: dict[str, None] = {}
         self._acknowledged: dict[str, set[int]] = {}
@@ -112,7 +112,7 @@ class Transcript:
             case pipe.Elements():
                 self._end_read(process, intent.session, reply)
             case pipe.Parts(parts):
-                read = [(op.Ask(), self._elements(process, intent.session, part)) for part in parts]
+                read = [(op.ReadAsked(), self._elements(process, intent.session, part)) for part in parts]
                 self._history.ok_context(process, read)
             case pipe.FoundBy(listed, found):
                 self._history.ok_search(process, listed, found)
@@ -142,7 +142,7 @@ class Transcript:
         """What the engine itself holds of a session, asked directly."""
         self._history.invoke(process, session, "count")
         known = self._acknowledged.get(session, set())
-        self._history.ok(process, op.Rows(len(known & held)))
+        self._history.ok(process, op.RowsCounted(len(known & held)))
 
     # ---- writes
 
@@ -155,7 +155,7 @@ class Transcript:
             expect = 0 if sight is None or sight.sequence is None else sight.sequence
         turn = f"turn-{first}"
         checksums = tuple(self._checksums[first:])
-        write = op.Write(first, checksums, turn, expect, self._retention_s)
+        write = op.WriteAsked(first, checksums, turn, expect, self._retention_s)
         request = pipe.Append(session, said, turn, expect)
         self._invoke(process, session, "append", write)
         self._attempts[process] = _Attempt(intent, write, request)
@@ -169,12 +169,12 @@ class Transcript:
         first, said = self._number(session, intent.bodies)
         checksums = tuple(self._checksums[first:])
         kept_s, base = self._retention_s, sight.event
-        write = op.Write(first, checksums, retention_s=kept_s, base=base, dropped=to_runs(dropped))
+        write = op.WriteAsked(first, checksums, retention_s=kept_s, base=base, dropped=to_runs(dropped))
         self._saves[process] = range(first, first + len(said))
         self._invoke(process, session, "save", write)
         return pipe.Save(session, said, intent.drop)
 
-    def _invoke(self, process: int, session: str, operation: op.Operation, write: op.Write) -> None:
+    def _invoke(self, process: int, session: str, operation: op.Operation, write: op.WriteAsked) -> None:
         event = self._history.invoke_write(process, session, operation, write)
         for number in range(write.first, write.first + len(write.checksums)):
             self._moments.invoked[number] = event
@@ -225,7 +225,7 @@ class Transcript:
         after = after_number = None
         if after_seen and sight is not None and sight.sequence is not None and sight.numbers:
             after, after_number = sight.sequence, sight.numbers[-1]
-        ask = op.Ask(last, after_number)
+        ask = op.ReadAsked(last, after_number)
         self._asked[process] = ask
         partial = last is not None or after is not None
         self._began[process] = self._history.invoke_read(process, session, ask if partial else None)

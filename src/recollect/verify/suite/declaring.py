@@ -16,7 +16,7 @@ from typing import Any
 from recollect.secret import SecretUrl
 from recollect.verify.durations import seconds
 from recollect.verify.engines import ENGINES, EngineError
-from recollect.verify.matrix.selection import BadRequest, Request, check
+from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check
 from recollect.verify.providers import url as addresses
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.suite.suite import Suite
@@ -90,7 +90,7 @@ def declare(cls: type, marked: Mapping[str, Any], chosen: Chosen) -> Suite:
         raise BadRequest(f"require = {wanted['require']!r}: 'written' or 'fsynced'")
     engine = chosen.engine(wanted["engine"] or (target if target in BUILT_IN else None))
     url = chosen.url(engine)
-    request = Request(
+    request = VerifyRequest(
         targets=(target,),
         engine=engine,
         provider=None if url else chosen.provider,

@@ -18,7 +18,7 @@ from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict
 from recollect.verify.matrix.cell_process import Order, TargetSeen
 from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Require, Result, replay_command, worse_than
-from recollect.verify.matrix.selection import Cell, FaultCase, Request, select
+from recollect.verify.matrix.selection import Cell, FaultCase, VerifyRequest, select
 from recollect.verify.target.module_folders import from_here
 
 CASES_AHEAD = 4
@@ -31,7 +31,7 @@ class Suite:
 
     name: str
     target: str
-    request: Request
+    request: VerifyRequest
     require: Require | None = None
 
 
