@@ -138,9 +138,9 @@ _DEATH = ("kill-engine", "kill-engine-at-line", "slow-fsync")
 _CRASH = (*_DEATH, "power-loss")
 # A reader may have seen what a crash then takes away, and a lost tail of everything is an empty store.
 _TAIL = ("lost-tail", "non-monotonic-read")
-_ALL = ("silent-reset", "hole", *_TAIL)
-# The data is gone or out of reach, and whoever asks for it is told.
-_LOUD = ("refuses-to-start", "unreadable")
+# The data is gone or out of reach, and whoever asks for it is told; a store that takes no more writes tells them too.
+_LOUD = ("refuses-to-start", "unreadable", "does-not-recover")
+_ALL = ("silent-reset", "hole", "does-not-recover", *_TAIL)
 
 _REDIS_PERSISTENCE = "Redis documentation, Persistence"
 _AOF_FLUSH = (
@@ -245,7 +245,7 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ("sqlite", "wal-normal"): (
         _Rule(
             ("power-loss", "fsync-error"),
-            (*_TAIL, "silent-reset"),
+            (*_TAIL, "silent-reset", "does-not-recover"),
             None,
             "every transaction since the last checkpoint, tail only; the database stays consistent",
             f"{_SQLITE_SYNC}: NORMAL; Write-Ahead Logging, 2.2",

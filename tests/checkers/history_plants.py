@@ -131,6 +131,18 @@ def unreadable(seed: int) -> Planted:
     return plot.plant("unreadable", [])
 
 
+def does_not_recover(seed: int) -> Planted:
+    plot = Plot(seed, retention_s=None)
+    plot.prologue()
+    plot.crash_now()
+    for _ in range(plot.rng.randint(5, 20)):
+        op = plot.invoke_append(plot.pick(), plot.victim, 1)
+        plot.now_s += 1.0
+        plot.complete(op, "fail")
+    plot.read_all()
+    return Planted(plot.history(), "does-not-recover", frozenset())
+
+
 def silent_reset(seed: int) -> Planted:
     plot = Plot(seed, retention_s=None, unknowns=0.0, faults=False)
     plot.prologue()
@@ -512,6 +524,7 @@ def index_divergence(seed: int) -> Planted:
 PLANTS: dict[str, Callable[[int], Planted]] = {
     "refuses-to-start": refuses_to_start,
     "unreadable": unreadable,
+    "does-not-recover": does_not_recover,
     "silent-reset": silent_reset,
     "hidden": hidden,
     "cross-session-leak": cross_session_leak,

@@ -324,9 +324,17 @@ def _refused(facts: Facts, anomaly: Anomaly, message: int) -> None:
     assert facts.events[anomaly.first.events[0]].kind == "engine-refused"
 
 
+def _never_recovered(facts: Facts, anomaly: Anomaly, message: int) -> None:
+    healed, last = anomaly.first.events
+    assert facts.events[healed].kind == "fault-healed"
+    assert facts.events[last].kind in ("fail", "unknown")
+    assert not any(done > healed for done in facts.acked.values())
+
+
 _RULES: dict[str, Callable[[Facts, Anomaly, int], None]] = {
     "refuses-to-start": _refused,
     "unreadable": _unreadable,
+    "does-not-recover": _never_recovered,
     "silent-reset": _silent_reset,
     "hidden": _hidden,
     "cross-session-leak": _leak,

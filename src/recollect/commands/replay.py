@@ -88,7 +88,11 @@ def _rate(console: Console, results: Results) -> None:
         for name in {anomaly.name for anomaly in result.verdict.anomalies}:
             names[name] = names.get(name, 0) + 1
     total = len(results.results)
-    if not names:
-        console.print(f"no anomaly in {total} of {total} runs", highlight=False)
+    concluded = [result for result in results.results if result.verdict.status not in ("unknown", "skipped")]
+    if not concluded:
+        why = results.results[0].verdict.reason or "no reason given"
+        console.print(f"none of {total} runs could conclude anything: {why}", highlight=False, markup=False)
+    elif not names:
+        console.print(f"no anomaly in {len(concluded)} of {total} runs", highlight=False)
     for name, count in sorted(names.items(), key=lambda item: -item[1]):
         console.print(f"{name}: seen in {count} of {total} runs", highlight=False)

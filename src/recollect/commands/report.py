@@ -11,7 +11,14 @@ from rich.console import Console
 
 from recollect import exit_codes
 from recollect.commands.verify import check_require
-from recollect.commands.writing import HtmlOption, JsonOption, JunitOption, write_json, write_reports
+from recollect.commands.writing import (
+    HtmlOption,
+    JsonOption,
+    JunitOption,
+    StrictOption,
+    write_json,
+    write_reports,
+)
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryError
 from recollect.verify.matrix import results as saved
@@ -24,6 +31,7 @@ def report(
     require: Annotated[
         str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
     ] = None,
+    strict: StrictOption = False,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
     junit_file: JunitOption = None,
@@ -42,8 +50,8 @@ def report(
     merged = merge(parts)
     terminal.show(console, merged)
     write_json(merged, json_file)
-    write_reports(merged, html_file, junit_file, require)
-    raise typer.Exit(exit_code(merged, require))
+    write_reports(merged, html_file, junit_file, require, strict=strict)
+    raise typer.Exit(exit_code(merged, require, strict=strict))
 
 
 def merge(parts: list[Results]) -> Results:

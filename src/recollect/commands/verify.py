@@ -19,6 +19,7 @@ from recollect.commands.writing import (
     HtmlOption,
     JsonOption,
     JunitOption,
+    StrictOption,
     folder_of_run,
     write_json,
     write_reports,
@@ -153,6 +154,7 @@ def verify(
     previous_python: PreviousPythonOption = None,
     retain: RetainOption = None,
     require: RequireOption = None,
+    strict: StrictOption = False,
     full: FullOption = False,
     budget: BudgetOption = None,
     seed: SeedOption = None,
@@ -174,7 +176,8 @@ def verify(
 
     recollect verify redis --policy rdb --fault kill-engine
 
-    Exit codes: 0 held or documented loss, 1 violated, 2 usage, 3 nothing could be concluded.
+    Exit codes: 0 held, documented loss or exposed; 1 violated; 2 usage, or a target that cannot be opened;
+    3 something unknown, or nothing concluded; 4 an error of recollect's own.
     """
     check_require(require)
     address = _address(provider, engine or (targets or [""])[0])
@@ -209,8 +212,8 @@ def verify(
     )
     terminal.show(console, results)
     write_json(results, json_file)
-    write_reports(results, html_file, junit_file, require)
-    raise typer.Exit(exit_code(results, require))
+    write_reports(results, html_file, junit_file, require, strict=strict)
+    raise typer.Exit(exit_code(results, require, strict=strict))
 
 
 def _address(provider: str | None, engine: str) -> SecretUrl | None:
@@ -284,7 +287,11 @@ def _lay_out(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
         usable = {name: frozenset(found.abilities) for name, found in seen.items() if found.refusal is None}
         cells = select(replace(request, targets=tuple(usable)), usable) if usable else []
         broken = [
-            Result(scenario=cell.scenario, verdict=_unusable(found, cell.skipped))
+            Result(
+                scenario=cell.scenario,
+                verdict=_unusable(found, cell.skipped),
+                trouble=None if found.no_engine else "unopened",
+            )
             for name, found in seen.items()
             if found.refusal is not None
             for cell in select(replace(request, targets=(name,)), {})

@@ -22,6 +22,9 @@ JsonOption = Annotated[
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page.")
 ]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Fail on documented losses and on `exposed` too.")
+]
 JunitOption = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI systems.")
 ]
@@ -48,7 +51,9 @@ def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
         yield folder
 
 
-def write_reports(results: Results, html: Path | None, junit: Path | None, require: Require | None) -> None:
+def write_reports(
+    results: Results, html: Path | None, junit: Path | None, require: Require | None, *, strict: bool = False
+) -> None:
     """Writes what was asked for. Imported only then: the page needs Jinja, and rendering it reads every history."""
     try:
         if html is not None:
@@ -60,7 +65,7 @@ def write_reports(results: Results, html: Path | None, junit: Path | None, requi
             from recollect.verify.report import junit as xml
 
             junit.parent.mkdir(parents=True, exist_ok=True)
-            xml.write(results, junit, require)
+            xml.write(results, junit, require, strict=strict)
     except OSError as error:
         raise _cannot_write(error) from None
 

@@ -29,6 +29,8 @@ class Detection(NamedTuple):
     other: int = NEVER
     text: str = ""
     elements: int = 1
+    exposed: bool = False
+    """The store did what it says; its interface left the caller unprotected."""
 
 
 class Checker(Protocol):

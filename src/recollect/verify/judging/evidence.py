@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -154,6 +154,22 @@ class Refusal(NamedTuple):
     error: str
 
 
+class Outage(NamedTuple):
+    """Writes that failed after a fault was healed, with none that succeeded since."""
+
+    fault: str
+    healed: int
+    last: int
+    since_s: float
+    until_s: float
+    failed: int
+    error: str
+
+    @property
+    def lasted_s(self) -> float:
+        return self.until_s - self.since_s
+
+
 class Hidden(NamedTuple):
     """A read lacks the message while the engine, asked directly, has more rows than were returned."""
 
@@ -225,6 +241,8 @@ class Evidence:
     sessions: list[str] = field(default_factory=list)
     odds: OddTable = field(default_factory=OddTable)
     retries: dict[int, int] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    """Of turns that were tried again: how often they were sent."""
     failed: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
     retention: dict[int, Retention] = field(default_factory=dict)
@@ -247,6 +265,7 @@ class Evidence:
     failed_reads: list[FailedRead] = field(default_factory=list)
     first_reads: list[FirstRead] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    outage: Outage | None = None
     hidden: dict[int, Hidden] = field(default_factory=dict)
     fractures: list[Fracture] = field(default_factory=list)
     divergences: list[Divergence] = field(default_factory=list)
@@ -263,6 +282,10 @@ class Evidence:
     kept: int = 0
     unchecked: int = 0
     unknown_outcomes: int = 0
+    failed_outcomes: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    stopped: str = ""
+    """Why the run ended before its time, if it did."""
     uncertain_forgets: int = 0
     truncated: bool = False
     operations: set[str] = field(default_factory=set)  # the rarer ones that were acknowledged

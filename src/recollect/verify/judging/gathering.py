@@ -23,6 +23,7 @@ from recollect.verify.judging.evidence import (
     Evidence,
     FailedRead,
     Fracture,
+    Outage,
     Refusal,
     Retention,
 )
@@ -78,6 +79,8 @@ class _Collector:
         self.callers: dict[int, _Caller] = {}
         self.active: dict[str, int] = {}  # fault → its index in evidence.disturbances
         self.engine_down = False
+        self.healed: Event | None = None
+        """The healing after which no write has succeeded yet."""
         self._complete: dict[str, Callable[[_Caller, Event], None]] = {
             "append": self._complete_write,
             "save": self._complete_write,
@@ -104,6 +107,8 @@ class _Collector:
                     caller.is_open = False
                     if kind == "ok":
                         ok_ops += 1
+                    else:
+                        self._ended_badly(event)
                     if caller.session.life is not None:
                         self._age(caller, event)
                     complete[caller.event.operation](caller, event)
@@ -115,6 +120,11 @@ class _Collector:
         self.evidence.ok_ops += ok_ops
         if event is not None:
             self.evidence.events = event.index + 1
+
+    def _ended_badly(self, event: Event) -> None:
+        self.evidence.failed_outcomes += event.kind == "fail"
+        if event.error:
+            self.evidence.errors[event.error] += 1
 
     def finish(self) -> None:
         evidence = self.evidence
@@ -227,6 +237,7 @@ class _Collector:
         ):
             raise ValueError(f"messages {first}.. repeat a turn of another session or length")
         evidence.retries[turn] = event.index
+        evidence.attempts[turn] = evidence.attempts.get(turn, 1) + 1
         return turn
 
     def _declare(self, session: SessionEvidence, turn: int, write: WriteAsked, invoked_s: float) -> None:
@@ -262,6 +273,8 @@ class _Collector:
         evidence, session, turn, index = self.evidence, caller.session, caller.turn, event.index
         session.mutations_open -= 1
         session.last_mutation = index
+        if self.healed is not None and caller.event.index > self.healed.index:
+            self._write_after_healing(event)
         if event.kind != "ok":
             self._not_acknowledged(session, turn, event.kind)
             return
@@ -286,6 +299,24 @@ class _Collector:
                 window.pending.append(message)
         if write.expect is not None:
             self._compare(session, turn, write.expect, caller.event.index)
+
+    def _write_after_healing(self, event: Event) -> None:
+        assert self.healed is not None
+        evidence = self.evidence
+        if event.kind == "ok":
+            self.healed = evidence.outage = None
+        else:
+            since_s = evidence.outage.since_s if evidence.outage else self.healed.time_s
+            failed = evidence.outage.failed + 1 if evidence.outage else 1
+            evidence.outage = Outage(
+                self.healed.operation,
+                self.healed.index,
+                event.index,
+                since_s,
+                event.time_s,
+                failed,
+                event.error or "",
+            )
 
     def _not_acknowledged(self, session: SessionEvidence, turn: int, kind: str) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
@@ -425,7 +456,9 @@ class _Collector:
 
     def _disturb(self, event: Event) -> None:
         kind, fault = event.kind, event.operation
-        if kind == "engine-refused":
+        if kind == "run-stopped":
+            self.evidence.stopped = event.error or "the run was stopped"
+        elif kind == "engine-refused":
             self.evidence.refusals.append(Refusal(event.index, event.time_s, event.error or ""))
             self.engine_down = True
         elif kind == "engine-stopped":
@@ -437,6 +470,7 @@ class _Collector:
             self.engine_down = False
             self._heal("engine-stopped", event)
         elif kind == "fault-injected":
+            self.healed = self.evidence.outage = None
             self.evidence.injected.add(fault)
             if fault not in NOT_A_DISTURBANCE:
                 self._begin_disturbance(fault, event)
@@ -447,6 +481,7 @@ class _Collector:
                 self._rewind(event.time_s)
                 self._pass_time(event)
         elif kind == "fault-healed":
+            self.healed, self.evidence.outage = event, None
             if fault in CLOCK_FAULTS and fault in self.evidence.injected:
                 self._pass_time(event)
                 self.clock.heal(event.time_s)

@@ -149,6 +149,10 @@ class HistoryWriter:
         """The engine did not come back on its own data within the deadline."""
         return self._disturb("engine-refused", "", None, error)
 
+    def run_stopped(self, reason: str) -> int:
+        """The run ended before its time: whatever is judged of it, it is not `held`."""
+        return self._disturb("run-stopped", "", None, reason)
+
     def flush(self) -> None:
         self._file.flush()
 

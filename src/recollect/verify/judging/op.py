@@ -28,6 +28,7 @@ Kind = Literal[
     "engine-stopped",
     "engine-started",
     "engine-refused",
+    "run-stopped",
 ]
 Operation = Literal["", "append", "save", "read", "context", "forget", "search", "count"]
 Trait = Literal["single_writer", "no_batches", "at_least_once", "ordered_by_clock"]
@@ -184,6 +185,8 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     fault: str = ""
     workload: str = ""
     traits: tuple[Trait, ...] = ()
+    abilities: tuple[str, ...] | None = None
+    """What the target can do; None in a history of an earlier release."""
     retain_s: float | None = None
     refresh: RefreshRule = "append"
     clock_bound_s: float = 1.0

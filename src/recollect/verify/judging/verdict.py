@@ -19,8 +19,11 @@ from recollect.verify.judging.detection import Detection, lead_of, name_of
 from recollect.verify.judging.evidence import CLAIMS, Evidence, Loss
 from recollect.verify.judging.losses import loss_window_s, losses
 
-Status = Literal["held", "documented-loss", "violated", "unknown", "skipped"]
-WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "documented-loss", "held", "skipped")
+Status = Literal["held", "documented-loss", "exposed", "violated", "unknown", "skipped"]
+WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "exposed", "documented-loss", "held", "skipped")
+
+UNNOTICED = frozenset({"wipe-volume", "policy-change", "downgrade", "restore"})
+"""Faults that put other data under a store. One without an identity of its own cannot tell."""
 
 
 class WitnessEvents(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,6 +76,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     forgotten: int = 0
     unchecked: int = 0
     unknown_outcomes: int = 0
+    failed_outcomes: int = 0
+    frequent_error: str | None = None
+    """The most frequent error, where operations failed or ended unknown."""
     loss_window_s: float | None = None
     promise: str = ""
     promise_source: str = ""
@@ -92,40 +98,51 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.acked:,} kept"
 
 
+UNDER_STRICT: frozenset[Status] = frozenset({"documented-loss", "exposed"})
+"""What `--strict` does not accept."""
+
+
 def exit_code(statuses: Collection[Status]) -> int:
-    """0 held or documented loss, 1 violated, 3 nothing could be concluded."""
-    if "violated" in statuses:
+    """1 if anything is violated, 3 if anything is unknown or nothing was concluded, else 0."""
+    found = set(statuses)
+    if "violated" in found:
         return exit_codes.VIOLATED
-    concluded = "held" in statuses or "documented-loss" in statuses
-    return exit_codes.HELD if concluded else exit_codes.INCONCLUSIVE
+    concluded = found - {"skipped", "unknown"}
+    return exit_codes.HELD if concluded and "unknown" not in found else exit_codes.INCONCLUSIVE
 
 
 def judge(evidence: Evidence) -> Verdict:
     """Run the checkers and hold what they find against the engine's promise."""
     named, crashes = find(evidence)
-    given = _promise(evidence)
+    header = evidence.header
+    given = _promised(header.engine, header.policy, header.fault)
     found = losses(evidence)
     window_s = loss_window_s(evidence, found)
     broken = _broken(evidence, named, found, given, window_s)
     doubt = _doubt(evidence, crashes)
+    bare = None if broken or doubt else _unprotected(given, named)
     status: Status
     if broken is not None:
         status = "violated"
     elif doubt is not None:
         status = "unknown"
+    elif bare is not None:
+        status = "exposed"
     else:
         status = "documented-loss" if named else "held"
     covered, not_covered = coverage(evidence, ANOMALIES, {group.name for group in named})
     lost = len(found)
     return Verdict(
         status=status,
-        reason=broken or doubt,
+        reason=broken or doubt or bare,
         acked=evidence.acked,
         kept=evidence.kept,
         lost=lost,
         forgotten=evidence.acked - evidence.kept - lost - evidence.unchecked,
         unchecked=evidence.unchecked,
         unknown_outcomes=evidence.unknown_outcomes,
+        failed_outcomes=evidence.failed_outcomes,
+        frequent_error=next((error for error, _ in evidence.errors.most_common(1)), None),
         loss_window_s=None if window_s is None else round(window_s, 6),
         promise=given.sentence,
         promise_source=given.source,
@@ -137,16 +154,20 @@ def judge(evidence: Evidence) -> Verdict:
     )
 
 
-def _promise(evidence: Evidence) -> Promise:
+def _promised(engine: str, policy: str, fault: str) -> Promise:
     """The engine's promise; where there is no fault or no known engine, that nothing is lost."""
-    header = evidence.header
     try:
-        return promise(header.engine, header.policy, header.fault)
+        return promise(engine, policy, fault)
     except ValueError:
         sentence = "nothing that was acknowledged is lost"
-        if header.fault:
-            sentence += f" (no promise is known for {header.engine} {header.policy} under {header.fault})"
-        return Promise(header.engine, header.policy, header.fault, frozenset(), 0.0, sentence, "")
+        if fault:
+            sentence += f" (no promise is known for {engine} {policy} under {fault})"
+        return Promise(engine, policy, fault, frozenset(), 0.0, sentence, "")
+
+
+def must_recover(engine: str, policy: str, fault: str) -> bool:
+    """Whether writes have to succeed again after the fault. A store that finds other data is right to refuse them."""
+    return "does-not-recover" not in _promised(engine, policy, fault).allows
 
 
 def _broken(
@@ -154,7 +175,7 @@ def _broken(
 ) -> str | None:
     """Why the promise is broken, or None."""
     for group in named:
-        if not _allows(given, group):
+        if not _allows(given, group) and not _is_exposed(given, group):
             return f"{group.name} is not covered by the engine's promise: {given.sentence}"
     if given.allows and window_s is not None and given.window_s is not None and window_s > given.window_s:
         return f"the loss reaches back {window_s:.3f} s, the promise {given.window_s:g} s: {given.sentence}"
@@ -162,6 +183,26 @@ def _broken(
     if given.allows and given.turns_max is not None and len(turns) > given.turns_max:
         return f"{len(turns)} turns are lost, the promise allows {given.turns_max}: {given.sentence}"
     return _false_claim(evidence, found)
+
+
+def _is_exposed(given: Promise, group: Named) -> bool:
+    """Whether the store did what it says, and nothing protects whoever calls it."""
+    if group.name in ("silent-reset", "lost-tail", "hole", "torn-turn", "non-monotonic-read"):
+        return given.fault in UNNOTICED and all(
+            found.disturbance is not None and found.disturbance.name in UNNOTICED
+            for found in group.detections
+        )
+    return all(found.exposed for found in group.detections)
+
+
+def _unprotected(given: Promise, named: list[Named]) -> str | None:
+    """What the caller of a correct store has to know, or None."""
+    for group in named:
+        if not _allows(given, group) and _is_exposed(given, group):
+            if group.name == "duplicate":
+                return "a retry stores twice: the store takes no turn id, so a caller cannot retry safely"
+            return f"{given.fault} is not noticed: the store has no identity, and reads on from other data"
+    return None
 
 
 def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
@@ -191,6 +232,8 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     header = evidence.header
     if crashes:
         return "; ".join(f"the checker {crash.checker} crashed: {crash.error}" for crash in crashes)
+    if evidence.stopped:
+        return evidence.stopped
     if evidence.truncated:
         return "the history is cut off"
     if evidence.ok_ops < header.ok_ops_min:

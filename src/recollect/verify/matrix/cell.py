@@ -19,7 +19,7 @@ from recollect.secret import Scrubber, from_json, to_pipe
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Done, LookAtTarget, Order, Step, TargetSeen, Word
-from recollect.verify.matrix.results import Result
+from recollect.verify.matrix.results import Result, Trouble
 from recollect.verify.matrix.target_probe import abilities_of
 from recollect.verify.running.run import Run
 from recollect.verify.target.module_folders import import_from
@@ -27,19 +27,20 @@ from recollect.verify.target.workers import TargetBroken
 
 
 def run_cell(order: Order, say: IO[bytes]) -> Result:
-    """One cell, from start to verdict; a bug of ours is an `unknown` verdict, not a lost matrix."""
+    """One cell, from start to verdict; a bug of ours is its cell's trouble, not a lost matrix."""
     started = time.monotonic()
     folder = Path(order.folder)
     private.artifact_folder(folder)
     import_from(order.scenario.path)
     run = Run(order.scenario, folder, progress=lambda step: _say(say, Step(step)), preload=order.preload)
+    trouble: Trouble | None = None
     try:
         verdict = run.execute()
     except Exception as error:
         trace = folder / "kit-error.txt"
         private.write_artifact(trace, run.scrubber(traceback.format_exc()))
-        reason = f"the kit itself failed: {type(error).__name__}: {error}; where is in {trace}"
-        verdict = Verdict(status="unknown", reason=reason)
+        reason = f"an error of recollect's own, please report it: {type(error).__name__}: {error}; details in {trace}"
+        verdict, trouble = Verdict(status="unknown", reason=reason), "internal"
     if verdict.reason is not None:
         verdict = msgspec.structs.replace(verdict, reason=run.scrubber(verdict.reason))
     return Result(
@@ -50,6 +51,7 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         elapsed_s=time.monotonic() - started,
         operations=run.operations,
         notes=tuple(map(run.scrubber, run.notes.in_short)),
+        trouble=trouble,
     )
 
 

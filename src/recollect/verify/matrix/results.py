@@ -3,7 +3,7 @@
 import shlex
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ from recollect.secret import from_json, to_artifact
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
 from recollect.verify.judging.op import HistoryHeader
-from recollect.verify.judging.verdict import Verdict
+from recollect.verify.judging.verdict import UNDER_STRICT, Verdict
 from recollect.verify.judging.verdict import exit_code as exit_code_of
 from recollect.verify.running.scenario import Scenario
 
@@ -22,6 +22,10 @@ HISTORY = "history.jsonl"
 
 Require = str
 """``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed."""
+
+
+Trouble = Literal["unopened", "internal"]
+"""A target that cannot be opened, or an error of ours."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     smallest: Scenario | None = None
     """The smallest schedule that still shows it."""
     notes: tuple[str, ...] = ()
+    trouble: Trouble | None = None
+    """What keeps the cell from saying anything about the store, where it is no verdict at all."""
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,13 +163,29 @@ def _size(scenario: Scenario) -> dict[str, Any]:
     return {"writers": scenario.writers, "sessions": scenario.sessions, "operations": scenario.ops_max}
 
 
-def exit_code(results: Results, require: Require | None = None) -> int:
-    """That of the verdicts; also 1 where a documented loss is worse than required."""
+def exit_code(results: Results, require: Require | None = None, *, strict: bool = False) -> int:
+    """4 for an error of ours, then 1 violated, 2 a target that cannot be opened, 3 unknown, 0.
+
+    A documented loss that is worse than required counts as violated; with `strict`, every one, and `exposed`.
+    """
     if not results.results and results.shard:
         return exit_codes.HELD  # the other parts have all there is
-    if require and any(worse_than(result, require) for result in results.results):
-        return exit_codes.VIOLATED
-    return exit_code_of({result.verdict.status for result in results.results})
+    troubles = {result.trouble for result in results.results}
+    if "internal" in troubles:
+        return exit_codes.INTERNAL
+    code = exit_code_of({result.verdict.status for result in results.results})
+    if any(too_bad(result, require, strict) for result in results.results):
+        code = exit_codes.VIOLATED
+    if code != exit_codes.VIOLATED and "unopened" in troubles:
+        return exit_codes.USAGE
+    return code
+
+
+def too_bad(result: Result, require: Require | None, strict: bool) -> bool:
+    """Whether a cell that is not violated fails the run because more was asked for."""
+    return (strict and result.verdict.status in UNDER_STRICT) or (
+        require is not None and worse_than(result, require)
+    )
 
 
 def worse_than(result: Result, require: Require) -> bool:

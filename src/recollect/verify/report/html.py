@@ -38,6 +38,7 @@ ANOMALIES_MAX = 5
 WORDS: dict[Status, str] = {
     "held": "held",
     "documented-loss": "documented loss",
+    "exposed": "exposed",
     "violated": "violated",
     "unknown": "unknown",
     "skipped": "skipped",
@@ -46,6 +47,7 @@ MEANINGS: dict[Status, str] = {
     "violated": "something happened that the engine's own promise does not allow",
     "unknown": "nothing could be concluded; this is not a success",
     "documented-loss": "acknowledged messages were lost, inside what the engine itself announces",
+    "exposed": "the store did what it says, and nothing protects whoever calls it",
     "held": "everything acknowledged was there",
     "skipped": "not run, for the reason given",
 }
@@ -156,6 +158,7 @@ def headline(results: Results) -> tuple[str, str]:
     violated = [result for result in ran if result.verdict.status == "violated"]
     documented = [result for result in ran if result.verdict.status == "documented-loss"]
     unknown = [result for result in ran if result.verdict.status == "unknown"]
+    exposed = [result for result in ran if result.verdict.status == "exposed"]
     if violated:
         first = (
             f"{len(violated)} of {_runs(len(ran))} broke {'its' if len(violated) == 1 else 'their'} promise"
@@ -170,6 +173,11 @@ def headline(results: Results) -> tuple[str, str]:
             _lost_sentence(documented, "as the engine's own documentation says they may be")
             + f" In {_runs(concluded - len(documented))} everything was kept."
             + _beside([], unknown),
+        )
+    if exposed:
+        return (
+            f"{_runs(len(exposed))} of {len(ran)} left the caller unprotected",
+            f"{(exposed[0].verdict.reason or '').capitalize()}." + _beside([], unknown),
         )
     acked = sum(result.verdict.acked for result in ran)
     return (

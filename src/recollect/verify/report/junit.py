@@ -1,7 +1,7 @@
 """JUnit XML, which every CI system reads: a suite for each target, a test case for each cell.
 
 Violated is a failure, unknown an error (it must not look like success), skipped is skipped. A documented loss passes,
-with the loss in its output, unless it is worse than `--require` asks for: then it is a failure, as the exit code says.
+with the loss in its output, unless `--require` or `--strict` refuse it: then it fails, as the exit code says.
 """
 
 from __future__ import annotations
@@ -11,31 +11,33 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from recollect import private
-from recollect.verify.matrix.results import Require, Result, Results, worse_than
+from recollect.verify.matrix.results import Require, Result, Results, too_bad
 from recollect.verify.report.plain import plain
 
 _COUNTED = ("failure", "error", "skipped")
 _PLURAL = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
-def write(results: Results, file: Path, require: Require | None = None) -> None:
-    private.write_artifact(file, render(results, require))
+def write(results: Results, file: Path, require: Require | None = None, *, strict: bool = False) -> None:
+    private.write_artifact(file, render(results, require, strict=strict))
 
 
-def render(results: Results, require: Require | None = None) -> str:
+def render(results: Results, require: Require | None = None, *, strict: bool = False) -> str:
     root = Xml.Element("testsuites", name="recollect verify", time=f"{results.elapsed_s:.3f}")
     suites: dict[str, list[Result]] = {}
     for result in results.results:
         suites.setdefault(result.scenario.target, []).append(result)
     for target, members in suites.items():
-        root.append(_suite(target, members, results, require))
+        root.append(_suite(target, members, results, require, strict))
     for name in ("tests", *_PLURAL.values()):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
     Xml.indent(root)
     return "<?xml version='1.0' encoding='utf-8'?>\n" + Xml.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(target: str, members: list[Result], results: Results, require: Require | None) -> Xml.Element:
+def _suite(
+    target: str, members: list[Result], results: Results, require: Require | None, strict: bool
+) -> Xml.Element:
     suite = Xml.Element("testsuite", name=plain(target), tests=str(len(members)))
     properties = Xml.SubElement(suite, "properties")
     engines = {f"{r.scenario.engine_name} {r.engine_version}" for r in members if r.engine_version}
@@ -44,7 +46,7 @@ def _suite(target: str, members: list[Result], results: Results, require: Requir
         Xml.SubElement(properties, "property", name=name, value=value)
     counts: Counter[str] = Counter()
     for result in members:
-        case = _case(result, results.replay_of(result), require)
+        case = _case(result, results.replay_of(result), require, strict)
         counts.update(child.tag for child in case if child.tag in _COUNTED)
         suite.append(case)
     for tag in _COUNTED:
@@ -53,7 +55,7 @@ def _suite(target: str, members: list[Result], results: Results, require: Requir
     return suite
 
 
-def _case(result: Result, replay: str | None, require: Require | None) -> Xml.Element:
+def _case(result: Result, replay: str | None, require: Require | None, strict: bool) -> Xml.Element:
     scenario, verdict = result.scenario, result.verdict
     name = " ".join(part for part in (scenario.fault, scenario.variant, scenario.workload) if part)
     case = Xml.Element(
@@ -63,24 +65,24 @@ def _case(result: Result, replay: str | None, require: Require | None) -> Xml.El
         name=plain(name),
         time=f"{result.elapsed_s:.3f}",
     )
-    too_bad = require is not None and worse_than(result, require)
-    if verdict.status == "violated" or too_bad:
+    refused = too_bad(result, require, strict)
+    if verdict.status == "violated" or refused:
         message = verdict.reason or f"{verdict.lost} of {verdict.acked} acknowledged messages lost"
-        child = Xml.SubElement(case, "failure", message=plain(message), type=_type(result, too_bad))
+        child = Xml.SubElement(case, "failure", message=plain(message), type=_type(result, refused))
         child.text = _evidence(result, replay)
     elif verdict.status == "unknown":
         child = Xml.SubElement(case, "error", message=plain(verdict.reason or "unknown"), type="unknown")
         child.text = _evidence(result, replay)
     elif verdict.status == "skipped":
         Xml.SubElement(case, "skipped", message=plain(verdict.reason or "skipped"))
-    elif verdict.status == "documented-loss":
+    elif verdict.status in ("documented-loss", "exposed"):
         Xml.SubElement(case, "system-out").text = _evidence(result, replay)
     return case
 
 
-def _type(result: Result, too_bad: bool) -> str:
-    if too_bad:
-        return "documented-loss"
+def _type(result: Result, refused: bool) -> str:
+    if refused:
+        return result.verdict.status
     anomalies = result.verdict.anomalies
     return anomalies[0].name if anomalies else "violated"
 

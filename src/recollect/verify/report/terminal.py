@@ -20,12 +20,14 @@ from recollect.verify.running.workloads import WORKLOADS
 STYLES: dict[Status, tuple[str, str]] = {
     "held": ("✓", "green"),
     "documented-loss": ("◐", "yellow"),
+    "exposed": ("◌", "yellow"),
     "violated": ("✗", "bold red"),
     "unknown": ("?", "magenta"),
     "skipped": ("·", "dim"),
 }
 
 LEGEND = """✓ held: nothing acknowledged was lost      ◐ documented loss: inside the engine's own promise
+◌ exposed: nothing protects the caller
 ✗ violated      ? unknown      · skipped      figures: messages acknowledged, or lost/acknowledged"""
 
 
@@ -111,6 +113,7 @@ def show(console: Console, results: Results) -> None:
     if tables:
         console.print(Text(LEGEND, style="dim"))
     _violations(console, results)
+    _exposed(console, results)
     _losses(console, results)
     _left_out(console, results)
     _notes(console, results)
@@ -245,6 +248,15 @@ def _violations(console: Console, results: Results) -> None:
         if replay is not None:
             # Not wrapped: it is to be copied in one piece, however long it is.
             console.print(f"  {replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
+
+
+def _exposed(console: Console, results: Results) -> None:
+    groups: dict[str, list[Result]] = {}
+    for result in results.results:
+        if result.verdict.status == "exposed":
+            groups.setdefault(result.verdict.reason or "", []).append(result)
+    for reason, group in groups.items():
+        console.print(Text(f"\n◌ {reason} [{_listed(group)}]", style="yellow"))
 
 
 def _losses(console: Console, results: Results) -> None:

@@ -42,6 +42,11 @@ class Driver:
         self.operations = 0
         """How many were asked for so far."""
 
+    @property
+    def writes_on(self) -> bool:
+        """Whether there is a writer that has not come to the end of its plan."""
+        return any(client.writer and not client.ended for client in self._clients.present)
+
     # ---- time passing
 
     def go_on(self, duration_s: float) -> None:

@@ -21,7 +21,7 @@ from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import OK_OPS_MIN, HistoryHeader, Trait
-from recollect.verify.judging.verdict import Verdict
+from recollect.verify.judging.verdict import Verdict, must_recover
 from recollect.verify.running import engine_inspection, logs
 from recollect.verify.running.clients import Clients
 from recollect.verify.running.driver import Driver
@@ -33,6 +33,9 @@ from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import WORKLOADS
 from recollect.verify.target import pipe
 from recollect.verify.target.workers import TargetBroken, Worker, WorkerDied
+
+RECOVERY_TIMEOUT_S = 4.0
+"""More than what `does-not-recover` waits for before it calls an outage one."""
 
 FIRST_TIMEOUT_S = 5.0
 
@@ -83,7 +86,12 @@ class Run:
             reason = str(stopped)
         except WorkerDied as death:
             reason = f"in the middle of the fault, {death}"
+        except BaseException as error:
+            reason = f"stopped by {type(error).__name__}"
+            raise
         finally:
+            if reason is not None and self._history is not None:
+                self._history.run_stopped(reason)
             self._end()
         return self._judged(reason)
 
@@ -137,6 +145,7 @@ class Run:
             fault=self.scenario.fault,
             workload=self.scenario.workload,
             traits=traits,
+            abilities=tuple(sorted(self._clients.abilities)),
             retain_s=self.scenario.retain_s,
         )
 
@@ -148,8 +157,11 @@ class Run:
         _await_writes(transcript, driver)
         self._progress(self.scenario.fault)
         self._injection.strike()
+        written = transcript.written
         self._progress("working")
         driver.go_on(self.scenario.after_s)
+        if must_recover(self.scenario.engine_name, self.scenario.policy, self.scenario.fault):
+            _await_recovery(transcript, driver, written)
         self._progress("reading")
         driver.settle()
         driver.read_everything(ends="last" in self._clients.abilities and not self._workload.unmarked)
@@ -186,6 +198,13 @@ class Run:
         if verdict.status == "unknown" and self.notes.hangs:
             return msgspec.structs.replace(verdict, reason=f"{verdict.reason}: {self.notes.hangs[0]}")
         return verdict
+
+
+def _await_recovery(transcript: Transcript, driver: Driver, written: int) -> None:
+    """A store that has not stored anything since the healing gets time: slow to recover is not the same as never."""
+    end = time.monotonic() + RECOVERY_TIMEOUT_S
+    while time.monotonic() < end and transcript.written <= written and driver.writes_on:
+        driver.go_on(0.02)
 
 
 def _await_writes(transcript: Transcript, driver: Driver) -> None:

@@ -120,7 +120,7 @@ def judged(suite: Suite, results: Sequence[Result]) -> Judged:
     if status in ("violated", "unknown"):
         told = _violated if status == "violated" else _unknown
         return Judged("failed", status, "\n\n".join(told(result) for result in broken), replay=replay)
-    if status == "documented-loss":
+    if status in ("documented-loss", "exposed"):
         note = "\n".join(_loss(result) for result in broken)
         if suite.require and any(worse_than(result, suite.require) for result in broken):
             refused = f"The engine documents this loss, but the suite requires {suite.require!r}."

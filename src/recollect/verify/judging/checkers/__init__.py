@@ -13,6 +13,7 @@ from recollect.verify.judging.checkers import (
     corrupted,
     cross_session_leak,
     dirty_read,
+    does_not_recover,
     duplicate,
     expired_early,
     fractured_read,
@@ -39,6 +40,7 @@ from recollect.verify.judging.evidence import Evidence
 CHECKERS: tuple[Checker, ...] = (
     refuses_to_start,
     unreadable,
+    does_not_recover,
     silent_reset,
     hidden,
     cross_session_leak,

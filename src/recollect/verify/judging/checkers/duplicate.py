@@ -1,12 +1,15 @@
 """One appended message, twice in one read.
 
-Verifies: every read; a write that was retried or whose outcome is unknown is one message all the same.
+Verifies: every read; a write that was retried or whose outcome is unknown is still one message. Where the store
+takes no turn id and the run sent the write again after an honest error, there is nothing the store could have known
+it by: as many copies as attempts are `exposed`, more are the store's own.
 Does not verify: copies in different reads; two messages of equal content. A target that declares
 `at_least_once` is not judged for writes that were retried or ended unknown.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Set
 
 from recollect.verify.judging.detection import Detection, subject
@@ -18,16 +21,29 @@ NAME = "duplicate"
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     lenient = "at_least_once" in evidence.header.traits
     found: dict[int, Detection] = {}
+    copies = Counter((sighting.element, sighting.read) for sighting in evidence.repeated)
     for sighting in evidence.repeated:
         turn = evidence.message_turn[sighting.element]
         if lenient and (turn in evidence.retries or turn in evidence.unknown):
             continue
         events = (evidence.turn_invoked[turn], evidence.read_done[sighting.read])
         detection = Detection(
-            sighting.element, sighting.session, events, other=evidence.retries.get(turn, -1)
+            sighting.element,
+            sighting.session,
+            events,
+            other=evidence.retries.get(turn, -1),
+            exposed=_unprotected(evidence, turn, 1 + copies[sighting.element, sighting.read]),
         )
-        found.setdefault(sighting.element, detection)
+        former = found.setdefault(sighting.element, detection)
+        if former.exposed and not detection.exposed:
+            found[sighting.element] = detection
     return [detection for message, detection in found.items() if message not in claimed]
+
+
+def _unprotected(evidence: Evidence, turn: int, copies: int) -> bool:
+    """Whether the run's own attempts explain every copy, and the store had no turn id to know them by."""
+    abilities = evidence.header.abilities
+    return abilities is not None and "turn" not in abilities and copies <= evidence.attempts.get(turn, 1)
 
 
 def describe(evidence: Evidence, detection: Detection) -> str:
@@ -35,5 +51,5 @@ def describe(evidence: Evidence, detection: Detection) -> str:
     written, ended = detection.events
     return (
         f"One read (event {ended}) returned {subject(evidence, detection)}, twice, although it was "
-        f"appended once (event {written}){retried}."
+        f"appended once (event {written}){retried}{', and the store takes no turn id' if detection.exposed else ''}."
     )

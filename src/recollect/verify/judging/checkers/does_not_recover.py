@@ -1,0 +1,35 @@
+"""No write succeeds after the fault is healed.
+
+Verifies: the writes that began after the last healing, if they went on for `OUTAGE_S` and every one failed. A store
+whose only connection died with the engine does this: its data is safe, and nobody can add to it.
+Does not verify: how long a store takes to recover, below that time; reads that do not recover (`unreadable`); a target
+that was given no time, or no writer, after the healing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from recollect.verify.judging.detection import Detection
+from recollect.verify.judging.evidence import Evidence
+
+NAME = "does-not-recover"
+OUTAGE_S = 3.0
+FAILED_MIN = 5
+
+
+def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    outage = evidence.outage
+    if outage is None or outage.lasted_s < OUTAGE_S or outage.failed < FAILED_MIN or evidence.refusals:
+        return []
+    events = (outage.healed, outage.last)
+    return [Detection(-1 - outage.last, -1, events, silent=False, text=outage.error, elements=outage.failed)]
+
+
+def describe(evidence: Evidence, detection: Detection) -> str:
+    outage = evidence.outage
+    assert outage is not None
+    return (
+        f"{outage.fault} was healed at event {outage.healed}, and none of the {outage.failed} writes in the "
+        f"{outage.lasted_s:.1f} s since succeeded; the last one (event {outage.last}) said: {outage.error}."
+    )
