@@ -11,6 +11,7 @@ PLANTED = Planted(
     "wipe-volume",
     "turns",
     ("silent-reset", "lost-tail"),
+    status="exposed",
     twin_status="documented-loss",
 )
 

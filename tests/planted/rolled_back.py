@@ -6,7 +6,13 @@ from tests.planted.redis_identity import RedisIdentity
 from tests.planted.redis_list import RedisList
 
 PLANTED = Planted(
-    "redis", "aof-always", "downgrade", "turns", ("silent-reset",), twin_status="documented-loss"
+    "redis",
+    "aof-always",
+    "downgrade",
+    "turns",
+    ("silent-reset",),
+    status="exposed",
+    twin_status="documented-loss",
 )
 
 

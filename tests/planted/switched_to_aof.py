@@ -5,7 +5,15 @@ from tests.planted.planted import Planted
 from tests.planted.redis_identity import RedisIdentity
 from tests.planted.redis_list import RedisList
 
-PLANTED = Planted("redis", "rdb", "policy-change", "turns", ("silent-reset",), twin_status="documented-loss")
+PLANTED = Planted(
+    "redis",
+    "rdb",
+    "policy-change",
+    "turns",
+    ("silent-reset",),
+    status="exposed",
+    twin_status="documented-loss",
+)
 
 
 def factory(endpoint: Endpoint) -> RedisList:
