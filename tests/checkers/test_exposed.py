@@ -1,0 +1,68 @@
+"""What is exposed and what is violated: who sent the message twice, and could the store have known?"""
+
+import msgspec
+import pytest
+
+from recollect import exit_codes
+from recollect.verify.judging.op import Header
+from recollect.verify.judging.verdict import Status, Verdict
+from recollect.verify.matrix.results import Result, Results, exit_code
+from recollect.verify.running.scenario import Scenario
+
+from .history_script import Script
+
+SCENARIO = Scenario(target="t", engine="redis", policy="rdb", fault="restart", workload="turns")
+
+
+def results(*statuses: Status, trouble: str | None = None) -> Results:
+    cells = [Result(scenario=SCENARIO, verdict=Verdict(status=status)) for status in statuses]
+    if trouble is not None:
+        cells[-1] = msgspec.structs.replace(cells[-1], trouble=trouble)
+    return Results(results=tuple(cells))
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "strictly"),
+    [
+        (results("held", "exposed", "documented-loss"), exit_codes.HELD, exit_codes.VIOLATED),
+        (results("held", "unknown"), exit_codes.INCONCLUSIVE, exit_codes.INCONCLUSIVE),
+        (results("violated", "unknown"), exit_codes.VIOLATED, exit_codes.VIOLATED),
+        (results("skipped"), exit_codes.INCONCLUSIVE, exit_codes.INCONCLUSIVE),
+        (results("held", "skipped"), exit_codes.HELD, exit_codes.HELD),
+        (results("held", "unknown", trouble="unopened"), exit_codes.USAGE, exit_codes.USAGE),
+        (results("violated", "unknown", trouble="unopened"), exit_codes.VIOLATED, exit_codes.VIOLATED),
+        (results("violated", "unknown", trouble="internal"), exit_codes.INTERNAL, exit_codes.INTERNAL),
+    ],
+)
+def test_the_worst_decides_the_exit_code(found: Results, code: int, strictly: int) -> None:
+    assert exit_code(found) == code
+    assert exit_code(found, strict=True) == strictly
+
+
+def test_a_header_of_an_earlier_release_says_nothing_about_abilities() -> None:
+    assert msgspec.json.decode(b'{"recollect": "0.1.0"}', type=Header).abilities is None
+
+
+def copies(abilities: tuple[str, ...], attempts: int, seen: int) -> Script:
+    script = Script(abilities=abilities)
+    for _ in range(attempts - 1):
+        script.append(1, outcome="unknown", first=0)
+    script.append(1, first=0)
+    script.read(2, *[0] * seen)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("abilities", "attempts", "seen", "status"),
+    [
+        ((), 2, 2, "exposed"),
+        ((), 1, 2, "violated"),  # nobody tried again but the store itself
+        ((), 2, 3, "violated"),
+        (("turn",), 2, 2, "violated"),  # it had a turn id to know the message by
+        ((), 2, 1, "held"),
+    ],
+)
+def test_two_copies_are_the_callers_only_if_its_attempts_explain_them(
+    abilities: tuple[str, ...], attempts: int, seen: int, status: Status
+) -> None:
+    assert copies(abilities, attempts, seen).verdict().status == status
