@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from recollect import exit_codes
-from recollect.verify.judging.op import Header
+from recollect.verify.judging.op import HistoryHeader
 from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.running.scenario import Scenario
@@ -40,7 +40,7 @@ def test_the_worst_decides_the_exit_code(found: Results, code: int, strictly: in
 
 
 def test_a_header_of_an_earlier_release_says_nothing_about_abilities() -> None:
-    assert msgspec.json.decode(b'{"recollect": "0.1.0"}', type=Header).abilities is None
+    assert msgspec.json.decode(b'{"recollect": "0.1.0"}', type=HistoryHeader).abilities is None
 
 
 def copies(abilities: tuple[str, ...], attempts: int, seen: int) -> Script:
