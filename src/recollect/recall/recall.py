@@ -17,8 +17,9 @@ from types import TracebackType
 
 from recollect.bounds import bounded, is_sequence
 from recollect.composite import composite_id, conversation_id
-from recollect.errors import Refused
-from recollect.message import Damaged, Message
+from recollect.errors import Refused, TurnReused
+from recollect.fingerprint import fingerprint as fingerprint_of
+from recollect.message import Damaged, Message, encode
 from recollect.recall.comparing import merged, nearest, scan
 from recollect.recall.embedding import Embedder
 from recollect.recall.index import Near
@@ -32,7 +33,19 @@ from recollect.recall.memory import (
     Search,
     user_key,
 )
-from recollect.recall.rows import Cursor, CursorMoved, Draft, Rows, Space, Write, memory_of, record_of
+from recollect.recall.rows import (
+    ROLE,
+    Cursor,
+    CursorMoved,
+    Draft,
+    OtherContent,
+    Rows,
+    Space,
+    Write,
+    Written,
+    memory_of,
+    record_of,
+)
 from recollect.store import MemoryStore
 from recollect.witness import Witness
 
@@ -83,11 +96,13 @@ class Recall:
     ) -> Remembered:
         """Keeps the facts in these messages; with a conversation store also the messages, as a turn of the session.
 
-        Returns when all of it is as durable as the answer says. A retry with the same `turn` stores nothing twice.
+        Returns when all of it is as durable as the answer says. A retry with the same `turn` stores nothing twice, and
+        gives what was stored; other messages under a known `turn` are refused (`TurnReused`).
         """
         if self.conversations is None:
+            given = None if turn is None else _checked_fingerprint(messages)
             facts = await self._facts(messages)
-            return await self._keep(user, facts, session=session, turn=turn)
+            return await self._keep(user, facts, session=session, turn=turn, fingerprint=given)
         session = session if session is not None else ""
         receipt = await self.conversations.append(conversation_id(user, session), messages, turn=turn)
         memories = await self.summarise(user, session)
@@ -105,7 +120,10 @@ class Recall:
     ) -> Remembered:
         """Keeps facts as they are, without a summariser."""
         now = Message("user", "", time.time() if created_at is None else created_at)
-        return await self._keep(user, [(fact, now) for fact in facts], session=session, turn=turn)
+        given = None if turn is None else _checked_fingerprint([Message(ROLE, fact) for fact in facts])
+        return await self._keep(
+            user, [(fact, now) for fact in facts], session=session, turn=turn, fingerprint=given
+        )
 
     async def summarise(self, user: str, session: str) -> list[Memory]:
         """Brings the session's facts up to its newest message; returns the new ones. Safe to run at any time."""
@@ -128,27 +146,41 @@ class Recall:
                 written = await self._write(Write(user_key(user), drafts, self._space.number, cursor=cursor))
             except CursorMoved:
                 continue  # another summariser took these; look again for what is left
-            added += _numbered(memories, written)
+            added += _numbered(memories, written.sequences)
         return added
 
     async def _keep(
-        self, user: str, facts: Sequence[tuple[str, Message]], *, session: str | None, turn: str | None
+        self,
+        user: str,
+        facts: Sequence[tuple[str, Message]],
+        *,
+        session: str | None,
+        turn: str | None,
+        fingerprint: bytes | None,
     ) -> Remembered:
         key = user_key(user)
         if not facts:
             return Remembered([], self.rows.durability)
         drafts, memories = await self._drafts(facts, session)
         turn_key = None if turn is None else _digest(composite_id(session or "", turn, separator="\0"))
-        written = await self._write(Write(key, drafts, self._space.number, turn=turn_key))
-        return Remembered(_numbered(memories, written), self.rows.durability)
+        write = Write(key, drafts, self._space.number, turn=turn_key, fingerprint=fingerprint)
+        try:
+            written = await self._write(write)
+        except OtherContent as error:
+            raise TurnReused(session or "", turn or "") from error
+        if written.repeated:  # the summariser may have found other facts this time: what is stored counts
+            rows = await self.rows.fetch(key, written.sequences)
+            memories = [memory_of(row.sequence, row.record) for row in rows]
+            return Remembered(sorted(memories, key=lambda memory: memory.sequence), self.rows.durability)
+        return Remembered(_numbered(memories, written.sequences), self.rows.durability)
 
-    async def _write(self, write: Write) -> list[int]:
+    async def _write(self, write: Write) -> Written:
         written = await self.rows.write(write)
         if self._indexer is not None and written.sequences:
             self._indexer.nudge()
         if self._witness is not None and written.sequences:
             self._witness.note(_WITNESS_SESSION, written.sequences[-1])
-        return written.sequences
+        return written
 
     async def _facts(self, messages: Sequence[Message]) -> list[tuple[str, Message]]:
         """Each fact with the message it came from: asked of each message that a user wrote."""
@@ -295,9 +327,14 @@ def context_of(
     return "\n".join(lines)
 
 
+def _checked_fingerprint(messages: Sequence[Message]) -> bytes:
+    for message in messages:
+        encode(message)  # refuses what has no fingerprint
+    return fingerprint_of(messages)
+
+
 def _numbered(memories: Sequence[Memory], sequences: Sequence[int]) -> list[Memory]:
-    """The memories with their numbers; of a repeated turn the summariser may have made another count this time."""
-    pairs = zip(memories, sequences, strict=False)
+    pairs = zip(memories, sequences, strict=True)
     return [
         Memory(sequence, memory.text, memory.created_at, memory.session, memory.message)
         for memory, sequence in pairs

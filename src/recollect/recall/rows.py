@@ -53,12 +53,16 @@ class Write(msgspec.Struct, frozen=True):
     space: int
     turn: bytes | None = None
     """A digest; a retry with the same one stores nothing new."""
+    fingerprint: bytes | None = None
+    """Of what the turn was made from; the same turn with another one is `OtherContent`."""
     cursor: Cursor | None = None
 
 
 class Written(msgspec.Struct, frozen=True):
     sequences: list[int]
     durability: Durability
+    repeated: bool = False
+    """The turn was stored before; these are its numbers then."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -85,6 +89,20 @@ class CursorMoved(RecollectError):
             f"the conversation is summarised up to {actual}, not {expected}; nothing was written"
         )
         self.expected, self.actual = expected, actual
+
+
+class OtherContent(RecollectError):
+    """The turn was stored before, from something else; nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("the turn was stored before with other content; nothing was written")
+
+
+def repeated(sequences: Sequence[int], known: bytes | None, write: Write, durability: Durability) -> Written:
+    """The answer to a turn that is there already. Turns from before there were fingerprints have none."""
+    if known is not None and write.fingerprint is not None and known != write.fingerprint:
+        raise OtherContent
+    return Written(list(sequences), durability, repeated=True)
 
 
 class Rows(Protocol):

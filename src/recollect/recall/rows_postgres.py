@@ -23,7 +23,17 @@ from recollect.errors import (
     StoreReplaced,
 )
 from recollect.owner import Owner
-from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
+from recollect.recall.rows import (
+    Change,
+    CursorMoved,
+    OtherContent,
+    Row,
+    Space,
+    Write,
+    Written,
+    moved_away,
+    repeated,
+)
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import read_error, write_error
@@ -63,23 +73,41 @@ CREATE UNIQUE INDEX IF NOT EXISTS recall_by_turn ON recall_memories (owner, turn
 CREATE TABLE IF NOT EXISTS recall_cursors (conversation bytea PRIMARY KEY, through bigint NOT NULL);
 """
 
-# Counter and insert in one statement: an error means that nothing was written. A turn that is known inserts nothing;
+# Since the first schema; releases without it go on working beside it.
+_TURNS = """
+CREATE TABLE IF NOT EXISTS recall_turns (
+    owner bytea NOT NULL, turn bytea NOT NULL, fingerprint bytea, PRIMARY KEY (owner, turn)
+)"""
+
+# Counter and insert in one statement: an error means that nothing was written. A turn is claimed by its row, after the
+# counter's lock: of two that come at once, whole and not in parts, one is stored. A turn that is known inserts nothing;
 # its first numbers are looked up afterwards.
 _WRITE = """
 WITH counter AS (
     UPDATE recall_counter SET last = last + cardinality($2::bytea[])
      WHERE (SELECT space FROM recall_meta) = $6
     RETURNING last - cardinality($2::bytea[]) AS base
+), claimed AS (
+    INSERT INTO recall_turns (owner, turn, fingerprint)
+    SELECT DISTINCT new.owner, new.turn, new.fingerprint
+      FROM counter, unnest($1::bytea[], $4::bytea[], $7::bytea[]) AS new (owner, turn, fingerprint)
+     WHERE new.turn IS NOT NULL AND NOT EXISTS (
+           SELECT FROM recall_memories known WHERE known.owner = new.owner AND known.turn = new.turn)
+    ON CONFLICT DO NOTHING
+    RETURNING owner, turn
 )
 INSERT INTO recall_memories (sequence, owner, turn, part, space, record, vector)
 SELECT base + new.place, new.owner, new.turn, new.part, $6, new.record, new.vector
   FROM counter, unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::int[])
        WITH ORDINALITY AS new (owner, record, vector, turn, part, place)
- WHERE NOT EXISTS (SELECT FROM recall_memories known WHERE known.owner = new.owner AND known.turn = new.turn)
+ WHERE new.turn IS NULL
+    OR EXISTS (SELECT FROM claimed WHERE claimed.owner = new.owner AND claimed.turn = new.turn)
 ON CONFLICT (owner, turn, part) WHERE turn IS NOT NULL DO NOTHING
 RETURNING sequence, owner, turn, part"""
 
-_KNOWN = "SELECT sequence FROM recall_memories WHERE owner = $1 AND turn = $2 ORDER BY part"
+_KNOWN = """
+SELECT sequence, fingerprint FROM recall_memories LEFT JOIN recall_turns USING (owner, turn)
+ WHERE owner = $1 AND turn = $2 ORDER BY part"""
 
 _CHANGES = """
 (SELECT sequence AS at, sequence, owner, vector FROM recall_memories
@@ -114,7 +142,7 @@ class PostgresRows:
         self.identity = identity
         self.notice = reached.notice
         self._pool = Pool(url, options.pool_size, self._prepare)
-        self._batcher = Batcher[Write, list[int]](self._run, timeout_s=options.timeout_s)
+        self._batcher = Batcher[Write, Written](self._run, timeout_s=options.timeout_s)
         self._closed = False
         self._owner = Owner()
 
@@ -145,8 +173,8 @@ class PostgresRows:
         if self._closed:
             raise NotWritten("the memory is closed")
         if write.cursor is None and write.drafts:
-            return Written(await self._batcher.submit(write), self.durability)
-        return Written(await self._transaction(write), self.durability)
+            return await self._batcher.submit(write)
+        return await self._transaction(write)
 
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         return len(await self._send(_FORGET, user, None if sequences is None else list(sequences)))
@@ -244,8 +272,10 @@ class PostgresRows:
 
     # ---- statements
 
-    async def _run(self, writes: list[Write]) -> list[list[int] | Exception]:
-        new = [(write, part, draft) for write in writes for part, draft in enumerate(write.drafts)]
+    async def _run(self, writes: list[Write]) -> list[Written | Exception]:
+        first = {(write.user, write.turn): write for write in reversed(writes)}
+        sent = [write for write in writes if write.turn is None or first[write.user, write.turn] is write]
+        new = [(write, part, draft) for write in sent for part, draft in enumerate(write.drafts)]
         rows = await self._send(
             _WRITE,
             [write.user for write, _, _ in new],
@@ -254,6 +284,7 @@ class PostgresRows:
             [write.turn for write, _, _ in new],
             [part for _, part, _ in new],
             writes[0].space,
+            [write.fingerprint for write, _, _ in new],
         )
         if not rows and any(write.turn is None for write in writes):
             found = (await self._fetch("SELECT space FROM recall_meta"))[0][0]
@@ -265,29 +296,32 @@ class PostgresRows:
                 plain.append(sequence)
             else:
                 by_turn.setdefault((owner, turn), []).append(sequence)
-        return [await self._numbers(write, by_turn, plain) for write in writes]
+        return [await self._written(write, by_turn, plain) for write in writes]
 
-    async def _numbers(
+    async def _written(
         self, write: Write, by_turn: dict[tuple[bytes, bytes], list[int]], plain: list[int]
-    ) -> list[int] | Exception:
+    ) -> Written | Exception:
         """The numbers a write was given. Those without a turn come in the order they were sent."""
         if write.turn is None:
             numbers, plain[: len(write.drafts)] = plain[: len(write.drafts)], []
-            return numbers
-        numbers = by_turn.get((write.user, write.turn), [])
+            return Written(numbers, self.durability)
+        numbers = by_turn.pop((write.user, write.turn), [])  # the next one with this turn is a retry
         if len(numbers) == len(write.drafts):
-            return numbers
-        known = [row[0] for row in await self._fetch(_KNOWN, write.user, write.turn)]
+            return Written(numbers, self.durability)
+        known = await self._fetch(_KNOWN, write.user, write.turn)
         if known:
-            return known
+            try:
+                return repeated([row[0] for row in known], known[0][1], write, self.durability)
+            except OtherContent as error:
+                return error
         found = (await self._fetch("SELECT space FROM recall_meta"))[0][0]
         return moved_away(write.space, found)
 
-    async def _transaction(self, write: Write) -> list[int]:
-        async def run(connection: Connection) -> list[int]:
+    async def _transaction(self, write: Write) -> Written:
+        async def run(connection: Connection) -> Written:
             async with asyncio.timeout(self._timeout_s):
                 async with connection.transaction():
-                    return await _write_with_cursor(connection, write)
+                    return await _write_with_cursor(connection, write, self.durability)
 
         return await self._on_a_connection(run)
 
@@ -372,14 +406,13 @@ async def _prepare_schema(connection: Connection, options: Options) -> str:
         raise CannotOpen(
             f"the long-term memory has schema {version}, this release knows {SCHEMA_VERSION}: upgrade recollect"
         )
+    if not await connection.fetchval("SELECT to_regclass('recall_turns') IS NOT NULL"):
+        await connection.execute(_TURNS, timeout=options.timeout_s)
     return str(await connection.fetchval("SELECT identity::text FROM recall_meta"))
 
 
-async def _write_with_cursor(connection: Connection, write: Write) -> list[int]:
-    if write.turn is not None:
-        known = await connection.fetch(_KNOWN, write.user, write.turn)
-        if known:
-            return [row[0] for row in known]
+async def _write_with_cursor(connection: Connection, write: Write, durability: Durability) -> Written:
+    assert write.turn is None, "a summary's cursor is its own compare-and-set"
     # Taken first, so that two summarisers of one conversation come one after the other.
     size = len(write.drafts)
     row = await connection.fetchrow(
@@ -411,4 +444,4 @@ async def _write_with_cursor(connection: Connection, write: Write) -> list[int]:
             for part, (number, draft) in enumerate(zip(numbers, write.drafts, strict=True))
         ],
     )
-    return numbers
+    return Written(numbers, durability)

@@ -15,7 +15,7 @@ from typing import Any
 
 from recollect.bounds import INTEGER_MAX
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
-from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away
+from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away, repeated
 from recollect.store import Options
 from recollect.stores.sqlite.file import POLICIES, choose_policy, opening, parse_url, prepare_file, until
 from recollect.stores.sqlite.transactions import INLINE_ROWS_MAX, SqliteTransactions
@@ -37,6 +37,9 @@ CREATE TABLE IF NOT EXISTS recall_memories (
 CREATE INDEX IF NOT EXISTS recall_by_user ON recall_memories (user) WHERE forgotten IS NULL;
 CREATE INDEX IF NOT EXISTS recall_by_forgotten ON recall_memories (forgotten) WHERE forgotten IS NOT NULL;
 CREATE UNIQUE INDEX IF NOT EXISTS recall_by_turn ON recall_memories (user, turn, part) WHERE turn IS NOT NULL;
+CREATE TABLE IF NOT EXISTS recall_turns (
+    user BLOB NOT NULL, turn BLOB NOT NULL, fingerprint BLOB, PRIMARY KEY (user, turn)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS recall_cursors (conversation BLOB PRIMARY KEY, through INTEGER NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO recall_meta VALUES ('last', '0');
 """
@@ -49,6 +52,10 @@ ORDER BY at LIMIT ?2"""
 
 _INSERT = """
 INSERT INTO recall_memories (sequence, user, turn, part, space, record, vector) VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+_KNOWN = """
+SELECT sequence, fingerprint FROM recall_memories LEFT JOIN recall_turns USING (user, turn)
+WHERE user = ? AND turn = ? ORDER BY part"""
 
 _FORGET = "UPDATE recall_memories SET forgotten = ?, record = x'', vector = x'' WHERE sequence = ?"
 
@@ -75,7 +82,8 @@ class SqliteRows(SqliteTransactions[Job]):
     # ---- writing
 
     async def write(self, write: Write) -> Written:
-        return Written(await self._submit(write), self.durability)
+        written: Written = await self._submit(write)
+        return written
 
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         def job(connection: sqlite3.Connection) -> int:
@@ -217,19 +225,17 @@ class SqliteRows(SqliteTransactions[Job]):
 
     # ---- inside the write transaction
 
-    def _write(self, connection: sqlite3.Connection, write: Write) -> list[int]:
+    def _write(self, connection: sqlite3.Connection, write: Write) -> Written:
         """Every check comes before the first change, so that an error undoes nothing of the batch."""
         if write.turn is not None:
-            known = connection.execute(
-                "SELECT sequence FROM recall_memories WHERE user = ? AND turn = ? ORDER BY part",
-                (write.user, write.turn),
-            ).fetchall()
+            known = connection.execute(_KNOWN, (write.user, write.turn)).fetchall()
             if known:
+                answer = repeated([row[0] for row in known], known[0][1], write, self.durability)
                 # A commit that changes something syncs what came before: the first write is then as durable as asked.
                 connection.execute(
                     "INSERT OR REPLACE INTO recall_meta VALUES ('repeated', ?)", (str(known[0][0]),)
                 )
-                return [sequence for (sequence,) in known]
+                return answer
         found = _space_number(connection)
         if found != write.space:
             raise moved_away(write.space, found)
@@ -249,8 +255,13 @@ class SqliteRows(SqliteTransactions[Job]):
         for part, (number, draft) in enumerate(zip(numbers, write.drafts, strict=True)):
             values = (number, write.user, write.turn, part, write.space, draft.record, draft.vector)
             connection.execute(_INSERT, values)
+        if write.turn is not None and numbers:
+            connection.execute(
+                "INSERT OR REPLACE INTO recall_turns VALUES (?, ?, ?)",
+                (write.user, write.turn, write.fingerprint),
+            )
         _advance(connection, last + len(numbers))
-        return numbers
+        return Written(numbers, self.durability)
 
     # ---- running transactions
 
