@@ -6,7 +6,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 
-.PHONY: setup verify test lint coverage sanitize bench lock clean engines
+.PHONY: setup verify test test-lowest lint coverage sanitize bench lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -48,6 +48,20 @@ coverage: setup engines
 sanitize: setup
 	$(BIN)/python -m tools.sanitize
 
+# The lowest versions that pyproject.toml allows, with what uses them. Bounds that nobody tests are guesses.
+LOWEST_VENV := .venv-lowest
+LOWEST_TESTS ?= $(COVERED) tests/report tests/verify/test_commands.py tests/wire
+
+$(LOWEST_VENV)/.ready: requirements/lowest.txt pyproject.toml $(VENV)/.ready
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(LOWEST_VENV)
+	$(UV) pip sync --quiet --python $(LOWEST_VENV)/bin/python requirements/lowest.txt
+	$(UV) pip install --quiet --python $(LOWEST_VENV)/bin/python --no-deps --editable .
+	@touch $@
+
+# What today's click has to say about an older typer is no failure of ours.
+test-lowest: $(LOWEST_VENV)/.ready engines
+	$(LOWEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup -W "ignore:'click:DeprecationWarning" $(LOWEST_TESTS)
+
 # The peers that our stores are measured beside live in an environment of their own.
 BENCH_VENV := .venv-bench
 
@@ -64,6 +78,7 @@ bench: $(BENCH_VENV)/.ready engines
 lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify pyproject.toml requirements/bench.in -o requirements/bench.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --resolution lowest-direct --generate-hashes --no-emit-index-url --extra all --group test pyproject.toml -o requirements/lowest.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(LOWEST_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

@@ -21,6 +21,7 @@ async def listening(app: FastAPI) -> AsyncIterator[int]:
             log_level="critical",
             http=BoundedConnection,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            ws="none",
         )
     )
     running = asyncio.create_task(server.serve())
