@@ -154,6 +154,20 @@ async def test_concurrent_retries_get_the_answer_that_is_stored(serve: Serve, ll
             }
 
 
+async def test_a_retry_tells_what_its_answer_was_made_from(serve: Serve) -> None:
+    async with serve() as (client, _):
+        await say(client, "my name is Xiao Li")
+        first = await say(client, "what is my name?", turn="q")
+        assert [memory["text"] for memory in first["memories"]] == ["The user's name is Xiao Li."]
+        for text in ("my name is Lao Wang", "my name is not Xiao"):
+            await say(client, text)
+        again = await say(client, "what is my name?", turn="q")
+        assert (again["reply"], again["memories"]) == (first["reply"], first["memories"])
+        await client.delete(f"/memories/{first['memories'][0]['id']}", params={"user": "xiao"})
+        again = await say(client, "what is my name?", turn="q")
+        assert (again["reply"], again["memories"]) == (first["reply"], [])
+
+
 async def test_a_retry_after_forgetting_says_so(serve: Serve) -> None:
     async with serve() as (client, _):
         await say(client, "my name is Xiao Li", turn="t")

@@ -21,7 +21,7 @@ from recollect.bounds import is_sequence
 from recollect.chat import page
 from recollect.chat.documentation import documentation
 from recollect.chat.limits import Limits
-from recollect.chat.service import ChatService, StoredTurn, TurnForgotten, Used
+from recollect.chat.service import Answer, ChatService, StoredTurn, TurnForgotten, Used
 from recollect.chat.settings import ChatSettings, from_environment
 from recollect.errors import NotWritten, OutcomeUnknown, RecollectError, Refused, StoreReplaced, TurnReused
 from recollect.message import Message, new_id
@@ -219,21 +219,21 @@ async def _events(service: ChatService, said: StoredTurn) -> AsyncIterator[str]:
         async for piece in service.pieces(said):
             pieces.append(piece)
             yield _event("piece", {"text": piece})
-        text = await service.keep(said, "".join(pieces))
+        answer = await service.keep(said, "".join(pieces))
     except RecollectError as error:
         yield _event("failed", {"error": _kind(error)[1], "detail": str(error)})
         return
-    yield _event("reply", _reply(service, said, text).model_dump())
+    yield _event("reply", _reply(service, said, answer).model_dump())
 
 
 def _event(name: str, content: Any) -> str:
     return f"event: {name}\ndata: {json.dumps(content, default=lambda model: model.model_dump())}\n\n"
 
 
-def _reply(service: ChatService, said: StoredTurn, text: str) -> ChatReply:
+def _reply(service: ChatService, said: StoredTurn, answer: Answer) -> ChatReply:
     return ChatReply(
-        reply=shown_text(text),
-        memories=[_used(used) for used in said.used],
+        reply=shown_text(answer.text),
+        memories=[_used(used) for used in answer.used],
         noted=[_memory(memory) for memory in said.noted],
         receipt=_receipt(said.receipt),
         engine=service.engine(),

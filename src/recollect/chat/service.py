@@ -30,8 +30,9 @@ from recollect.errors import (
 from recollect.message import Damaged, Message
 from recollect.recall import OpenAIModel, Recall, StandIn, open_recall
 from recollect.recall.llm import Labelled, ModelFailed, Streaming, answer_prompt
-from recollect.recall.memory import Hit, Memory
+from recollect.recall.memory import Hit, Memory, user_key
 from recollect.recall.recall import context_of
+from recollect.recall.rows import memory_of
 from recollect.store import Durability, Receipt, Store, Stored
 
 PROBE_TIMEOUT_S = 3.0
@@ -60,6 +61,14 @@ class Used(msgspec.Struct, frozen=True):
     score: float
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """An answer that is stored."""
+
+    text: str
+    used: list[Used]
+    """What it was made from, as far as it is still remembered."""
+
+
 class StoredTurn(msgspec.Struct, frozen=True):
     """A message that is stored, and what is needed to answer it."""
 
@@ -68,10 +77,11 @@ class StoredTurn(msgspec.Struct, frozen=True):
     turn: str
     receipt: Receipt
     used: list[Used]
+    """What an answer would be made from now."""
     noted: list[Memory]
     """Facts that this message added."""
     prompt: list[Message]
-    answered: str | None
+    answered: Answer | None
     """The answer, if this turn was answered before."""
 
 
@@ -151,7 +161,7 @@ class ChatService:
         receipt = remembered.conversation
         assert receipt is not None
         self._written(remembered.durability)
-        message, answered = await self._said_before(session, receipt, message)
+        message, reply = await self._said_before(session, receipt, message)
         found = await self.recall.search(user, text, self.settings.memories_per_reply)
         hits = [
             hit
@@ -164,9 +174,10 @@ class ChatService:
         )
         prompt = [answer_prompt(context), *_until(recent, receipt.last)]
         used = [Used(hit.memory, hit.score) for hit in hits if _quoted(hit, context)]
+        answered = None if reply is None else await self._answer(user, reply, used)
         return StoredTurn(user, session, turn, receipt, used, remembered.memories, prompt, answered)
 
-    async def answer(self, said: StoredTurn) -> str:
+    async def answer(self, said: StoredTurn) -> Answer:
         """The whole answer, stored before it is returned."""
         if said.answered is not None:
             return said.answered
@@ -179,15 +190,16 @@ class ChatService:
             async for piece in llm.stream(said.prompt):
                 yield piece
             return
-        text = said.answered if said.answered is not None else await llm.complete(said.prompt)
+        text = said.answered.text if said.answered is not None else await llm.complete(said.prompt)
         for piece in _pieces(text):
             yield piece
 
-    async def keep(self, said: StoredTurn, text: str) -> str:
+    async def keep(self, said: StoredTurn, text: str) -> Answer:
         """Stores the turn's answer. Gives the answer that is stored: of several requests, the first one's counts."""
         if said.answered is not None:
             return said.answered
-        reply = Message("assistant", text, metadata={"turn": said.turn})
+        made_from = [[used.memory.sequence, float(used.score)] for used in said.used]
+        reply = Message("assistant", text, metadata={"turn": said.turn, "memories": made_from})
         conversation = conversation_id(said.user, said.session)
         try:
             receipt = await self.store.append(conversation, [reply], turn=composite_id(said.turn, "reply"))
@@ -199,14 +211,26 @@ class ChatService:
         else:
             self._written(receipt.durability)
         following = await self.store.history(conversation, after=said.receipt.last)
-        answered = _answer_in(following, said.turn)
-        if answered is None:
+        stored = _reply_in(following, said.turn)
+        if stored is None:
             raise TurnForgotten(said.turn)
-        return answered
+        return await self._answer(said.user, stored, said.used)
+
+    async def _answer(self, user: str, reply: Message, now: list[Used]) -> Answer:
+        """A stored reply with the memories it names. Replies of earlier releases name none: then what is found now."""
+        try:
+            scores = dict(msgspec.convert(reply.metadata.get("memories"), list[tuple[int, float]]))
+        except msgspec.ValidationError:
+            return Answer(reply.text, now)
+        if not scores:
+            return Answer(reply.text, [])
+        rows = await self.recall.rows.fetch(user_key(user), list(scores))
+        used = [Used(memory_of(row.sequence, row.record), scores[row.sequence]) for row in rows]
+        return Answer(reply.text, sorted(used, key=lambda each: list(scores).index(each.memory.sequence)))
 
     async def _said_before(
         self, session: str, receipt: Receipt, message: Message
-    ) -> tuple[Message, str | None]:
+    ) -> tuple[Message, Message | None]:
         """The message as it is stored, and its answer if it has one. Both lie at or after the receipt."""
         turn = message.metadata["turn"]
         since = await self.store.history(receipt.session, after=receipt.first - 1)
@@ -214,11 +238,11 @@ class ChatService:
             raise TurnForgotten(turn)
         stored = since[0].message
         if isinstance(stored, Damaged):
-            return message, _answer_in(since, turn)
+            return message, _reply_in(since, turn)
         if (stored.role, stored.content) != (message.role, message.content):
             # A turn from before turns had fingerprints: the store took this message for a retry of it.
             raise TurnReused(session, turn)
-        return stored, _answer_in(since, turn)
+        return stored, _reply_in(since, turn)
 
     async def history(self, user: str, session: str, last: int) -> list[Stored]:
         return await self.store.history(conversation_id(user, session), last=last)
@@ -299,7 +323,7 @@ def _message_id(conversation: str, turn: str) -> str:
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
-def _answer_in(items: list[Stored], turn: str) -> str | None:
+def _reply_in(items: list[Stored], turn: str) -> Message | None:
     for item in items:
         message = item.message
         if (
@@ -307,7 +331,7 @@ def _answer_in(items: list[Stored], turn: str) -> str | None:
             and message.role == "assistant"
             and message.metadata.get("turn") == turn
         ):
-            return message.text
+            return message
     return None
 
 
