@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from recollect import CannotOpen, Refused, open_store
+from recollect import CannotOpen, Refused, open_store, sync
 
 DRIVERS = ("redis", "asyncpg", "sqlalchemy", "alembic", "chromadb", "sqlite3", "typer", "rich", "asyncio")
 
@@ -56,3 +57,13 @@ async def test_bad_sqlite_addresses_say_what_to_write(url: str, says: str) -> No
 async def test_unknown_sqlite_parameters_are_refused(query: str, tmp_path: object) -> None:
     with pytest.raises(Refused, match="wal-full"):
         await open_store(f"sqlite:///{tmp_path}/m.db?{query}")
+
+
+@pytest.mark.parametrize("opener", [open_store, sync.open_store])
+def test_options_are_checked_where_they_are_kept(opener: Any) -> None:
+    with pytest.raises(Refused, match=r"ttl: a timedelta, such as timedelta\(days=7\), or None; not 3600"):
+        opener("sqlite:///never.db", ttl=3600)
+    with pytest.raises(TypeError, match="no option 'durabilty'; it has durability, replicas"):
+        opener("sqlite:///never.db", durabilty="fsynced")
+    with pytest.raises(Refused, match="durability: one of 'buffered', 'written', 'fsynced', not 'safe'"):
+        opener("sqlite:///never.db", durability="safe")

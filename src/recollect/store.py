@@ -17,12 +17,14 @@ import enum
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypedDict, runtime_checkable
 
 import msgspec
 
+from recollect.errors import Refused, shown
 from recollect.message import Damaged, Message
 from recollect.private import FILE_MODE
+from recollect.private import checked as check_mode
 from recollect.secret import SecretUrl
 
 Refresh = Literal["append", "read", "never"]
@@ -130,8 +132,35 @@ class Listable(Protocol):
         ...
 
 
+class OpenOptions(TypedDict, total=False):
+    """The options of `open_store`, as a caller may write them; `Options` says what each one means."""
+
+    durability: "Durability | str | None"
+    replicas: int
+    witness: str | Path | None
+    ttl: timedelta | None
+    refresh: Refresh
+    turns_kept: int
+    timeout_s: float
+    pool_size: int
+    file_mode: int | None
+    read_url: str | None
+    migrate: bool
+
+
+TTL_MAX = timedelta(days=365_000)
+"""A thousand years: what ends later than an engine's calendar would fail with every append."""
+
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "replicas": (0, 1_000),
+    "turns_kept": (1, 1_000_000_000),
+    "timeout_s": (0.001, 1_000_000),
+    "pool_size": (1, 100_000),
+}
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What `open_store` was asked for. Read by every store; a store refuses what it cannot honour."""
+    """What `open_store` was asked for, checked. Read by every store; a store refuses what it cannot honour."""
 
     durability: Durability | None = None
     """Reached or refused; None takes what the engine gives."""
@@ -152,6 +181,42 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """PostgreSQL only: a read replica, used when it has caught up."""
     migrate: bool = True
     """PostgreSQL only: bring the schema up to date at open."""
+
+    @classmethod
+    def checked(cls, given: OpenOptions) -> Self:
+        """The options as callers write them: a path may be text, a durability its name."""
+        options: dict[str, Any] = dict(given)
+        if unknown := sorted(options.keys() - set(cls.__struct_fields__)):
+            known = ", ".join(cls.__struct_fields__)
+            raise TypeError(f"open_store has no option {unknown[0]!r}; it has {known}")
+        for name, of_text in (("durability", _durability), ("witness", Path), ("read_url", SecretUrl)):
+            if options.get(name) is not None:
+                options[name] = of_text(options[name])
+        return cls(**options)
+
+    def __post_init__(self) -> None:
+        if self.refresh not in ("append", "read", "never"):
+            raise Refused(f"refresh: 'append', 'read' or 'never', not {self.refresh!r}")
+        if self.ttl is not None and not isinstance(self.ttl, timedelta):
+            raise Refused(f"ttl: a timedelta, such as timedelta(days=7), or None; not {shown(self.ttl)}")
+        if self.ttl is not None and not timedelta(milliseconds=1) <= self.ttl <= TTL_MAX:
+            raise Refused(
+                f"ttl: a millisecond to {TTL_MAX.days:,} days, or None to keep memory for ever; not {self.ttl}"
+            )
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:  # written so that NaN is refused too
+                wanted = f"at least {least}" if value < least else f"at most {most}"
+                raise Refused(f"{name}: {wanted}, not {shown(value)}")
+        check_mode(self.file_mode)
+
+
+def _durability(value: Durability | str) -> Durability:
+    try:
+        return Durability(value)
+    except ValueError:
+        known = ", ".join(repr(durability.value) for durability in Durability)
+        raise Refused(f"durability: one of {known}, not {value!r}") from None
 
 
 @runtime_checkable

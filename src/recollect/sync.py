@@ -15,13 +15,13 @@ import threading
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from recollect import opening
 from recollect.errors import OutcomeUnknown, RecollectError
 from recollect.message import Message
 from recollect.owner import Owner
-from recollect.store import Durability, Options, Receipt, SessionState, Store, Stored
+from recollect.store import Durability, OpenOptions, Options, Receipt, SessionState, Store, Stored
 
 GRACE_S = 1.0
 """Beyond its time limit, for a call that ends when its store is closed."""
@@ -158,7 +158,7 @@ async def _await(pending: Awaitable[Value]) -> Value:
     return await pending
 
 
-def open_store(url: str, **options: Any) -> SyncStore:
+def open_store(url: str, **options: Unpack[OpenOptions]) -> SyncStore:
     """`recollect.open_store` with the same options, for code without async."""
     pending = opening.open_store(url, **options)
     return SyncStore(pending, timeout_s=options.get("timeout_s", Options().timeout_s))

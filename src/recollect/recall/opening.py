@@ -19,7 +19,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from recollect.bounds import bounded
 from recollect.errors import CannotOpen, MissingExtra, RecollectError
-from recollect.opening import checked_options
 from recollect.private import FILE_MODE
 from recollect.recall.embedding import Embedder, EmbedderChanged, HashingEmbedder
 from recollect.recall.index import SYNC_THRESHOLD, VectorIndex
@@ -80,18 +79,14 @@ def open_recall(
     re-embedding, a rebuild or a catching-up of the index. The memories of a user who has up to `exact_rows_max` are
     compared one by one instead of asking the index.
     """
-    options = checked_options(
-        durability=durability,
-        replicas=0,
-        witness=witness,
-        ttl=None,
-        refresh="append",
-        turns_kept=1000,
-        timeout_s=timeout_s,
-        pool_size=pool_size,
-        read_url=None,
-        migrate=True,
-        file_mode=file_mode,
+    options = Options.checked(
+        {
+            "durability": durability,
+            "witness": witness,
+            "timeout_s": timeout_s,
+            "pool_size": pool_size,
+            "file_mode": file_mode,
+        }
     )
     return RecallOpening(
         url=url,
