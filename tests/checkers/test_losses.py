@@ -67,6 +67,49 @@ def test_a_message_that_was_only_late_is_late_although_an_overlapping_read_had_i
     assert anomaly.first.events[-1] == back
 
 
+def gap(*, overlapping: bool) -> Script:
+    """m4 is lost, and m5, which reads showed behind it, is kept; the engine may lose its last commits."""
+    script = written(engine="postgres", policy="async-commit", fault="kill-engine")
+    script.begin(1)
+    if not overlapping:
+        script.ok(1)
+    script.append(2)
+    if overlapping:
+        script.ok(1)
+    script.read(3, 0, 1, 2, 4, 5)
+    script.crash()
+    script.read(3, 0, 1, 2, 5)
+    script.read(3, 3, session="other")
+    return script
+
+
+def test_a_hole_between_writes_that_overlapped_may_be_the_engine_s_tail() -> None:
+    """The sequence gave the lost one its number first; the kept one committed first."""
+    script = gap(overlapping=True)
+    assert script.names() == ["hole"]
+    assert script.verdict().status == "documented-loss"
+
+
+def test_a_hole_between_writes_one_after_the_other_is_no_tail() -> None:
+    script = gap(overlapping=False)
+    assert script.names() == ["hole"]
+    assert script.verdict().status == "violated"
+
+
+def test_a_hole_before_a_write_that_began_when_the_lost_one_had_been_read_is_no_tail() -> None:
+    script = written(engine="postgres", policy="async-commit", fault="kill-engine")
+    script.begin(1)
+    script.read(3, 0, 1, 2, 4)
+    script.append(2)
+    script.ok(1)
+    script.read(3, 0, 1, 2, 4, 5)
+    script.crash()
+    script.read(3, 0, 1, 2, 5)
+    script.read(3, 3, session="other")
+    assert script.names() == ["hole"]
+    assert script.verdict().status == "violated"
+
+
 def test_missing_without_a_fault_is_a_lost_update() -> None:
     script = written()
     script.append(1)

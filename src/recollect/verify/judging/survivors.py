@@ -2,7 +2,8 @@
 
 A kept message counts only if it was acknowledged before the disturbance: what was written afterwards says
 nothing about what survived. Later means that its write began after the missing message was acknowledged, or
-that reads before the disturbance showed it behind.
+that reads before the disturbance showed it behind. In the second case the two writes overlapped, and an engine may have
+had them in the other order: PostgreSQL gives out a sequence's numbers before it commits.
 """
 
 from __future__ import annotations
@@ -74,6 +75,14 @@ def _later(
     if furthest == NEVER or message in suspected or not _seen_before(evidence, message, disturbance):
         return NEVER
     return furthest if evidence.rank[message] < evidence.rank[furthest] else NEVER
+
+
+def overlapped(evidence: Evidence, hole: Detection) -> bool:
+    """Whether the kept message was being written before the missing one was there for all to see."""
+    there, seen = evidence.acknowledged(hole.element), evidence.seen_at[hole.element]
+    if seen != NEVER:
+        there = min(there, evidence.read_done[seen])
+    return evidence.turn_invoked[evidence.message_turn[hole.other]] < there
 
 
 def _seen_before(evidence: Evidence, message: int, disturbance: Disturbance) -> bool:

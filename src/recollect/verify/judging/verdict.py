@@ -18,6 +18,7 @@ from recollect.verify.judging.coverage import coverage
 from recollect.verify.judging.detection import Detection, lead_of, name_of
 from recollect.verify.judging.evidence import CLAIMS, Evidence, Loss
 from recollect.verify.judging.losses import loss_window_s, losses
+from recollect.verify.judging.survivors import overlapped
 
 Status = Literal["held", "documented-loss", "exposed", "violated", "unknown", "skipped"]
 WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "exposed", "documented-loss", "held", "skipped")
@@ -120,7 +121,7 @@ def judge(evidence: Evidence) -> Verdict:
     window_s = loss_window_s(evidence, found)
     broken = _broken(evidence, named, found, given, window_s)
     doubt = _doubt(evidence, crashes)
-    bare = None if broken or doubt else _unprotected(given, named)
+    bare = None if broken or doubt else _unprotected(evidence, given, named)
     status: Status
     if broken is not None:
         status = "violated"
@@ -175,7 +176,7 @@ def _broken(
 ) -> str | None:
     """Why the promise is broken, or None."""
     for group in named:
-        if not _allows(given, group) and not _is_exposed(given, group):
+        if not _allows(evidence, given, group) and not _is_exposed(given, group):
             return f"{group.name} is not covered by the engine's promise: {given.sentence}"
     if given.allows and window_s is not None and given.window_s is not None and window_s > given.window_s:
         return f"the loss reaches back {window_s:.3f} s, the promise {given.window_s:g} s: {given.sentence}"
@@ -195,10 +196,10 @@ def _is_exposed(given: Promise, group: Named) -> bool:
     return all(found.exposed for found in group.detections)
 
 
-def _unprotected(given: Promise, named: list[Named]) -> str | None:
+def _unprotected(evidence: Evidence, given: Promise, named: list[Named]) -> str | None:
     """What the caller of a correct store has to know, or None."""
     for group in named:
-        if not _allows(given, group) and _is_exposed(given, group):
+        if not _allows(evidence, given, group) and _is_exposed(given, group):
             if group.name == "duplicate":
                 return "a retry stores twice: the store takes no turn id, so a caller cannot retry safely"
             return f"{given.fault} is not noticed: the store has no identity, and reads on from other data"
@@ -217,13 +218,16 @@ def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
     return None
 
 
-def _allows(given: Promise, group: Named) -> bool:
+def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
     if group.name == "non-monotonic-read" and given.fault != "replica-lag":
         # Only the fault may take back what a reader saw.
         return group.name in given.allows and all(f.disturbance is not None for f in group.detections)
     if group.name == "silent-reset":
         # A tail may be everything there was; the window is checked all the same.
         return bool(given.allows & {"silent-reset", "lost-tail"})
+    if group.name == "hole" and "lost-tail" in given.allows and "hole" not in given.allows:
+        # The tail is that of the engine's order, which between writes that overlapped is not the one that reads show.
+        return all(overlapped(evidence, detection) for detection in group.detections)
     return group.name in given.allows
 
 
