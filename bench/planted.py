@@ -1,69 +1,128 @@
-"""How often each planted bug is caught: every planted store, its declaring cell, with many seeds.
+"""How often each planted bug is caught, and how often anybody who is right is accused, with many seeds.
 
 Usage: python bench/planted.py [--seeds 20] [--first-seed 0] [--workers 2] [NAME …]
 
-Prints caught/runs for each, and for a run that missed what it found instead. A run that crashes or hangs is one that
-did not catch. bench/results/planted.json is written after each store, so a run that is cut short keeps what it has;
-with names, only theirs are replaced. At least 19 of 20 is the aim for every one.
+Three counts, each in the cell that the store declares: every planted store is to be caught, at least 19 of 20 times;
+its twin without the bug, and every correct store, is never to be accused. For a run that went otherwise it prints what
+it said instead; one that crashes or hangs has caught nothing and accused nobody. A correct store that is known to be
+accused today is counted like the others, and marked.
+
+bench/results/planted.json is written after each store, so a run that is cut short keeps what it has; with names, only
+theirs are replaced.
 """
 
 import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.planted.planted import Planted, catalogue
+from tests.planted.correct.cells import correct_stores
+from tests.planted.planted import catalogue, told
 
+from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.matrix.results import Result
+from recollect.verify.running.scenario import Scenario
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "planted.json"
 LEAST = 0.95
+PATH = (str(ROOT),)
+SIDES = ("caught", "accused", "correct")
+"""The tables of the results: planted stores, their twins, correct stores."""
+
+Row = dict[str, Any]
 
 
-def caught(planted: Planted, result: Result) -> bool:
-    """As the test suite means it: the status that was declared, under one of the names that were declared."""
-    names = {anomaly.name for anomaly in result.verdict.anomalies}
-    return result.verdict.status == planted.status and bool(names & set(planted.anomalies))
+class Bench:
+    def __init__(self, seeds: range, workers: int) -> None:
+        self.seeds = seeds
+        self.workers = workers
+        self.pool = CellPool(workers)
+
+    def planted(self, name: str) -> tuple[Row, Row]:
+        """The store, and its twin."""
+        store = catalogue()[name]
+        module = f"tests.planted.{name}"
+        missed = self._odd(
+            f"{name}",
+            lambda seed: store.scenario(module, seed, PATH),
+            lambda verdict: not store.catches(verdict),
+        )
+        twins = self._odd(
+            f"{name}, its twin",
+            lambda seed: store.scenario(module, seed, PATH, twin=True),
+            lambda verdict: not store.clears(verdict),
+        )
+        return {
+            "caught": len(self.seeds) - len(missed),
+            "of": len(self.seeds),
+            "missed": missed,
+        }, self._accused(twins)
+
+    def correct(self, name: str) -> dict[str, Row]:
+        """Each of its cells; `explore` has one run and no seeds, and is the tests' own."""
+        rows = {}
+        for cell in correct_stores()[name]:
+            if cell.fault != "explore":
+                title = f"{name}, {cell.policy}, {cell.fault}"
+                said = self._odd(
+                    title,
+                    lambda seed, cell=cell: cell.scenario(name, seed, PATH),  # type: ignore[misc]
+                    lambda verdict: verdict.status in ("violated", "unknown"),
+                )
+                rows[title] = self._accused(said) | ({"known": cell.accused} if cell.accused else {})
+        return rows
+
+    def _accused(self, said: dict[str, str]) -> Row:
+        accused = [text for text in said.values() if text.startswith("violated")]
+        return {"accused": len(accused), "of": len(self.seeds), "said": said}
+
+    def _odd(
+        self, title: str, scenario: Callable[[int], Scenario], is_odd: Callable[[Verdict], bool]
+    ) -> dict[str, str]:
+        """What the runs said that did not go as they should; the next ones run ahead in processes that are idle."""
+        said: dict[str, str] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            orders = [Order(scenario(seed), str(Path(folder) / str(seed))) for seed in self.seeds]
+            for number, order in enumerate(orders):
+                verdict = self.pool.run(order, orders[number + 1 : number + self.workers]).verdict
+                if is_odd(verdict):
+                    said[str(order.scenario.seed)] = told(verdict)
+                    print(f"  {title}, seed {order.scenario.seed}: {told(verdict)}", flush=True)
+        return said
 
 
-def instead(result: Result) -> str:
-    verdict = result.verdict
-    names = ", ".join(sorted({anomaly.name for anomaly in verdict.anomalies}))
-    return ": ".join(part for part in (verdict.status, names, verdict.reason or "") if part)
-
-
-def measure(pool: CellPool, name: str, seeds: range, workers: int) -> dict[str, Any]:
-    """All seeds of one store; the next ones run ahead in the processes that are idle."""
-    planted = catalogue()[name]
-    missed: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        orders = [
-            Order(
-                planted.scenario(f"tests.planted.{name}", seed, path=(str(ROOT),)),
-                str(Path(folder) / str(seed)),
-            )
-            for seed in seeds
-        ]
-        for number, order in enumerate(orders):
-            result = pool.run(order, orders[number + 1 : number + workers])
-            if not caught(planted, result):
-                missed[str(order.scenario.seed)] = instead(result)
-                print(f"  {name}, seed {order.scenario.seed}: {instead(result)}", flush=True)
-    return {"caught": len(seeds) - len(missed), "of": len(seeds), "missed": missed}
-
-
-def write(stores: dict[str, Any]) -> None:
+def write(tables: dict[str, dict[str, Row]]) -> None:
+    """Rows of stores that are no more are left out."""
+    kept = only(tables, {*catalogue(), *correct_stores()})
+    document = {"stores": len(kept["caught"]), "short": short(kept), "wrongly_accused": wronged(kept), **kept}
     RESULTS.parent.mkdir(exist_ok=True)
-    short = [name for name, row in stores.items() if row["caught"] < LEAST * row["of"]]
-    document = {"stores": len(stores), "short": short, "caught": stores}
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def only(tables: dict[str, dict[str, Row]], names: set[str]) -> dict[str, dict[str, Row]]:
+    """The rows of these stores; a title begins with the store's name."""
+    return {
+        side: {title: row for title, row in table.items() if title.partition(",")[0] in names}
+        for side, table in tables.items()
+    }
+
+
+def short(tables: dict[str, dict[str, Row]]) -> list[str]:
+    """Planted stores that are not caught often enough."""
+    return [name for name, row in tables["caught"].items() if row["caught"] < LEAST * row["of"]]
+
+
+def wronged(tables: dict[str, dict[str, Row]]) -> list[str]:
+    """Twins and correct stores that were accused, however rarely."""
+    twins = [f"{name}, its twin" for name, row in tables["accused"].items() if row["accused"]]
+    return twins + [title for title, row in tables["correct"].items() if row["accused"]]
 
 
 def main() -> None:
@@ -75,27 +134,43 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    known = sorted(catalogue())
+    known = [*sorted(catalogue()), *sorted(correct_stores())]
     if unknown := [name for name in options.names if name not in known]:
-        parser.error(f"no planted store {', '.join(unknown)}; there are {', '.join(known)}")
+        parser.error(f"no planted or correct store {', '.join(unknown)}; there are {', '.join(known)}")
     names = options.names or known
-    stores: dict[str, Any] = {}
+    tables: dict[str, dict[str, Row]] = {side: {} for side in SIDES}
     if options.names and RESULTS.exists():
-        stores = json.loads(RESULTS.read_text())["caught"]
+        tables |= {side: table for side, table in json.loads(RESULTS.read_text()).items() if side in SIDES}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    pool = CellPool(options.workers)
+    bench = Bench(seeds, options.workers)
     try:
         for name in names:
-            stores[name] = measure(pool, name, seeds, options.workers)
-            print(f"{name:32} {stores[name]['caught']:3} of {options.seeds}", flush=True)
-            write(stores)
+            measure(bench, name, tables)
+            write(tables)
     finally:
-        pool.close()
-    short = [name for name in names if stores[name]["caught"] < LEAST * options.seeds]
-    print(f"{len(names) - len(short)} of {len(names)} planted stores caught at least 19 times of 20")
-    if short:
-        print("short:", ", ".join(short))
-    sys.exit(1 if short else 0)
+        bench.pool.close()
+    mine = only(tables, set(names))
+    found, accused = short(mine), wronged(mine)
+    print(
+        f"caught too rarely: {', '.join(found) or 'none'}\naccused although right: {', '.join(accused) or 'none'}"
+    )
+    sys.exit(1 if found or accused else 0)
+
+
+def measure(bench: Bench, name: str, tables: dict[str, dict[str, Row]]) -> None:
+    count = len(bench.seeds)
+    if name in catalogue():
+        row, twin = bench.planted(name)
+        tables["caught"][name], tables["accused"][name] = row, twin
+        print(
+            f"{name:32} caught {row['caught']:3} of {count}, its twin accused {twin['accused']:3} of {count}",
+            flush=True,
+        )
+    if name in correct_stores():
+        for title, cell in bench.correct(name).items():
+            tables["correct"][title] = cell
+            known = f" (known: {cell['known']})" if "known" in cell else ""
+            print(f"{title:48} accused {cell['accused']:3} of {count}{known}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,16 @@
+"""One INSERT in PostgreSQL, without any retries of its own: when it does not know what became of it, it says so."""
+
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.correct.cells import Cell
+from tests.planted.postgres_rows import PostgresRows, pool_of, prepare
+
+__all__ = ["prepare"]
+
+CELLS = (
+    Cell("postgres", "default", "lost-ack"),
+    Cell("postgres", "async-commit", "power-loss"),
+)
+
+
+async def factory(endpoint: Endpoint) -> PostgresRows:
+    return PostgresRows(await pool_of(endpoint))
