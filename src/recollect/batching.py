@@ -2,9 +2,13 @@
 
 One fsync, one round trip or one transaction then serves many callers. Jobs start in the order they were submitted.
 
-A task that submits one job after the other, with nobody else in between, gains nothing from waiting for company. Where
-the engine is inside the process, such a task (`alone`) may run its job itself, at once, if it lets the others run every
-`YIELD_S` (`yield_due`); as soon as two tasks take turns, their jobs are grouped.
+A task that submits one job after the other, with nobody else in between, gains nothing from waiting for company. Such
+a task (`alone`) may run its job itself, at once: with `run_alone` where that takes time, or, where the engine is inside
+the process, without waiting at all, if it lets the others run every `YIELD_S` (`yield_due`). As soon as two tasks take
+turns, their jobs are grouped.
+
+Redis groups its writes on the wire itself (`stores/redis/commit.py`; docs/decisions/0008), and says the same when time
+is up.
 """
 
 import asyncio
@@ -20,6 +24,14 @@ Result = TypeVar("Result")
 
 
 YIELD_S = 0.001
+
+
+def never_started(timeout_s: float, queue: str) -> NotWritten:
+    return NotWritten(f"waited {timeout_s:g} s {queue}; the engine is slow or gone; safe to retry")
+
+
+def unacknowledged(timeout_s: float) -> OutcomeUnknown:
+    return OutcomeUnknown(f"no acknowledgement within {timeout_s:g} s; retry with the same turn id")
 
 
 class _Entry(Generic[Job, Result]):
@@ -67,6 +79,14 @@ class Batcher(Generic[Job, Result]):
         alone = asking == self._last_asking and not self._running and not self._waiting
         self._last_asking = asking
         return alone
+
+    async def run_alone(self, work: Awaitable[Result]) -> Result:
+        """One job outside of any batch; what comes meanwhile is grouped behind it."""
+        self._running += 1
+        try:
+            return await work
+        finally:
+            self._running -= 1
 
     def yield_due(self) -> bool:
         """Whether a task that runs its jobs itself has to let others run now."""
@@ -119,10 +139,8 @@ class Batcher(Generic[Job, Result]):
     def _overdue(self, entry: "_Entry[Job, Result]") -> Exception:
         if entry in self._waiting:
             self._waiting.remove(entry)
-            return NotWritten(
-                f"waited {self._timeout_s:g} s {self._queue}; the engine is slow or gone; safe to retry"
-            )
-        return OutcomeUnknown(f"no acknowledgement within {self._timeout_s:g} s; retry with the same turn id")
+            return never_started(self._timeout_s, self._queue)
+        return unacknowledged(self._timeout_s)
 
     def _drop_finished(self) -> None:
         while self._unfinished and self._unfinished[0].future.done():

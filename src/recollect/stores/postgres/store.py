@@ -86,8 +86,6 @@ class PostgresStore:
             queue=f"for one of the {lanes} connections of the pool that write (pool_size={options.pool_size})",
         )
         self._unreplicated: set[Connection] = set()
-        self._under_way = 0
-        self._last_appender = 0
         self._known: set[int] = set()  # hashes, because an id may be long; a wrong guess costs a round trip
         self._closed = False
         self._owner = Owner()
@@ -127,17 +125,10 @@ class PostgresStore:
         self._owner.check()
         if self._closed:
             raise NotWritten("the store is closed")
-        appender = id(asyncio.current_task())
-        alone = appender == self._last_appender and not self._under_way
-        self._last_appender = appender
-        if not alone:
-            receipt = await self._batcher.submit(append)
+        if self._batcher.alone():
+            receipt = await self._batcher.run_alone(self._append_one(append))
         else:
-            self._under_way += 1
-            try:
-                receipt = await self._append_one(append)
-            finally:
-                self._under_way -= 1
+            receipt = await self._batcher.submit(append)
         if self._witness is not None:
             self._witness.note(session, receipt.last)
         return receipt
@@ -223,15 +214,9 @@ class PostgresStore:
     # ---- appending
 
     async def _run(self, appends: list[Append]) -> list[Receipt | Exception]:
-        self._under_way += 1
-        try:
-            return (
-                [await self._append_one(appends[0])]
-                if len(appends) == 1
-                else await self._append_many(appends, time.monotonic() + self._timeout_s)
-            )
-        finally:
-            self._under_way -= 1
+        if len(appends) == 1:
+            return [await self._append_one(appends[0])]
+        return await self._append_many(appends, time.monotonic() + self._timeout_s)
 
     async def _append_one(self, append: Append) -> Receipt:
         deadline = time.monotonic() + self._timeout_s

@@ -10,6 +10,7 @@ Time is bounded by one timer for all: writes are first come, first served, so th
 import asyncio
 from collections import deque
 
+from recollect.batching import never_started, unacknowledged
 from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, StoreReplaced
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.pool import Pool, PoolExhausted
@@ -186,20 +187,12 @@ class Commit:
         while self._waiting and self._waiting[0].deadline <= now:
             write = self._waiting.popleft()
             if not write.future.done():
-                write.future.set_exception(
-                    NotWritten(
-                        f"waited {self._timeout_s:g} s behind other writes for a connection of the pool "
-                        f"(pool_size={self._pool_size}); the engine is slow or gone; safe to retry"
-                    )
-                )
+                queue = f"behind other writes for a connection of the pool (pool_size={self._pool_size})"
+                write.future.set_exception(never_started(self._timeout_s, queue))
         sent = [write for batch in (*self._sent.values(), *self._watched.values()) for write in batch]
         for write in sent:
             if write.deadline <= now and not write.future.done():
-                write.future.set_exception(
-                    OutcomeUnknown(
-                        f"no acknowledgement within {self._timeout_s:g} s; retry with the same turn id"
-                    )
-                )
+                write.future.set_exception(unacknowledged(self._timeout_s))
         for wire, batch in list(self._sent.items()):
             if batch[-1].deadline <= now:
                 wire.abort()
