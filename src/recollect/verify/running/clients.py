@@ -76,11 +76,6 @@ class Clients:
     def writers(self) -> list[Client]:
         return [client for client in self._at_work.values() if client.writer]
 
-    @property
-    def waiting(self) -> list[Client]:
-        """Those that were asked something and have not answered."""
-        return [client for client in self._at_work.values() if client.intent is not None]
-
     def __contains__(self, client: Client) -> bool:
         return client.number in self._at_work
 

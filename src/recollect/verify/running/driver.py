@@ -61,10 +61,10 @@ class Driver:
     def settle(self, quiet_s: float = QUIET_S) -> None:
         """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
         end = time.monotonic() + SETTLE_TIMEOUT_S
-        while self._clients.waiting:
+        while self._waiting:
             self._hear_or_check(0.1)
             if time.monotonic() > end:
-                for client in self._clients.waiting:
+                for client in self._waiting:
                     self._hung(client)
         time.sleep(quiet_s)
 
@@ -72,7 +72,7 @@ class Driver:
         """What was asked before the engine stopped may have been done before it did: a store that is slow to say so
         is waited for, because its acknowledgement does not belong behind the healing."""
         end = time.monotonic() + OLDER_TIMEOUT_S
-        while time.monotonic() < end and any(client.since < than for client in self._clients.waiting):
+        while time.monotonic() < end and any(client.since < than for client in self._waiting):
             self.go_on(0.01)
 
     def drain(self) -> None:
@@ -134,6 +134,11 @@ class Driver:
                 yield pipe.Search(session)
 
     # ---- asking and hearing
+
+    @property
+    def _waiting(self) -> list[Client]:
+        """Those that were asked something and have not answered."""
+        return [client for client in self._clients.present if client.intent is not None]
 
     def _ask(self, client: Client) -> None:
         if self._ops_max is not None and client.writer and client.steps >= self._ops_max:
@@ -199,7 +204,7 @@ class Driver:
             self._clients.start_writers()
 
     def _check_hangs(self) -> None:
-        for client in self._clients.waiting:
+        for client in self._waiting:
             if time.monotonic() - client.since > OPERATION_TIMEOUT_S:
                 self._hung(client)
 

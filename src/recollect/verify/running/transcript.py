@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from recollect.verify.judging import op
 from recollect.verify.judging.history import HistoryWriter
 from recollect.verify.judging.read_deltas import to_runs
-from recollect.verify.running.unnumbered_texts import Moments, Standing, Unmarked, standings
+from recollect.verify.running.unnumbered_texts import UnnumberedTexts
 from recollect.verify.running.workloads import AppendTurn, Body, Intent, ReadBack, SaveBack
 from recollect.verify.target import pipe
 from recollect.verify.target.marked_text import Recognised, mark
@@ -35,8 +35,19 @@ class _Attempt:
     request: pipe.Append
     tries: int = 1
 
+    @property
+    def numbers(self) -> range:
+        return _numbers(self.write)
+
+
+def _numbers(write: op.WriteAsked) -> range:
+    """Of its messages."""
+    return range(write.first, write.first + len(write.checksums))
+
 
 class Transcript:
+    """Writes the history of one run: begins what a client wants, and ends it with what came back."""
+
     def __init__(self, history: HistoryWriter, *, retries: bool, retention_s: float | None = None) -> None:
         """`retention_s` is how long the target says that memory lives."""
         self._history = history
@@ -49,8 +60,7 @@ class Transcript:
         self._attempts: dict[int, _Attempt] = {}
         self._to_retry: dict[int, _Attempt] = {}
         self._saves: dict[int, range] = {}
-        self._unmarked: dict[tuple[str, str], Unmarked] = {}
-        self._moments = Moments()
+        self._unnumbered = UnnumberedTexts()
         self._asked: dict[int, op.ReadAsked] = {}
         self._began: dict[int, int] = {}
         self._sessions: dict[str, None] = {}
@@ -170,14 +180,13 @@ class Transcript:
         checksums = tuple(self._checksums[first:])
         kept_s, base = self._retention_s, sight.event
         write = op.WriteAsked(first, checksums, retention_s=kept_s, base=base, dropped=to_runs(dropped))
-        self._saves[process] = range(first, first + len(said))
+        self._saves[process] = _numbers(write)
         self._invoke(process, session, "save", write)
         return pipe.Save(session, said, intent.drop)
 
     def _invoke(self, process: int, session: str, operation: op.Operation, write: op.WriteAsked) -> None:
         event = self._history.invoke_write(process, session, operation, write)
-        for number in range(write.first, write.first + len(write.checksums)):
-            self._moments.invoked[number] = event
+        self._unnumbered.moments.invoked.update(dict.fromkeys(_numbers(write), event))
 
     def _number(self, session: str, bodies: tuple[Body, ...]) -> tuple[int, list[pipe.Said]]:
         """The number of the first message, and all of them as they are written."""
@@ -186,7 +195,7 @@ class Transcript:
         said: list[pipe.Said] = []
         for number, body in enumerate(bodies, first):
             if not body.marked:
-                self._unmarked.setdefault((session, body.text), Unmarked()).numbers.append(number)
+                self._unnumbered.say(session, body.text, number)
             said.append(pipe.Said(number, mark(number, body.text) if body.marked else body.text))
             self._checksums.append(zlib.crc32(body.text.encode("utf-8", "surrogatepass")))
         return first, said
@@ -196,7 +205,10 @@ class Transcript:
         self._saves.pop(process, None)
         if reply.outcome == "fail":
             self._history.fail(process, reply.error)
-            self._unsay(attempt)
+            if attempt is not None:
+                for number, body in zip(attempt.numbers, attempt.intent.bodies, strict=True):
+                    if not body.marked:
+                        self._unnumbered.unsay(attempt.intent.session, body.text, number)
             return "fail"
         self._history.unknown(process, reply.error)
         if attempt is not None and self._retries and attempt.tries <= RETRIES_MAX:
@@ -206,17 +218,8 @@ class Transcript:
     def _acknowledge(self, process: int, attempt: _Attempt | None, how: op.Acknowledged) -> None:
         event = self._history.ok(process, how)
         if attempt is not None:
-            numbers = range(attempt.write.first, attempt.write.first + len(attempt.write.checksums))
-            self._acknowledged.setdefault(attempt.intent.session, set()).update(numbers)
-            self._moments.acknowledged.update(dict.fromkeys(numbers, event))
-
-    def _unsay(self, attempt: _Attempt | None) -> None:
-        """A write certainly failed: its unmarked texts are in no read."""
-        if attempt is None:
-            return
-        for number, body in enumerate(attempt.intent.bodies, attempt.write.first):
-            if not body.marked:
-                self._unmarked[attempt.intent.session, body.text].failed.add(number)
+            self._acknowledged.setdefault(attempt.intent.session, set()).update(attempt.numbers)
+            self._unnumbered.moments.acknowledged.update(dict.fromkeys(attempt.numbers, event))
 
     # ---- reads
 
@@ -243,7 +246,9 @@ class Transcript:
     def _elements(self, process: int, session: str, reply: pipe.Elements) -> list[op.Element]:
         """What a worker recognised, as elements; unmarked texts get the numbers they must have."""
         odd = iter(reply.odd)
-        unnumbered = self._unnumbered(process, session, reply)
+        unnumbered = self._unnumbered.in_read(
+            session, reply, began=self._began[process], disturbed=self._history.disturbed
+        )
         checksums, known = self._checksums, len(self._checksums)
         elements: list[op.Element] = []
         for number in reply.numbers:
@@ -254,20 +259,6 @@ class Transcript:
             else:
                 elements.append(self._odd(next(odd), unnumbered))
         return elements
-
-    def _unnumbered(self, process: int, session: str, reply: pipe.Elements) -> dict[str, list[int]]:
-        """For each unmarked text that the read has, the numbers of its occurrences."""
-        where: dict[str, list[Standing]] = {}
-        if any((session, item.excerpt) in self._unmarked for item in reply.odd):
-            for item, place in zip(reply.odd, standings(reply.numbers, self._moments), strict=True):
-                where.setdefault(item.excerpt, []).append(place)
-        return {
-            text: self._unmarked[session, text].those_read(
-                found, self._moments, began=self._began[process], disturbed=self._history.disturbed
-            )
-            for text, found in where.items()
-            if (session, text) in self._unmarked
-        }
 
     def _odd(self, item: Recognised, unnumbered: dict[str, list[int]]) -> op.Element:
         if item.damaged:

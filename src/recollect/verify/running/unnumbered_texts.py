@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recollect.verify.target import pipe
+
 EXPOSED, CERTAIN, MISPLACED = 1.0, 1e3, 1e6
 _LATER = 1e-6
 
@@ -41,7 +43,7 @@ class Standing(NamedTuple):
 
 
 def standings(numbers: Sequence[int], moments: Moments) -> list[Standing]:
-    """The places of the texts without a number (-1) among the others."""
+    """Where the texts without a number (-1) stand among the others."""
     behind, ahead = float("-inf"), float("inf")
     backward: list[float] = []
     for number in reversed(numbers):
@@ -87,6 +89,35 @@ class Unmarked:
         if acknowledged is None or acknowledged > began:
             return 0.0
         return EXPOSED if acknowledged < disturbed else CERTAIN
+
+
+class UnnumberedTexts:
+    """All such texts of one run, and the moments that tell them apart."""
+
+    def __init__(self) -> None:
+        self.moments = Moments()
+        self._said: dict[tuple[str, str], Unmarked] = {}
+
+    def say(self, session: str, text: str, number: int) -> None:
+        self._said.setdefault((session, text), Unmarked()).numbers.append(number)
+
+    def unsay(self, session: str, text: str, number: int) -> None:
+        """Its write certainly failed: it is in no read."""
+        self._said[session, text].failed.add(number)
+
+    def in_read(
+        self, session: str, reply: pipe.Elements, *, began: int, disturbed: int
+    ) -> dict[str, list[int]]:
+        """For each such text of a read, the numbers of its occurrences."""
+        where: dict[str, list[Standing]] = {}
+        if any((session, item.excerpt) in self._said for item in reply.odd):
+            for item, standing in zip(reply.odd, standings(reply.numbers, self.moments), strict=True):
+                where.setdefault(item.excerpt, []).append(standing)
+        return {
+            text: self._said[session, text].those_read(found, self.moments, began=began, disturbed=disturbed)
+            for text, found in where.items()
+            if (session, text) in self._said
+        }
 
 
 def _cheapest(
