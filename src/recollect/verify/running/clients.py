@@ -1,4 +1,4 @@
-"""The clients of one run: who of them is there, how they are started, and how they go.
+"""The clients of one run: which of them are at work, how they start, and how they end.
 
 A client is a worker process with a plan. Writers and readers are brought back to the numbers that the run wants; a
 guest has no plan of its own, and does single operations for a fault.
@@ -38,7 +38,7 @@ class Client:
     ended: bool = False
     """It is asked nothing more, or only by a fault."""
     doomed: bool = False
-    """A fault has told it to die: its death is no news."""
+    """A fault has told it to die, so its death needs no explanation."""
     at_line: str | None = None
     """The line of the store's code on which it stands, and waits."""
 
@@ -49,11 +49,11 @@ class Client:
 
 
 class Clients:
-    """All clients of one run."""
+    """All clients of one run. What faults use of it is described in `faults.faulted_run`."""
 
     def __init__(self, scenario: Scenario, log: Path, preload: tuple[str, ...], notes: Notes) -> None:
         self.endpoint: Endpoint
-        """Where the engine answers; what clients get to see of it, see `show`."""
+        """Where the engine answers. Clients see it with the changes of `show`."""
         self.abilities: frozenset[str] = frozenset()
         self._scenario = scenario
         self._workload = WORKLOADS[scenario.workload]
@@ -86,27 +86,24 @@ class Clients:
                 yield client
 
     def number(self) -> int:
-        """A process number for somebody who is no client."""
+        """A process number for whoever asks the engine directly."""
         return self._workers.number()
 
     # ---- how the next ones are started
 
     def show(self, change: Callable[[Endpoint], Endpoint]) -> None:
-        """From the next client on, the endpoint looks different to them: a proxy in front, a witness beside."""
         self._changes.append(change)
 
     def obey(self, clock: Clock) -> None:
-        """From the next client on, this is their wall clock."""
         self._workers.clock = clock
 
     def record(self, env: Mapping[str, str] | None) -> None:
-        """From the next client on, their own calls are recorded too: an embedded engine lives in them."""
         self._workers.recorded = env
 
     # ---- coming
 
     def open_first(self) -> tuple[Worker, pipe.Ready]:
-        """A worker that prepares the engine for the target, and says what the target is."""
+        """The first worker prepares the engine for the target, and says what the target can do."""
         worker = self._workers.launch(self._scenario.target, self._shown(), prepare=True)
         ready = self._workers.wait_ready(worker)
         self.abilities = frozenset(ready.abilities)
@@ -120,17 +117,14 @@ class Clients:
         self.start_missing()
 
     def start_missing(self) -> None:
-        """Brings the numbers of writers and readers back to what the run wants."""
         self.start_writers()
         readers = len(self._at_work) - len(self.writers)
         self._start(self._readers_wanted - readers, WORKLOADS["watch"].plan, writer=False)
 
     def start_writers(self) -> None:
-        """The writers alone: a fault has readers of its own to look at."""
         self._start(self._writers_wanted - len(self.writers), self._workload.plan, writer=True)
 
     def start_others(self, spec: str, count: int) -> None:
-        """Writers of another release, beside those that are there; without any of them there is no fault."""
         before = len(self.writers)
         python = self._scenario.previous_python
         self._start(count, self._workload.plan, writer=True, spec=spec, python=python)
@@ -138,7 +132,6 @@ class Clients:
             raise RunStopped(f"the other release did not open: {self._notes.refusals[-1]}")
 
     def guest(self) -> Client:
-        """A client without a plan of its own, for single operations."""
         guest = self.admit(self.launch(), lambda planner: _no_plan())
         guest.ended = True
         return guest
@@ -195,7 +188,6 @@ class Clients:
     # ---- going
 
     def kill(self, client: Client) -> None:
-        """SIGKILL, in the middle of whatever it does; what it was asked has no outcome."""
         self._listener.remove(client.worker)
         self._workers.kill(client.worker)
         del self._at_work[client.number]
@@ -207,14 +199,13 @@ class Clients:
             self.kill(client)
 
     def dismiss(self, guest: Client) -> bool:
-        """Ends a guest; False if it was gone already."""
         present = guest in self
         if present:
             self.kill(guest)
         return present
 
     def leave(self) -> None:
-        """All of them close their stores and end, side by side. Nothing may be under way."""
+        """They close their stores and end, all at once. Nothing may be under way."""
         workers = [client.worker for client in self._at_work.values()]
         for worker in workers:
             self._listener.remove(worker)

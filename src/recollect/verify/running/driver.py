@@ -1,7 +1,7 @@
 """Drives the clients: asks each of them what its plan says next, hears what comes back, and ends what hangs.
 
-The driver has one thread, that of the run. What it has not received was not acknowledged; what lies in a pipe is read
-(`drain`) before anything is recorded that it came before.
+It works in the run's one thread: what it has not received was not acknowledged. Before a fault is recorded, `drain`
+reads whatever has already arrived.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Driver:
         self._notes = notes
         self._ops_max = ops_max
         self.operations = 0
-        """How many were asked for so far."""
+        """How many have been asked for."""
 
     @property
     def writes_on(self) -> bool:
@@ -69,8 +69,8 @@ class Driver:
         time.sleep(quiet_s)
 
     def await_older(self, than: float) -> None:
-        """What was asked before the engine stopped may have been done before it did: a store that is slow to say so
-        is waited for, because its acknowledgement does not belong behind the healing."""
+        """Waits for what was asked before the engine stopped. It may have been done by then, and the acknowledgement of
+        a store that is slow to give it does not belong after the healing."""
         end = time.monotonic() + OLDER_TIMEOUT_S
         while time.monotonic() < end and any(client.since < than for client in self._waiting):
             self.go_on(0.01)
@@ -92,7 +92,7 @@ class Driver:
         guest.worker.send(request)
         while guest.intent is not None and guest in self._clients:
             self._hear_or_check(0.1)
-            # Not while they are heard: what a fault does on a line hears them too.
+            # Here, and not in `_take`: what a fault does at a line listens to clients itself.
             if guest.at_line is not None and on_line is not None:
                 line, guest.at_line = guest.at_line, None
                 on_line(line)
@@ -191,7 +191,7 @@ class Driver:
 
     def _died(self, client: Client, how: str) -> None:
         if client.intent is not None and client.worker.crashed and not client.doomed and reads(client.intent):
-            # What it was asked to read brought it down: whoever asks gets no answer, and that is one.
+            # What it was asked to read brought it down: for whoever reads, that is a failure.
             self._transcript.end(client.number, client.intent, pipe.Failed("fail", how))
             client.intent = None
         self._clients.kill(client)

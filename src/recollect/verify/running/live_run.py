@@ -1,4 +1,4 @@
-"""A run under way: its engine, its clients, and the record of what is done to them. This is what a fault works on.
+"""A run under way, as its fault sees it: the engine, the clients, and the record of what is done to them.
 
 Before a fault is recorded, everything that already arrived is read (`Driver.drain`): an acknowledgement that lay in a
 pipe came before the fault, and the history must say so.
@@ -68,7 +68,7 @@ class LiveRun:
         self._history, self._transcript, self._driver = history, transcript, driver
 
     def undo(self) -> None:
-        """What faults left to be undone, the latest first; what goes wrong with one keeps none of the others."""
+        """Undoes what faults left, the latest first; one failure does not stop the others."""
         self._at_end.close()
 
     def end_engine(self) -> None:

@@ -129,7 +129,7 @@ class Proxy:
         self._in_loop(close_gates)
 
     def release_new(self) -> None:
-        """Connections that were made since `hold`, and will be, are like any other; those of before stay silent."""
+        """Connections made since `hold` work, as do new ones; those that are older stay silent."""
         self._open_gates(lambda link: link.is_new)
 
     def release(self) -> None:

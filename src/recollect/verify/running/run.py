@@ -179,7 +179,7 @@ class Run:
     # ---- tear down, and judge
 
     def _end(self) -> None:
-        """Last in, first out; what goes wrong with one of them keeps none of the others."""
+        """Last in, first out; one failure does not stop the others."""
         with ExitStack() as stack:
             stack.callback(self._live.end_engine)
             if self._history is not None:

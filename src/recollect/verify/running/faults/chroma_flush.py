@@ -23,7 +23,7 @@ ALONE = {FLUSH: (1, 0)}
 _VECTORS, _FLUSHED = "data_level0.bin", "index_metadata.pickle"
 """The second is there once the first has been flushed: before, all of it is still in Chroma's log."""
 _WRITES_MAX = 400
-"""A thousand vectors of 512 numbers are some 500 writes."""
+"""A thousand vectors of 512 numbers are about 500 writes."""
 _STEP_S = 0.01
 
 

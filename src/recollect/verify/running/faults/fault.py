@@ -20,7 +20,7 @@ from recollect.verify.running.scenario import Scenario
 
 
 class Injection(ABC):
-    """A fault in one run. Its steps come in this order; what it keeps between them is its own. Most only strike."""
+    """A fault in one run: its steps, in this order, and the state it keeps between them. Most faults only strike."""
 
     def __init__(self, run: FaultedRun) -> None:
         self.run = run
@@ -40,8 +40,8 @@ class Injection(ABC):
 
 
 class Witnessed(Injection):
-    """A store that keeps a witness gets a place for it outside the engine's folder: what the fault empties, it can
-    notice."""
+    """A store that keeps a witness gets a place for it outside the engine's folder, so that it can notice what the
+    fault takes away."""
 
     def attach(self) -> None:
         witness = str(self.run.folder / "witness.json")

@@ -1,8 +1,8 @@
 """What a fault may use of the run that it happens in; nothing else of the run is its business.
 
 A fault lets time pass, says when it strikes and heals, kills and starts the engine, makes clients come and go, and may
-find that there is nothing to do. It never writes the history itself, and what it needs to remember between its steps
-is its own (see `Injection`). `LiveRun` and `Clients` are what stands behind this.
+find that there is nothing to do. It never writes the history itself, and it keeps its own state between its steps (see
+`Injection`). `LiveRun` and `Clients` implement this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recollect.verify.target import pipe
 
 
 class FaultedClients(Protocol):
-    """The clients at work: a fault decides how the next ones are started, and which of them go."""
+    """The clients at work. A fault decides how the next ones start, and which of them end."""
 
     @property
     def abilities(self) -> frozenset[str]:

@@ -77,8 +77,8 @@ class Cut(_Proxied):
 
 
 class HalfOpen(_Proxied):
-    """First the whole path is silent, then it is back but has forgotten the connections of before (as a gateway that
-    lost its state); at last what was sent on those arrives: the write that everybody had given up."""
+    """First nothing passes. Then new connections work and the old ones stay silent, as behind a gateway that lost its
+    state. In the end what was sent on the old ones arrives: a write that everybody had given up."""
 
     def attach(self) -> None:
         super().attach()

@@ -1,4 +1,4 @@
-"""Processes that end or stand still: the engine, the application, or one exact line of the store's code."""
+"""Processes that end or stand still: the engine, or the application."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
 ONE_WRITER = "one-writer"
-"""Only one process writes; what is looked at is the other one, which reads and stays."""
+"""Only one process writes; the question is what the other one sees, which reads and stays."""
 
 ENOUGH_TIMEOUT_S = 10.0
 _STEP_S = 0.05

@@ -1,4 +1,4 @@
-"""The storage under the engine: recycled, or full of other things."""
+"""What the engine keeps is taken away: its volume, or keys that it evicts."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from recollect.verify.running.workloads.intents import (
     reads,
 )
 from recollect.verify.running.workloads.rewriting import compact, forget, rewrite, summarise
-from recollect.verify.running.workloads.watching import context, search, watch
+from recollect.verify.running.workloads.watching import context, follow, search, watch
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -31,6 +31,7 @@ WORKLOADS: dict[str, Workload] = {
         compact,
         summarise,
         forget,
+        follow,
         context,
         search,
         watch,

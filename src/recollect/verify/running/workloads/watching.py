@@ -12,6 +12,7 @@ from recollect.verify.running.workloads.intents import (
 from recollect.verify.target.pipe import ReadContext, Search
 
 MANY = 100
+FOLLOWED = 4
 
 
 def _watch(planner: Planner) -> Plan:
@@ -34,6 +35,17 @@ def _context(planner: Planner) -> Plan:
             yield AppendTurn(session, tuple(Body(sentence(planner.rng)) for _ in range(size)))
 
 
+def _follow(planner: Planner) -> Plan:
+    """Some write; the others read a session once and then only what is new, by the store's own cursor."""
+    while True:
+        session = planner.session()
+        if planner.number % 2 == 0:
+            yield AppendTurn(session, (Body(sentence(planner.rng)),))
+        elif (yield ReadBack(session)) == "ok":
+            for _ in range(FOLLOWED):
+                yield ReadBack(session, after_seen=True)
+
+
 def _search(planner: Planner) -> Plan:
     """Remembers, and asks the index for what was remembered.
 
@@ -49,5 +61,6 @@ def _search(planner: Planner) -> Plan:
 
 
 watch = Workload("watch", _watch)
+follow = Workload("follow", _follow, needs=frozenset({"after"}), refuses=frozenset({"whole-list"}))
 context = Workload("context", _context, needs=frozenset({"context"}), refuses=frozenset({"whole-list"}))
 search = Workload("search", _search, needs=frozenset({"search"}), enough=2_500)
