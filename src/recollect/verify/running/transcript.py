@@ -224,15 +224,20 @@ class Transcript:
     # ---- reads
 
     def _begin_read(self, process: int, session: str, last: int | None, after_seen: bool) -> pipe.Request:
-        sight = self._seen.get((process, session))
-        after = after_number = None
-        if after_seen and sight is not None and sight.sequence is not None and sight.numbers:
-            after, after_number = sight.sequence, sight.numbers[-1]
-        ask = op.ReadAsked(last, after_number)
+        after, message = self._cursor(process, session) if after_seen else (None, None)
+        ask = op.ReadAsked(last, message)
         self._asked[process] = ask
         partial = last is not None or after is not None
         self._began[process] = self._history.invoke_read(process, session, ask if partial else None)
         return pipe.Read(session, last, after)
+
+    def _cursor(self, process: int, session: str) -> tuple[int, int] | tuple[None, None]:
+        """Where this client is in the session: the store's own sequence, and the message that it stands on. There is
+        none from before a fault: the message may be what the fault took, as documented, and nothing comes after it."""
+        sight = self._seen.get((process, session))
+        if sight is None or sight.sequence is None or not sight.numbers:
+            return None, None
+        return (sight.sequence, sight.numbers[-1]) if sight.event > self._history.disturbed else (None, None)
 
     def _end_read(self, process: int, session: str, reply: pipe.Elements) -> None:
         elements = self._elements(process, session, reply)
