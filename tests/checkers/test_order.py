@@ -83,6 +83,30 @@ def test_disagreement_with_a_read_long_ago() -> None:
     assert "reorder" in script.names()
 
 
+def test_two_copies_of_one_message_have_no_order_to_be_judged_by() -> None:
+    """One copy stands before the other message and one behind: which of them a window shows says nothing."""
+    script = written()
+    other = script.begin(2)
+    doubled = script.append(1, outcome="unknown")
+    script.append(1, first=doubled)
+    script.ok(2)
+    script.read(3, other, doubled, ask=ReadAsked(last=2))
+    script.read(3, 0, 1, 2, doubled, other, doubled)
+    assert script.counts() == {"duplicate": 1}
+
+
+def test_a_retried_turn_of_an_at_least_once_target_has_no_order_either() -> None:
+    script = written(traits=("at_least_once",))
+    doubled = script.append(1, outcome="unknown")
+    script.begin(1, first=doubled)
+    other = script.begin(2)
+    script.read(3, 0, 1, 2, doubled, other)
+    script.ok_each(2, 1)
+    script.read(3, other, doubled, ask=ReadAsked(last=2))
+    script.read(3, 0, 1, 2, doubled, other, doubled)
+    assert script.names() == []
+
+
 def test_the_order_inside_a_turn() -> None:
     script = Script()
     script.append(1, count=3)

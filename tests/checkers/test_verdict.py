@@ -323,9 +323,10 @@ def test_an_element_counts_once_under_the_first_name_that_fits() -> None:
     script = Script()
     script.append(1)
     script.append(1)
+    script.append(1)
     script.append(1, "other")
-    script.read(2, 0, 2, 1, 1)  # m2 leaks, m1 is doubled
-    script.read(2, 1, 0)  # and m0, m1 are out of order
+    script.read(2, 0, 3, 1, 1, 2)  # m3 leaks, m1 is doubled
+    script.read(2, 2, 0, 1)  # and m2 stands before m0, and before m1, which has been counted
     assert script.counts() == {"cross-session-leak": 1, "duplicate": 1, "reorder": 1}
 
 
