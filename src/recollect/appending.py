@@ -3,14 +3,18 @@
 Checked here, once, so that a bad value is refused the same way on every engine and before anything is written.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence, Sized
 
 import msgspec
 
 from recollect.bounds import bounded
 from recollect.errors import Conflict, Refused, TurnReused, shorten
 from recollect.fingerprint import fingerprint
+from recollect.json_values import check_text
 from recollect.message import Message, encode
+
+log = logging.getLogger("recollect")
 
 SESSION_BYTES_MAX = 100_000
 TURN_BYTES_MAX = 1_000
@@ -47,30 +51,44 @@ def checked_append(
     session: str, messages: Sequence[Message], turn: str | None = None, expect: int | None = None
 ) -> Append:
     key = session_key(session)
-    if isinstance(messages, Message):
+    if isinstance(messages, Message) or not isinstance(messages, Sized):
         raise Refused(_NOT_MESSAGES)
+    if not 0 < len(messages) <= TURN_RECORDS_MAX:
+        raise Refused(f"messages: a turn has 1 to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")
     for message in messages:
         if not isinstance(message, Message):
             raise Refused(_NOT_MESSAGES)
-    if not 0 < len(messages) <= TURN_RECORDS_MAX:
-        raise Refused(f"messages: a turn has 1 to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")
     last_seen = None if expect is None else bounded("expect, the last sequence seen", expect)
-    records = [encode(message) for message in messages]
-    if len(records) > 1 and sum(map(len, records)) > TURN_RECORD_BYTES_MAX:
-        raise Refused(
-            f"messages: more than {TURN_RECORD_BYTES_MAX:,} bytes in one turn; append smaller turns"
-        )
+    records = _encoded(messages)
     if turn is None:
         return Append(session, key, records, None, last_seen, expect, None)
     return Append(session, key, records, _turn_key(turn), last_seen, expect, fingerprint(messages))
+
+
+def _encoded(messages: Sequence[Message]) -> list[bytes]:
+    """Stops where a turn becomes too large, not after all of it was encoded."""
+    records: list[bytes] = []
+    size = 0
+    for message in messages:
+        record = encode(message)
+        size += len(record)
+        if size > TURN_RECORD_BYTES_MAX:
+            raise Refused(
+                f"messages: more than {TURN_RECORD_BYTES_MAX:,} bytes in one turn; append smaller turns"
+            )
+        records.append(record)
+    return records
 
 
 _NOT_MESSAGES = "messages: a sequence of Message, such as [Message('user', 'hello')]"
 
 
 def session_key(session: str) -> bytes:
-    if not isinstance(session, str):
-        raise Refused(f"session: an id of text, not {session!r}")
+    check_text(session, "session")
+    if len(session) > SESSION_BYTES_MAX:
+        raise Refused(
+            f"session {shorten(session)}: {len(session):,} characters; at most {SESSION_BYTES_MAX:,} bytes"
+        )
     key = session.encode("utf-8", "surrogatepass")
     if len(key) > SESSION_BYTES_MAX:
         raise Refused(f"session {shorten(session)}: {len(key):,} bytes; at most {SESSION_BYTES_MAX:,}")
@@ -81,9 +99,23 @@ def session_of(key: bytes) -> str:
     return key.decode("utf-8", "surrogatepass")
 
 
+def listed(keys: Iterable[object]) -> Iterator[str]:
+    """The ids of a listing. One that no call of ours can have written is left out, and that is said."""
+    for key in keys:
+        try:
+            if not isinstance(key, bytes):
+                raise ValueError(f"a value of type {type(key).__name__}")
+            yield session_of(key)
+        except ValueError as error:
+            log.warning("an id in the list of sessions is not recollect's, and is left out: %s", error)
+
+
 def _turn_key(turn: str) -> bytes:
-    if not isinstance(turn, str) or not turn:
-        raise Refused(f"turn: an id of text, such as a UUID; not {turn!r}")
+    check_text(turn, "turn")
+    if not turn:
+        raise Refused("turn: an id of text, such as a UUID; not ''")
+    if len(turn) > TURN_BYTES_MAX:
+        raise Refused(f"turn {shorten(turn)}: {len(turn):,} characters; at most {TURN_BYTES_MAX:,} bytes")
     key = turn.encode("utf-8", "surrogatepass")
     if len(key) > TURN_BYTES_MAX:
         raise Refused(f"turn {shorten(turn)}: {len(key):,} bytes; at most {TURN_BYTES_MAX:,}")

@@ -89,7 +89,13 @@ def shown(value: object) -> str:
     """Any value as it appears in an error. Python itself refuses to write out integers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length():,} bits"
-    return shorten(value) if isinstance(value, str) else repr(value)[:100]
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value)
+    if type(value) is str:
+        return shorten(value)
+    return (
+        f"a value of type {type(value).__name__}"  # which may be large, nested without end, or not printable
+    )
 
 
 def shorten(text: str, length_max: int = 60) -> str:

@@ -9,7 +9,8 @@ A record is JSON: ``{"v": 1, "id", "role", "content", "timestamp", "metadata"}``
 * *Nothing is dropped.* Bytes that cannot be understood become `Damaged`, with the bytes and the reason.
 
 What JSON cannot hold (NaN, bytes, tuples, keys that are not text) is refused before anything is written, because it
-would come back different. Lone surrogates are held: they are rare, so only they pay for the slower standard codec.
+would come back different: `json_values`. Lone surrogates are held: they are rare, so only they pay for the slower
+standard codec.
 """
 
 import json
@@ -18,23 +19,19 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from recollect.errors import Refused
+from recollect.bounds import INTEGER_MAX
+from recollect.errors import Refused, shorten, shown
+from recollect.json_values import Json, check_json, check_text, kind_of, refuse_pairs
 
 SCHEMA = 1
 """The record version this release writes."""
 
-DEPTH_MAX = 200
-"""Nesting of blocks and metadata. Deeper JSON breaks decoders, ours among them, so it is refused when written."""
-
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """One record. Far above any message, and below every engine's own limit, so that the error is ours and clear."""
-
-Json = Any
-"""Text, numbers, booleans, None, and lists and mappings of them."""
 
 
 def new_id() -> str:
@@ -74,20 +71,30 @@ class Damaged(msgspec.Struct, frozen=True):
 
 def encode(message: Message) -> bytes:
     """The record of a message, or `Refused` with the place of what cannot be kept."""
-    _check(message)
     try:
+        _check(message)
         record = _encode_known(message) if not message.extra else _encode_json(_as_mapping(message))
     except UnicodeEncodeError:  # a lone surrogate: UTF-8 has no place for it, a JSON escape has
-        record = json.dumps(_as_mapping(message), separators=(",", ":")).encode("ascii")
-    if len(record) > RECORD_BYTES_MAX:
+        record = _encode_surrogates(_as_mapping(message))
+    except RecursionError:
         raise Refused(
-            f"message {message.id}: {len(record):,} bytes; at most {RECORD_BYTES_MAX:,} fit in one record"
-        )
+            f"message {shorten(message.id)}: nested too deeply for what is left of the stack"
+        ) from None
+    if len(record) > RECORD_BYTES_MAX:
+        raise _too_large(message, len(record))
     return record
 
 
+def _encode_surrogates(fields: dict[str, Json]) -> bytes:
+    for name, value in fields.items():
+        refuse_pairs(value, name)
+    return json.dumps(fields, separators=(",", ":")).encode("ascii")
+
+
 def decode(raw: bytes) -> Message | Damaged:
-    """The message of a record of any version or known shape. Never raises for what the bytes hold."""
+    """The message of a record of any version or known shape. Never raises for what the engine holds in its place."""
+    if type(raw) is not bytes:
+        return _not_bytes(raw)
     try:
         record = _decode_current(raw)
     except _NOT_CURRENT:
@@ -99,6 +106,9 @@ def decode_all(raws: Iterable[bytes]) -> list[Message | Damaged]:
     """`decode` for a whole history: a record of the current version costs no call of its own."""
     decoded: list[Message | Damaged] = []
     for raw in raws:
+        if type(raw) is not bytes:
+            decoded.append(_not_bytes(raw))
+            continue
         try:
             record = _decode_current(raw)
         except _NOT_CURRENT:
@@ -106,6 +116,13 @@ def decode_all(raws: Iterable[bytes]) -> list[Message | Damaged]:
         else:
             decoded.append(Message(record.role, record.content, record.timestamp, record.metadata, record.id))
     return decoded
+
+
+def _not_bytes(found: object) -> Damaged:
+    """Somebody else wrote it: engines give back a number, a text or nothing where those were put."""
+    kind = "nothing (NULL)" if found is None else f"a value of type {type(found).__name__}"
+    raw = b"" if found is None else str(found).encode("utf-8", "surrogateescape")
+    return Damaged(raw, f"the bytes of a record belong here, and the engine holds {kind}")
 
 
 def _decode_other(raw: bytes) -> Message | Damaged:
@@ -158,55 +175,51 @@ def _as_mapping(message: Message) -> dict[str, Json]:
 
 
 def _check(message: Message) -> None:
-    if not isinstance(message.role, str) or not isinstance(message.id, str):
-        raise Refused(f"role and id must be text, not {message.role!r} and {message.id!r}")
-    if isinstance(message.timestamp, bool) or not isinstance(message.timestamp, (float, int)):
-        raise Refused(f"timestamp: epoch seconds as a number, not {message.timestamp!r}")
-    if not math.isfinite(message.timestamp):
-        raise Refused(f"timestamp: {message.timestamp} is not a time; use epoch seconds")
-    if not isinstance(message.content, (str, list)):
-        raise Refused(f"content: text or a list of JSON blocks, not {type(message.content).__name__}")
+    """Refuses what would come back different, and what does not fit, before any of it is encoded."""
+    check_text(message.role, "role")
+    check_text(message.id, "id")
+    _check_timestamp(message.timestamp)
+    if type(message.schema) is not int or not SCHEMA <= message.schema <= INTEGER_MAX:
+        raise Refused(f"schema: the version of a record, {SCHEMA} or above; not {shown(message.schema)}")
     if not isinstance(message.metadata, dict) or not isinstance(message.extra, dict):
         raise Refused("metadata and extra: mappings of text to JSON")
-    if not isinstance(message.content, str):
-        _check_json(message.content, "content")
+    size = len(message.role) + len(message.id)
+    if isinstance(message.content, list):
+        size += check_json(message.content, "content", RECORD_BYTES_MAX)
+    else:
+        if not isinstance(message.content, str):
+            raise Refused(f"content: text or a list of JSON blocks, not {kind_of(message.content)}")
+        check_text(message.content, "content")
+        size += len(message.content)
     if message.metadata:
-        _check_json(message.metadata, "metadata")
+        size += check_json(message.metadata, "metadata", RECORD_BYTES_MAX)
     if message.extra:
         if overlap := _KNOWN_FIELDS & message.extra.keys():
             raise Refused(f"extra: {sorted(overlap)} have fields of their own in Message")
-        _check_json(message.extra, "extra")
+        size += check_json(message.extra, "extra", RECORD_BYTES_MAX)
+    if size > RECORD_BYTES_MAX:
+        raise _too_large(message, size)
+
+
+def _check_timestamp(value: object) -> None:
+    if type(value) is float:
+        if not math.isfinite(value):
+            raise Refused(f"timestamp: {value} is not a time; use epoch seconds")
+    elif type(value) is not int:
+        raise Refused(f"timestamp: epoch seconds as a number, not {shown(value)}")
+    elif value.bit_length() > 1_000 or float(value) != value:
+        raise Refused(
+            f"timestamp: {shown(value)} is no number of seconds that a float holds; use epoch seconds"
+        )
+
+
+def _too_large(message: Message, size: int) -> Refused:
+    return Refused(
+        f"message {shorten(message.id)}: {size:,} bytes or more; at most {RECORD_BYTES_MAX:,} fit in one record"
+    )
 
 
 _KNOWN_FIELDS = frozenset(_Record.__struct_fields__)
-_SCALARS = (str, int, bool, type(None))
-
-
-def _check_json(root: Json, name: str) -> None:
-    """Refuses what would come back different. Iterative, because the input may be nested without end."""
-    level: list[tuple[str, Json]] = [(name, root)]
-    for _ in range(DEPTH_MAX):
-        deeper: list[tuple[str, Json]] = []
-        for path, value in level:
-            if isinstance(value, _SCALARS):
-                continue
-            if isinstance(value, float):
-                if not math.isfinite(value):
-                    raise Refused(f"{path}: {value} has no place in JSON; use None or text")
-            elif isinstance(value, list):
-                deeper += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-            elif isinstance(value, dict):
-                for key, item in value.items():
-                    if not isinstance(key, str):
-                        raise Refused(f"{path}: key {key!r} is not text and would come back as text")
-                    deeper.append((f"{path}.{key}", item))
-            else:
-                kind = type(value).__name__
-                raise Refused(f"{path}: {kind} would not come back as {kind}; convert it to JSON first")
-        if not deeper:
-            return
-        level = deeper
-    raise Refused(f"{name}: nested deeper than {DEPTH_MAX} levels")
 
 
 # ---- what may be read

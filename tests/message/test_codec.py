@@ -7,7 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recollect import Damaged, Message, Refused
-from recollect.message import DEPTH_MAX, RECORD_BYTES_MAX, decode, encode
+from recollect.json_values import DEPTH_MAX
+from recollect.message import RECORD_BYTES_MAX, decode, encode
 
 anything = st.text(st.characters())  # lone surrogates and control characters included
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -17,7 +17,15 @@ from recollect.bounds import INTEGER_MAX
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
 from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away, repeated
 from recollect.store import Options
-from recollect.stores.sqlite.file import POLICIES, choose_policy, opening, parse_url, prepare_file, until
+from recollect.stores.sqlite.file import (
+    POLICIES,
+    any_text,
+    choose_policy,
+    opening,
+    parse_url,
+    prepare_file,
+    until,
+)
 from recollect.stores.sqlite.transactions import INLINE_ROWS_MAX, SqliteTransactions
 
 SCHEMA_VERSION = 1
@@ -293,6 +301,7 @@ class SqliteRows(SqliteTransactions[Job]):
         connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
         connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
         connection.execute("PRAGMA secure_delete = ON")
+        connection.text_factory = any_text
         return connection
 
 

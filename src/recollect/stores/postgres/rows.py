@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import asyncpg
 
+from recollect.errors import Unreadable
 from recollect.message import Damaged, decode
 from recollect.slices import SLICE
 from recollect.store import Stored
@@ -15,6 +16,8 @@ def placing(stored: list[Stored], rows: Sequence[asyncpg.Record], after: int, la
     if not rows:
         return
     newest, floor, first_sequence, _ = rows[0]
+    if newest is None or floor is None:
+        raise Unreadable("the session's row was changed by something other than recollect: it has no counter")
     expected = max(floor, after, newest - last) + 1
     if first_sequence is None:
         rows = ()

@@ -23,7 +23,7 @@ from typing import Any
 
 import asyncpg
 
-from recollect.appending import Append, checked_append, checked_window, session_key, session_of
+from recollect.appending import Append, checked_append, checked_window, listed, session_key
 from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
 from recollect.errors import (
@@ -207,8 +207,8 @@ class PostgresStore:
     async def sessions(self) -> AsyncIterator[str]:
         above = 0
         while rows := await self._read(schema.LIVE_SESSIONS, above):
-            for _, name in rows:
-                yield session_of(name)
+            for session in listed(name for _, name in rows):
+                yield session
             above = rows[-1][0]
 
     # ---- appending

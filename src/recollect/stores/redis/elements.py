@@ -6,6 +6,8 @@ from recollect.message import Damaged, decode
 from recollect.slices import SLICE
 from recollect.store import Stored
 
+DIGITS_MAX = 15
+
 
 def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) -> Iterator[None]:
     """Puts sequences `first` to `last` into a list, a slice at a time: each element, ``b"<sequence> <record>"``, in its
@@ -14,21 +16,24 @@ def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) 
     for start in range(0, len(elements), SLICE):
         if start:
             yield
-        expected = _place(stored, elements[start : start + SLICE], first, expected)
+        expected = _place(stored, elements[start : start + SLICE], first, expected, last)
     if expected <= last:
         stored.append(_hole(expected, last))
 
 
-def _place(stored: list[Stored], elements: list[bytes], first: int, expected: int) -> int:
+def _place(stored: list[Stored], elements: list[bytes], first: int, expected: int, last: int) -> int:
     """The sequence that is expected after these elements."""
     for element in elements:
         head, separator, record = element.partition(b" ")
         if head == b"%d" % expected and separator:  # nearly always
             stored.append(Stored(expected, decode(record)))
             expected += 1
-        elif not (separator and head.isdigit()):
+        elif not (separator and is_number(head)):
             # Put there by another tool, or damaged: its place is its sequence.
             stored.append(Stored(expected, decode(element)))
+            expected += 1
+        elif int(head) > last:
+            stored.append(Stored(expected, Damaged(element, "its number is beyond the session's last")))
             expected += 1
         elif int(head) >= expected:
             stored.append(_hole(expected, int(head) - 1))
@@ -38,6 +43,11 @@ def _place(stored: list[Stored], elements: list[bytes], first: int, expected: in
             stored.append(Stored(int(head), Damaged(element, "this sequence is in the list twice")))
         # Else it is before the window: the whole list came because it has holes.
     return expected
+
+
+def is_number(text: bytes) -> bool:
+    """Whether it can be a sequence: Python does not even read numbers of thousands of digits."""
+    return text.isdigit() and len(text) <= DIGITS_MAX
 
 
 def newest(stored: list[Stored], count: int | None) -> list[Stored]:

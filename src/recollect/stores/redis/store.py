@@ -15,13 +15,14 @@ Does not do: Redis Cluster or Sentinel as such (one address, one primary), altho
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Self
 
-from recollect.appending import Append, checked_append, checked_window, session_key, session_of
+from recollect.appending import Append, checked_append, checked_window, listed, session_key
 from recollect.errors import (
     EngineUnavailable,
     NotWritten,
@@ -38,7 +39,7 @@ from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.commit import Commit, Write
-from recollect.stores.redis.elements import newest, placing
+from recollect.stores.redis.elements import is_number, newest, placing
 from recollect.stores.redis.errors import not_connected, read_refused, write_refused
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.places import Place, Places
@@ -57,6 +58,7 @@ from recollect.stores.redis.settings import (
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
 from recollect.witness import Witness
 
+_STATES = {state.value.encode(): state for state in SessionState}
 SEQUENCE_MAX = 2**39 - 1
 """See `append.lua`."""
 SCAN_COUNT = 1000
@@ -189,9 +191,9 @@ class RedisStore:
         if reply == b"absent" and place.known.last:
             await self._check_not_replaced(session, place, 0)
             return SessionState.LIVE  # lost, and reading says so
-        if not isinstance(reply, bytes):
-            raise Unreadable(f"session {shorten(session)}: unexpected state {reply!r}")
-        return SessionState(reply.decode())
+        if not isinstance(reply, bytes) or reply not in _STATES:
+            raise Unreadable(f"session {shorten(session)}: unexpected state {str(reply)[:100]}")
+        return _STATES[reply]
 
     async def sweep(self) -> int:
         """The engine frees expired messages by itself; this settles their counters and returns how many."""
@@ -215,10 +217,10 @@ class RedisStore:
         self._check_open(EngineUnavailable)
         seen: set[bytes] = set()  # a scan may name a key twice
         async for names in self._scan("m"):
-            for name in names:
-                if name not in seen:
-                    seen.add(name)
-                    yield session_of(self._address.session_key(name))
+            new = [name for name in dict.fromkeys(names) if name not in seen]
+            seen.update(new)
+            for session in listed(map(self._address.session_key, new)):
+                yield session
 
     # ---- what it is
 
@@ -259,7 +261,10 @@ class RedisStore:
             raise (
                 read_refused(identity) if isinstance(identity, ReplyError) else Unreadable(f"{name} is gone")
             )
-        self._identity = identity.decode()
+        try:
+            self._identity = identity.decode()
+        except UnicodeDecodeError:
+            raise Unreadable(f"{name} holds {str(identity)[:100]}, which is no identity of a store") from None
         if self._options.witness is not None:
             self._witness = await Witness.check(self._options, self._identity, self._last_sequence)
 
@@ -370,9 +375,9 @@ class RedisStore:
         match reply:
             case [[None, None], 0, []] if not place.known.last:
                 return [], 1, 0
-            case [[bytes(end_text), floor_text], int(length), list(elements)] if end_text.isdigit():
+            case [[bytes(end_text), floor_text], int(length), list(elements)] if is_number(end_text):
                 end = int(end_text)
-                floor = int(floor_text) if isinstance(floor_text, bytes) and floor_text.isdigit() else 0
+                floor = int(floor_text) if isinstance(floor_text, bytes) and is_number(floor_text) else 0
                 if end >= place.known.last and length == end - floor:
                     first = floor + 1 if last is None else max(floor, end - last) + 1
                     return [element for element in elements if isinstance(element, bytes)], first, end
@@ -452,6 +457,10 @@ def _earlier_turn(append: Append, reply: Reply) -> tuple[int, int]:
     if isinstance(reply, ReplyError):
         raise write_refused(reply)
     if isinstance(reply, list) and reply[0] == b"retry" and isinstance(reply[1], bytes):
+        if not math.isfinite(float(reply[1])):
+            raise NotWritten(
+                "the turn's place was changed by something other than recollect; nothing was written"
+            )
         place = int(float(reply[1]))
         first = place >> 14
         return first, first + (place & 0x3FFF)

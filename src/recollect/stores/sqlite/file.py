@@ -176,6 +176,11 @@ def _create_schema(connection: sqlite3.Connection, deadline: float) -> str:
     return str(identity)
 
 
+def any_text(raw: bytes) -> str:
+    """A text as SQLite holds it, which may be no UTF-8: where it is no record, reading it must not fail for all."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
 def _sync_folder(folder: Path) -> None:
     """A new file's name is durable only once its folder is."""
     descriptor = os.open(folder, os.O_RDONLY)

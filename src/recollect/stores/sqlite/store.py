@@ -19,13 +19,14 @@ from typing import Any
 
 import msgspec
 
-from recollect.appending import Append, checked_append, checked_window, session_key, session_of
-from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Refused, shorten
+from recollect.appending import Append, checked_append, checked_window, listed, session_key
+from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Refused, Unreadable, shorten
 from recollect.message import Damaged, Message, decode_all
 from recollect.slices import SLICE
 from recollect.store import Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.file import (
     CHECKPOINT_PAGES,
+    any_text,
     choose_policy,
     is_locked,
     opening,
@@ -206,8 +207,8 @@ class SqliteStore(SqliteTransactions[Job]):
     async def sessions(self) -> AsyncIterator[str]:
         above = 0
         while rows := await self._read(partial(_live_sessions, above=above), inline=False):
-            for _, key in rows:
-                yield session_of(key)
+            for session in listed(key for _, key in rows):
+                yield session
             above = rows[-1][0]
 
     # ---- inside the write transaction
@@ -217,6 +218,10 @@ class SqliteStore(SqliteTransactions[Job]):
         if append.turn is not None and found is not None:
             earlier = connection.execute(_TURN, (found.id, append.turn)).fetchone()
             if earlier is not None:
+                if not (type(earlier[0]) is type(earlier[1]) is int):
+                    raise Unreadable(
+                        f"the turn's row was changed by something other than recollect: {earlier[:2]}"
+                    )
                 if earlier[2] is not None and earlier[2] != append.fingerprint:
                     raise append.reused()
                 # The first write may not be synced yet, if another process runs with less durability: a commit that
@@ -369,6 +374,8 @@ class SqliteStore(SqliteTransactions[Job]):
     def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
         try:
             return self._append(connection, job) if isinstance(job, Append) else job(connection)
+        except Unreadable as error:
+            return NotWritten(f"{error}; nothing was written")
         except RecollectError as error:
             return error
 
@@ -399,6 +406,7 @@ class SqliteStore(SqliteTransactions[Job]):
         )
         connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.text_factory = any_text
         return connection
 
 
@@ -407,7 +415,16 @@ class SqliteStore(SqliteTransactions[Job]):
 
 def _session(connection: sqlite3.Connection, key: bytes) -> _Session | None:
     row = connection.execute(_SESSION, (key,)).fetchone()
-    return None if row is None else _Session(*row)
+    if row is None:
+        return None
+    found = _Session(*row)
+    if (
+        type(found.floor) is not int
+        or not isinstance(found.ended, str | None)
+        or not isinstance(found.expires_at, int | float | None)
+    ):  # SQLite keeps in a column whatever is put there
+        raise Unreadable(f"the session's row was changed by something other than recollect: {str(row)[:200]}")
+    return found
 
 
 def _free(connection: sqlite3.Connection, session: int) -> bool:

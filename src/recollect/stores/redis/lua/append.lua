@@ -39,8 +39,11 @@ if turn ~= '' then
   end
 end
 
+-- What the counter holds, where it is a number of ours: 'nan' and '1e400' are numbers to Lua.
+local function whole(text) return text and #text < 16 and tonumber(string.match(text, '^%d+$')) or nil end
+
 local found = redis.call('HMGET', counter, 'last', 'expires')
-local last, expires, floor = tonumber(found[1]), tonumber(found[2]), nil
+local last, expires, floor = whole(found[1]), whole(found[2]), nil
 if not last then -- a new session, or one whose counter was evicted or deleted: the list still knows
   local newest, oldest = redis.call('LINDEX', messages, -1), redis.call('LINDEX', messages, 0)
   last = newest and tonumber(string.match(newest, '^(%d+) ')) or 0

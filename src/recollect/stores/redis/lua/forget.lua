@@ -3,7 +3,10 @@
 -- KEYS  messages, counter
 -- ARGV  known
 local messages, counter = KEYS[1], KEYS[2]
-local last = tonumber(redis.call('HGET', counter, 'last'))
+-- What the counter holds, where it is a number of ours: 'nan' and '1e400' are numbers to Lua.
+local function whole(text) return text and #text < 16 and tonumber(string.match(text, '^%d+$')) or nil end
+
+local last = whole(redis.call('HGET', counter, 'last'))
 if not last then
   local newest = redis.call('LINDEX', messages, -1)
   if not newest then return 0 end

@@ -6,8 +6,11 @@
 local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local limit, after, ttl_ms, known = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
+-- What the counter holds, where it is a number of ours: 'nan' and '1e400' are numbers to Lua.
+local function whole(text) return text and #text < 16 and tonumber(string.match(text, '^%d+$')) or nil end
+
 local found = redis.call('HMGET', counter, 'last', 'floor', 'expires')
-local last, floor, expires = tonumber(found[1]), tonumber(found[2]) or 0, tonumber(found[3])
+local last, floor, expires = whole(found[1]), whole(found[2]) or 0, whole(found[3])
 local length = redis.call('LLEN', messages)
 if not last then -- see append.lua
   last = 0
