@@ -130,6 +130,15 @@ def kind_of(value: object) -> str:
     )
 
 
+def join_pairs(text: str) -> str:
+    """The text with the halves of surrogate pairs as the characters they make; a lone half stays."""
+    return (
+        text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        if _PAIR.search(text)
+        else text
+    )
+
+
 def refuse_pairs(root: Json, name: str) -> None:
     """Refuses the two halves of a surrogate pair as two characters: JSON has one way to write both, the pair's own."""
     seen: set[int] = set()

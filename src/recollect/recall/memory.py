@@ -11,6 +11,7 @@ import msgspec
 
 from recollect.composite import conversation_id as conversation_id
 from recollect.errors import Refused, shorten
+from recollect.json_values import check_text
 from recollect.store import Durability, Receipt
 
 USER_BYTES_MAX = 100_000
@@ -18,8 +19,9 @@ USER_BYTES_MAX = 100_000
 
 def user_key(user: str) -> bytes:
     """32 bytes; distinct ids have distinct keys, lone surrogates included."""
-    if not isinstance(user, str) or not user:
-        raise Refused(f"user: an id of text, not {user!r}")
+    check_text(user, "user")
+    if not user:
+        raise Refused("user: an id of text, not ''")
     raw = user.encode("utf-8", "surrogatepass")
     if len(raw) > USER_BYTES_MAX:
         raise Refused(f"user {shorten(user)}: {len(raw):,} bytes; at most {USER_BYTES_MAX:,}")

@@ -17,8 +17,9 @@ from types import TracebackType
 
 from recollect.bounds import bounded, is_sequence
 from recollect.composite import composite_id, conversation_id
-from recollect.errors import Refused, TurnReused
+from recollect.errors import Refused, TurnReused, shown
 from recollect.fingerprint import fingerprint as fingerprint_of
+from recollect.json_values import check_text, join_pairs, refuse_pairs
 from recollect.message import Damaged, Message, encode
 from recollect.recall.comparing import merged, nearest, scan
 from recollect.recall.embedding import Embedder
@@ -99,6 +100,7 @@ class Recall:
         Returns when all of it is as durable as the answer says. A retry with the same `turn` stores nothing twice, and
         gives what was stored; other messages under a known `turn` are refused (`TurnReused`).
         """
+        _check_ids(user, session, turn)  # all of it, before the first of several writes
         if self.conversations is None:
             given = None if turn is None else _checked_fingerprint(messages)
             facts = await self._facts(messages)
@@ -119,6 +121,9 @@ class Recall:
         created_at: float | None = None,
     ) -> Remembered:
         """Keeps facts as they are, without a summariser."""
+        _check_ids(user, session, turn)
+        for fact in facts:
+            check_text(fact, "facts")
         now = Message("user", "", time.time() if created_at is None else created_at)
         given = None if turn is None else _checked_fingerprint([Message(ROLE, fact) for fact in facts])
         return await self._keep(
@@ -127,6 +132,7 @@ class Recall:
 
     async def summarise(self, user: str, session: str) -> list[Memory]:
         """Brings the session's facts up to its newest message; returns the new ones. Safe to run at any time."""
+        _check_ids(user, session, None)
         if self.conversations is None:
             raise Refused("summarise: Recall was opened without a conversation store")
         conversation = conversation_id(user, session)
@@ -188,7 +194,8 @@ class Recall:
         for message in messages:
             if message.role == "user" and message.text.strip():
                 answer = await self.llm.complete([summary_prompt(), message])
-                facts += [(fact, message) for fact in facts_from(answer)]
+                # A model's answer is no reason to refuse what is already stored.
+                facts += [(join_pairs(fact), message) for fact in facts_from(answer)]
         return facts[:FACTS_MAX]
 
     async def _drafts(
@@ -207,8 +214,9 @@ class Recall:
 
     async def search(self, user: str, query: str, k: int = 5) -> Search:
         """The user's k memories nearest to the query, best first."""
-        if not 0 < k <= K_MAX:
-            raise Refused(f"k: 1 to {K_MAX}, not {k}")
+        check_text(query, "query")
+        if bounded("k", k, 1) > K_MAX:
+            raise Refused(f"k: 1 to {K_MAX}, not {shown(k)}")
         key = user_key(user)
         (embedded,) = await self.embedder.embed([query])
         vector = embedded.tobytes()
@@ -339,6 +347,15 @@ def _numbered(memories: Sequence[Memory], sequences: Sequence[int]) -> list[Memo
         Memory(sequence, memory.text, memory.created_at, memory.session, memory.message)
         for memory, sequence in pairs
     ]
+
+
+def _check_ids(user: str, session: str | None, turn: str | None) -> None:
+    user_key(user)
+    if turn is not None:
+        check_text(turn, "turn")
+    if session is not None:
+        check_text(session, "session")
+        refuse_pairs(session, "session")  # it is part of each memory's record
 
 
 def _digest(text: str) -> bytes:
