@@ -215,7 +215,7 @@ class Recall:
     async def search(self, user: str, query: str, k: int = 5) -> Search:
         """The user's k memories nearest to the query, best first."""
         check_text(query, "query")
-        if bounded("k", k, 1) > K_MAX:
+        if not isinstance(k, int) or not 0 < k <= K_MAX:
             raise Refused(f"k: 1 to {K_MAX}, not {shown(k)}")
         key = user_key(user)
         (embedded,) = await self.embedder.embed([query])
