@@ -1,5 +1,6 @@
 """Redis engines for tests, a namespace of its own for each, and hands to do what others do behind the store's back."""
 
+import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,3 +46,9 @@ def hands_on(engine: Engine) -> Iterator[Any]:
         yield client
     finally:
         client.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +20,7 @@ from recollect.stores.redis.address import parse_address
 from recollect.stores.redis.wire import Replies, Reply, ReplyError, pack
 from recollect.verify.engines import Engine, Pausable
 from tests.contract.reading import texts
-from tests.stores.redis_places import BUILDS, address, hands_on, new_prefix, started
+from tests.stores.redis_places import BUILDS, address, free_port, hands_on, new_prefix, started
 
 
 @pytest.fixture(scope="module", params=BUILDS)
@@ -60,7 +59,7 @@ def test_keys_of_a_session_share_a_slot_and_no_other_session_s(one: str, other: 
 
 async def test_scripts_run_on_a_cluster_node(tmp_path: Path) -> None:
     config = tmp_path / "cluster.conf"
-    config.write_text(f"cluster-enabled yes\ncluster-port {_free_port()}\n")
+    config.write_text(f"cluster-enabled yes\ncluster-port {free_port()}\n")
     with started("redis@7", "custom", config) as node, hands_on(node) as hands:
         hands.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
         deadline = time.monotonic() + 10
@@ -130,7 +129,7 @@ async def test_tls(tmp_path: Path) -> None:
     made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(made, check=True, capture_output=True)
-    port = _free_port()
+    port = free_port()
     config = tmp_path / "tls.conf"
     config.write_text(
         f"tls-cert-file {certificate}\ntls-key-file {key}\n"
@@ -145,12 +144,6 @@ async def test_tls(tmp_path: Path) -> None:
             assert await texts(store, "s") == ["x" * 100_000]
         with pytest.raises(EngineUnavailable, match="certificate"):
             await open_store(f"rediss://127.0.0.1:{port}/0")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
 
 
 # ---- round trips

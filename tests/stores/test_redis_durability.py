@@ -18,7 +18,7 @@ from recollect.stores.redis import store as redis_store
 from recollect.verify.engines import Reconfigurable, Replicated
 from recollect.verify.engines.redis import RedisReplica
 from tests.contract.reading import texts
-from tests.stores.redis_places import BUILDS, address, hands_on, started
+from tests.stores.redis_places import BUILDS, address, free_port, hands_on, started
 
 HELLO = [Message("user", "hello")]
 
@@ -241,7 +241,9 @@ async def test_a_replica_is_not_opened_as_a_store() -> None:
 async def test_a_node_of_a_cluster_is_not_opened_as_a_server(tmp_path: Path) -> None:
     """It would refuse two of three sessions for ever, as safe to retry."""
     config = tmp_path / "cluster.conf"
-    config.write_text("cluster-enabled yes\n")
+    config.write_text(
+        f"cluster-enabled yes\ncluster-port {free_port()}\n"
+    )  # 10,000 above its own may not exist
     with started("redis@7", "custom", config) as engine:
         with pytest.raises(CannotOpen, match="one node of a cluster"):
             await open_store(address(engine))
