@@ -1,14 +1,17 @@
 """Whole runs on an engine with a password: nothing that is printed, saved or started has it, and replay asks for it."""
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
+from recollect.verify.suite.service import Service
 from tests.secret.canary import ENCODED, RAW, in_files, traces
 from tests.stores.postgres_place import started as postgres_started
 from tests.stores.redis_places import hands_on, started
@@ -109,14 +112,73 @@ def test_a_wrong_password_is_not_repeated_by_the_engine(redis_url: str, tmp_path
     assert not in_files(tmp_path)
 
 
-def test_the_commands_for_postgres(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
     engine = postgres_started()
-    try:
-        url = f"postgresql://postgres:{ENCODED}@127.0.0.1:{engine.endpoint.port}/postgres"
-        for command in (("migrate", url), ("doctor", url), ("doctor", "--json", url)):
-            code, said = recollect(*command, cwd=tmp_path)
-            assert code in (0, 1), said
-            assert not traces(said)
-        assert not in_files(tmp_path)
-    finally:
-        engine.close()
+    yield f"postgresql://postgres:{ENCODED}@127.0.0.1:{engine.endpoint.port}/postgres"
+    engine.close()
+
+
+def test_the_commands_for_postgres(postgres_url: str, tmp_path: Path) -> None:
+    told = ("--fault", "kill-app", "--workload", "append", "--no-confirm", "--out", "runs", *REPORTS)
+    for command in (
+        ("migrate", postgres_url),
+        ("doctor", postgres_url),
+        ("doctor", "--json", postgres_url),
+        ("verify", "postgres", "--provider", postgres_url, *told),
+    ):
+        code, said = recollect(*command, cwd=tmp_path)
+        assert code in (0, 1), said
+        assert not traces(said)
+    assert (tmp_path / "runs" / "results.json").exists()
+    assert not in_files(tmp_path)
+
+
+def test_the_chat_service(postgres_url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "recollect", "chat", "--memory", postgres_url, "--index", "none"]
+    service = Service([*command, "--port", "{port}"], tmp_path)
+    with contextlib.closing(service.start()):
+        told = [
+            httpx.get(f"{service.base_url}/{page}").text for page in ("", "health", "openapi.json", "nothing")
+        ]
+        answer = httpx.post(f"{service.base_url}/chat", json={"user": "u", "message": "hello"})
+        service.stop()
+    assert answer.status_code == 200, answer.text
+    assert not traces("\n".join(told) + answer.text + service.log)
+    assert not in_files(tmp_path)
+
+
+SUITE = """
+from recollect.pytest_plugin import MemoryStoreSuite
+
+class TestTalkative(MemoryStoreSuite):
+    factory = "tests.secret.talkative:factory"
+    engine = "redis"
+    fault = "kill-app"
+    workload = "append"
+    require = "fsynced"
+
+def test_shows_its_variables(redis_engine, endpoint):
+    engine, place = redis_engine, endpoint
+    assert engine is None, "shown with all variables"
+"""
+
+
+VERBOSE = ("-p", "no:cacheprovider", "--showlocals", "-rA", "--junitxml=junit.xml", "-o", "addopts=")
+
+
+def test_pytest_with_all_variables_shown(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "test_memory.py").write_text(SUITE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *VERBOSE, "--recollect-out=runs", "test_memory.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": PROJECT, "RECOLLECT_REDIS_URL": redis_url},
+        check=False,
+    )
+    assert "shown with all variables" in done.stdout, done.stdout + done.stderr
+    assert "place      = Endpoint(url='redis://***" in done.stdout
+    assert list((tmp_path / "runs").rglob("history.jsonl")), done.stdout
+    assert not traces(done.stdout + done.stderr)
+    assert not in_files(tmp_path)

@@ -5,6 +5,7 @@ import json
 import pickle
 import pprint
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
@@ -120,3 +121,23 @@ def test_what_is_no_secret_stays() -> None:
     assert SecretUrl(plain).saved == plain
     assert not Scrubber(["kill-engine@bgsave", "package.module:factory", "redis@7", None])
     assert shown("no-such-file.db") == "no-such-file.db"
+
+
+def test_replay_asks_at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from recollect.commands import replay
+
+    whole = f"redis://app:{ENCODED}@127.0.0.1:6379/15"
+    monkeypatch.delenv("RECOLLECT_REDIS_URL", raising=False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.prompt", lambda text, **options: print(text) or whole)
+    saved = Scenario(
+        target="redis", engine="redis", policy="custom", fault="cut", url=SecretUrl(SecretUrl(whole).saved)
+    )
+    filled = replay._with_credentials(saved, Path("runs/x"))
+    assert filled.url is not None
+    assert filled.url.reveal() == whole
+    told = capsys.readouterr()
+    assert "its credentials are not saved" in told.out
+    assert MARK not in told.out + told.err
