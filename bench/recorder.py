@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.disk.probes import probe
 
 from recollect.verify.disk import Recorder
-from recollect.verify.engines import Engine, Options, create
+from recollect.verify.engines import Engine, EngineOptions, create
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.redis import RedisEngine
 from recollect.verify.wire.resp import Connection
@@ -77,7 +77,7 @@ def rate(name: str, recorded: bool, seconds: float) -> float:
     if spec == "sqlite":
         return rate_of_sqlite(recorded, seconds)
     with ExitStack() as stack:
-        engine: Engine = create(spec, policy, options=Options())
+        engine: Engine = create(spec, policy, options=EngineOptions())
         stack.callback(engine.close)
         if isinstance(engine, PostgresEngine):
             engine.prepare()

@@ -136,7 +136,7 @@ def _decode_other(raw: bytes) -> Message | Damaged:
 _NOT_CURRENT = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _CurrentRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """The record of the current version, for the fast way in and out."""
 
     v: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)]
@@ -148,12 +148,12 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _encode_json = msgspec.json.Encoder().encode
-_decode_current = msgspec.json.Decoder(_Record).decode
+_decode_current = msgspec.json.Decoder(_CurrentRecord).decode
 
 
 def _encode_known(message: Message) -> bytes:
     return _encode_json(
-        _Record(
+        _CurrentRecord(
             message.schema, message.id, message.role, message.content, message.timestamp, message.metadata
         )
     )
@@ -219,7 +219,7 @@ def _too_large(message: Message, size: int) -> Refused:
     )
 
 
-_KNOWN_FIELDS = frozenset(_Record.__struct_fields__)
+_KNOWN_FIELDS = frozenset(_CurrentRecord.__struct_fields__)
 
 
 # ---- what may be read

@@ -10,17 +10,17 @@ from recollect.secret import check_address, scheme_of
 from recollect.store import OpenOptions, Options, Store
 
 
-class _Place(NamedTuple):
+class _StoreClass(NamedTuple):
     module: str
     name: str
     extra: str | None
 
 
-_SQLITE = _Place("recollect.stores.sqlite.store", "SqliteStore", None)
-_REDIS = _Place("recollect.stores.redis.store", "RedisStore", "redis")
-_POSTGRES = _Place("recollect.stores.postgres.store", "PostgresStore", "postgres")
+_SQLITE = _StoreClass("recollect.stores.sqlite.store", "SqliteStore", None)
+_REDIS = _StoreClass("recollect.stores.redis.store", "RedisStore", "redis")
+_POSTGRES = _StoreClass("recollect.stores.postgres.store", "PostgresStore", "postgres")
 
-STORES: dict[str, _Place] = {
+STORES: dict[str, _StoreClass] = {
     "sqlite": _SQLITE,
     "redis": _REDIS,
     "rediss": _REDIS,

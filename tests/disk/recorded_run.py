@@ -18,7 +18,7 @@ from recollect.verify.disk.model import Mode, Model
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.disk.records import Record
 from recollect.verify.disk.selfcheck import Blindness, check_sight
-from recollect.verify.engines import Engine, Options, create
+from recollect.verify.engines import Engine, EngineOptions, create
 from recollect.verify.engines.postgres import PostgresEngine
 from tests.disk.probes import Loss, Probe, probe
 from tests.disk.realdisk import RealDisk
@@ -46,7 +46,7 @@ class RecordedRun:
         self._stack = ExitStack()
         self.acked = 0
         try:
-            self.engine = self._created(Options(root=disk.folder if disk else None))
+            self.engine = self._created(EngineOptions(root=disk.folder if disk else None))
             self._make_data(self.engine)
             assert self.engine.data is not None
             self._set_up()
@@ -60,7 +60,7 @@ class RecordedRun:
             self.close()
             raise
 
-    def _created(self, options: Options) -> Engine:
+    def _created(self, options: EngineOptions) -> Engine:
         engine = create(self._spec, self._policy, options=options)
         self._stack.callback(engine.close)
         return engine
@@ -103,7 +103,7 @@ class RecordedRun:
         return self.read_back(folder)
 
     def read_back(self, data: Path) -> Loss:
-        engine = self._created(Options(data=data))
+        engine = self._created(EngineOptions(data=data))
         engine.start()
         again = probe(engine)
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify import engines, providers
-from recollect.verify.engines import Options, postgres_cluster
+from recollect.verify.engines import EngineOptions, postgres_cluster
 from recollect.verify.host import folder, processes
 from recollect.verify.host.warden import descendants_of
 from tests.engines.conftest import Create
@@ -119,12 +119,12 @@ def test_a_port_in_use() -> None:
         with pytest.raises(
             engines.EngineError, match=f"port {port} of 127.0.0.1 is not free: Address already in use"
         ):
-            engines.create("redis", options=Options(port=port))
+            engines.create("redis", options=EngineOptions(port=port))
 
 
 @pytest.mark.parametrize("spec", ["redis", "postgres", "sqlite", "chroma"])
 def test_a_data_folder_that_cannot_be_written(create: Create, spec: str) -> None:
-    engine = create(spec, options=Options(data=Path("/proc/recollect")))
+    engine = create(spec, options=EngineOptions(data=Path("/proc/recollect")))
     with pytest.raises(engines.EngineError) as caught:
         engine.start()
     assert "/proc" in str(caught.value)
@@ -140,7 +140,7 @@ def test_a_root_that_cannot_be_written() -> None:
 def test_a_folder_of_something_else_is_not_taken_for_a_cluster(create: Create, reachable: Path) -> None:
     (reachable / "data").mkdir()
     (reachable / "data" / "thesis.tex").write_text("precious")
-    engine = create("postgres", options=Options(data=reachable / "data"))
+    engine = create("postgres", options=EngineOptions(data=reachable / "data"))
     with pytest.raises(engines.EngineError, match="is not empty and not a PostgreSQL data folder"):
         engine.start()
     assert (reachable / "data" / "thesis.tex").read_text() == "precious"
@@ -170,7 +170,7 @@ def full_disk(reachable: Path) -> Iterator[Path]:
     ("spec", "words"), [("postgres", "No space left"), ("sqlite", "full"), ("redis", "full")]
 )
 def test_a_full_disk(create: Create, full_disk: Path, spec: str, words: str) -> None:
-    engine = create(spec, options=Options(data=full_disk / "data"))
+    engine = create(spec, options=EngineOptions(data=full_disk / "data"))
     with pytest.raises(engines.EngineError) as caught:
         engine.start()
     assert words in str(caught.value)

@@ -97,7 +97,7 @@ def test_a_paused_engine_can_be_stopped_and_killed(create: Create) -> None:
 @pytest.mark.parametrize("spec", SERVERS)
 def test_the_environment_reaches_the_server_through_any_change_of_user(create: Create, spec: str) -> None:
     """A library that cannot be preloaded makes the dynamic linker complain in the server's own log."""
-    engine = create(spec, options=engines.Options(env={"LD_PRELOAD": "/recollect/at-creation.so"}))
+    engine = create(spec, options=engines.EngineOptions(env={"LD_PRELOAD": "/recollect/at-creation.so"}))
     engine.start()
     assert "at-creation.so" in engine.logs()
     engine.kill()
@@ -109,13 +109,13 @@ def test_the_environment_reaches_the_server_through_any_change_of_user(create: C
 
 
 def test_a_data_folder_of_our_own_is_used(create: Create) -> None:
-    first = create("postgres", options=engines.Options(root=folder.current() / "elsewhere"))
+    first = create("postgres", options=engines.EngineOptions(root=folder.current() / "elsewhere"))
     first.start()
     rows.write(first, "moved")
     first.stop()
     image = folder.current() / "image"
     first.data.rename(image)
-    second = create("postgres", options=engines.Options(data=image))
+    second = create("postgres", options=engines.EngineOptions(data=image))
     assert second.start().path == image
     assert rows.read(second) == ["moved"]
 

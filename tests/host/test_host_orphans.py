@@ -134,15 +134,15 @@ def test_a_forked_child_does_not_end_its_parents_engines() -> None:
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Callable[[str], processes.Process]:
-    def start(script: str) -> processes.Process:
+def launch(tmp_path: Path) -> Callable[[str], processes.OwnedProcess]:
+    def start(script: str) -> processes.OwnedProcess:
         argv = ["/bin/sh", "-c", script]
         return processes.start(processes.Launch(argv, tmp_path / "log", dict(os.environ)))
 
     return start
 
 
-def test_kill_takes_the_whole_tree_and_reaps_it(launch: Callable[[str], processes.Process]) -> None:
+def test_kill_takes_the_whole_tree_and_reaps_it(launch: Callable[[str], processes.OwnedProcess]) -> None:
     process = launch("(sleep 1000 & sleep 1000 & wait) & sleep 1000 & wait")
     wait_until(lambda: len(descendants_of(process.pid)) == 4, DEADLINE_S, "the tree did not grow")
     members = [process.pid, *descendants_of(process.pid)]
@@ -151,7 +151,7 @@ def test_kill_takes_the_whole_tree_and_reaps_it(launch: Callable[[str], processe
     assert process.exit_status() == -signal.SIGKILL
 
 
-def test_kill_takes_children_that_fork_all_the_time(launch: Callable[[str], processes.Process]) -> None:
+def test_kill_takes_children_that_fork_all_the_time(launch: Callable[[str], processes.OwnedProcess]) -> None:
     process = launch("while :; do sleep 1000 & done")
     wait_until(lambda: len(descendants_of(process.pid)) > 20, DEADLINE_S, "the tree did not grow")
     before = set(descendants_of(processes.warden_pid()))
@@ -169,7 +169,7 @@ def _command(pid: int) -> str:
 
 
 def test_kill_after_the_root_died_by_itself_takes_its_orphans(
-    launch: Callable[[str], processes.Process],
+    launch: Callable[[str], processes.OwnedProcess],
 ) -> None:
     """A server that a fault kills from inside leaves children behind, which hold its files."""
     process = launch("sleep 1000 & sleep 1000 & kill -9 $$")
@@ -179,7 +179,7 @@ def test_kill_after_the_root_died_by_itself_takes_its_orphans(
 
 
 def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
-    launch: Callable[[str], processes.Process],
+    launch: Callable[[str], processes.OwnedProcess],
 ) -> None:
     """Ctrl-C between a request and its answer."""
     process = launch("exit 3")
@@ -195,5 +195,5 @@ def test_a_program_that_is_not_there_is_an_error_and_no_process(tmp_path: Path) 
         processes.start(processes.Launch(["/recollect/no-such-program"], tmp_path / "log", {}))
 
 
-def test_an_exit_status_is_reported(launch: Callable[[str], processes.Process]) -> None:
+def test_an_exit_status_is_reported(launch: Callable[[str], processes.OwnedProcess]) -> None:
     assert launch("exit 3").wait(DEADLINE_S) == 3

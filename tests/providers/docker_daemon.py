@@ -96,7 +96,7 @@ def _own_bridge(ip: str) -> Iterator[tuple[str, str]]:
         run("link", "del", name)
 
 
-def _wait(process: processes.Process, home: Path) -> None:
+def _wait(process: processes.OwnedProcess, home: Path) -> None:
     def ready() -> bool:
         if not process.alive():
             last = (home / "log").read_text(errors="replace").splitlines()[-1:]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from recollect.verify import engines, providers
-from recollect.verify.engines import Options
+from recollect.verify.engines import EngineOptions
 from recollect.verify.host import folder
 from recollect.verify.host.marker import Marker
 from recollect.verify.host.waiting import wait_until
@@ -149,7 +149,7 @@ def test_an_image_that_is_not_here_is_not_pulled() -> None:
 
 def test_unknown_storage_suggests_the_nearest() -> None:
     with pytest.raises(engines.UnknownName, match="unknown docker storage 'tempfs': did you mean 'tmpfs'"):
-        engines.create("redis@7", provider="docker:tempfs", options=Options())
+        engines.create("redis@7", provider="docker:tempfs", options=EngineOptions())
 
 
 @pytest.mark.parametrize("warden_too", [False, True])

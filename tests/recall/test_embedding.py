@@ -20,7 +20,7 @@ from recollect.recall import (
     SentenceTransformerEmbedder,
 )
 from recollect.recall.memory import user_key
-from recollect.recall.rows import Draft, Write
+from recollect.recall.rows import Draft, MemoryWrite
 from tests.recall.conftest import Place
 
 # Written by release 0.1.0: place → value, as far as it is not zero. If these change, the name must change too.
@@ -230,5 +230,5 @@ async def test_a_process_with_the_old_embedder_cannot_write_any_more(place: Plac
             with pytest.raises(EmbedderChanged, match="nothing was written"):
                 await old.add("u", ["The user has a dog."])
             with pytest.raises(EmbedderChanged):
-                await old.rows.write(Write(user_key("u"), [Draft(b"{}", b"1234")], 1, turn=b"t"))
+                await old.rows.write(MemoryWrite(user_key("u"), [Draft(b"{}", b"1234")], 1, turn=b"t"))
             assert len(await old.memories("u")) == 1

@@ -19,12 +19,12 @@ from recollect import (
 )
 from recollect.store import Options
 from recollect.stores.postgres import schema
-from recollect.stores.postgres.durability import Settings, reach
+from recollect.stores.postgres.durability import PostgresSettings, reach
 from recollect.stores.postgres.store import PostgresStore
 from recollect.verify.engines.postgres import PostgresEngine, PostgresReplica
 from tests.stores.postgres_place import Place, places, started, until
 
-DEFAULT = Settings(True, True, "", "on", 0)
+DEFAULT = PostgresSettings(True, True, "", "on", 0)
 
 
 def said(text: str = "hello") -> list[Message]:
@@ -42,7 +42,9 @@ def said(text: str = "hello") -> list[Message]:
         (replace(DEFAULT, full_page_writes=False), Durability.WRITTEN, "full_page_writes"),
     ],
 )
-def test_settings_give_a_durability(settings: Settings, durability: Durability, says: str | None) -> None:
+def test_settings_give_a_durability(
+    settings: PostgresSettings, durability: Durability, says: str | None
+) -> None:
     reached = reach(settings, Options())
     assert reached.durability is durability
     assert (reached.notice is None) == (says is None)

@@ -21,7 +21,7 @@ import asyncpg
 from recollect.errors import CannotOpen, RecollectError
 from recollect.recall.index import IndexBroken, IndexMarker, Near
 from recollect.recall.rows import Change
-from recollect.stores.postgres.pool import Connection, Pool
+from recollect.stores.postgres.pool import Connection, PostgresPool
 
 HNSW_DIMENSIONS_MAX = 2_000
 """Of pgvector's HNSW index. Longer vectors are compared one by one, which is exact and slower."""
@@ -72,7 +72,7 @@ class PgVectorIndex:
     name = "pgvector"
 
     def __init__(self, url: str, timeout_s: float = 10.0, pool_size: int = 4) -> None:
-        self._pool = Pool(url, pool_size, _prepare)
+        self._pool = PostgresPool(url, pool_size, _prepare)
         self._timeout_s = timeout_s
         self._many: set[bytes] = set()
         """Users that have more vectors than are compared one by one."""

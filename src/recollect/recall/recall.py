@@ -39,10 +39,10 @@ from recollect.recall.rows import (
     Cursor,
     CursorMoved,
     Draft,
+    MemoryWrite,
     OtherContent,
     Rows,
     Space,
-    Write,
     Written,
     memory_of,
     record_of,
@@ -149,7 +149,9 @@ class Recall:
             drafts, memories = await self._drafts(facts, session)
             cursor = Cursor(key, through, portion[-1].sequence)
             try:
-                written = await self._write(Write(user_key(user), drafts, self._space.number, cursor=cursor))
+                written = await self._write(
+                    MemoryWrite(user_key(user), drafts, self._space.number, cursor=cursor)
+                )
             except CursorMoved:
                 continue  # another summariser took these; look again for what is left
             added += _numbered(memories, written.sequences)
@@ -169,7 +171,7 @@ class Recall:
             return Remembered([], self.rows.durability)
         drafts, memories = await self._drafts(facts, session)
         turn_key = None if turn is None else _digest(composite_id(session or "", turn, separator="\0"))
-        write = Write(key, drafts, self._space.number, turn=turn_key, fingerprint=fingerprint)
+        write = MemoryWrite(key, drafts, self._space.number, turn=turn_key, fingerprint=fingerprint)
         try:
             written = await self._write(write)
         except OtherContent as error:
@@ -180,7 +182,7 @@ class Recall:
             return Remembered(sorted(memories, key=lambda memory: memory.sequence), self.rows.durability)
         return Remembered(_numbered(memories, written.sequences), self.rows.durability)
 
-    async def _write(self, write: Write) -> Written:
+    async def _write(self, write: MemoryWrite) -> Written:
         written = await self.rows.write(write)
         if self._indexer is not None and written.sequences:
             self._indexer.nudge()

@@ -45,7 +45,7 @@ class Cursor(msgspec.Struct, frozen=True):
     through: int
 
 
-class Write(msgspec.Struct, frozen=True):
+class MemoryWrite(msgspec.Struct, frozen=True):
     """One commit: its memories, and the cursor they belong to, whole or not at all."""
 
     user: bytes
@@ -98,7 +98,9 @@ class OtherContent(RecollectError):
         super().__init__("the turn was stored before with other content; nothing was written")
 
 
-def repeated(sequences: Sequence[int], known: bytes | None, write: Write, durability: Durability) -> Written:
+def repeated(
+    sequences: Sequence[int], known: bytes | None, write: MemoryWrite, durability: Durability
+) -> Written:
     """The answer to a turn that is there already. Turns from before there were fingerprints have none."""
     if known is not None and write.fingerprint is not None and known != write.fingerprint:
         raise OtherContent
@@ -115,7 +117,7 @@ class Rows(Protocol):
     @property
     def notice(self) -> str | None: ...
 
-    async def write(self, write: Write) -> Written: ...
+    async def write(self, write: MemoryWrite) -> Written: ...
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         """Empties these memories of the user, or all of them; how many there were."""
         ...

@@ -26,10 +26,10 @@ from recollect.owner import Owner
 from recollect.recall.rows import (
     Change,
     CursorMoved,
+    MemoryWrite,
     OtherContent,
     Row,
     Space,
-    Write,
     Written,
     moved_away,
     repeated,
@@ -38,7 +38,7 @@ from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import read_error, write_error
 from recollect.stores.postgres.opening import check_not_shared, check_server
-from recollect.stores.postgres.pool import Connection, Pool, connect
+from recollect.stores.postgres.pool import Connection, PostgresPool, connect
 
 SCHEMA_VERSION = 1
 
@@ -141,8 +141,8 @@ class PostgresRows:
         self._reach = reached
         self.identity = identity
         self.notice = reached.notice
-        self._pool = Pool(url, options.pool_size, self._prepare)
-        self._batcher = Batcher[Write, Written](self._run, timeout_s=options.timeout_s)
+        self._pool = PostgresPool(url, options.pool_size, self._prepare)
+        self._batcher = Batcher[MemoryWrite, Written](self._run, timeout_s=options.timeout_s)
         self._closed = False
         self._owner = Owner()
 
@@ -168,7 +168,7 @@ class PostgresRows:
 
     # ---- writing
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: MemoryWrite) -> Written:
         self._owner.check()
         if self._closed:
             raise NotWritten("the memory is closed")
@@ -272,7 +272,7 @@ class PostgresRows:
 
     # ---- statements
 
-    async def _run(self, writes: list[Write]) -> list[Written | Exception]:
+    async def _run(self, writes: list[MemoryWrite]) -> list[Written | Exception]:
         first = {(write.user, write.turn): write for write in reversed(writes)}
         sent = [write for write in writes if write.turn is None or first[write.user, write.turn] is write]
         new = [(write, part, draft) for write in sent for part, draft in enumerate(write.drafts)]
@@ -299,7 +299,7 @@ class PostgresRows:
         return [await self._written(write, by_turn, plain) for write in writes]
 
     async def _written(
-        self, write: Write, by_turn: dict[tuple[bytes, bytes], list[int]], plain: list[int]
+        self, write: MemoryWrite, by_turn: dict[tuple[bytes, bytes], list[int]], plain: list[int]
     ) -> Written | Exception:
         """The numbers a write was given. Those without a turn come in the order they were sent."""
         if write.turn is None:
@@ -317,7 +317,7 @@ class PostgresRows:
         found = (await self._fetch("SELECT space FROM recall_meta"))[0][0]
         return moved_away(write.space, found)
 
-    async def _transaction(self, write: Write) -> Written:
+    async def _transaction(self, write: MemoryWrite) -> Written:
         async def run(connection: Connection) -> Written:
             async with asyncio.timeout(self._timeout_s):
                 async with connection.transaction():
@@ -411,7 +411,7 @@ async def _prepare_schema(connection: Connection, options: Options) -> str:
     return str(await connection.fetchval("SELECT identity::text FROM recall_meta"))
 
 
-async def _write_with_cursor(connection: Connection, write: Write, durability: Durability) -> Written:
+async def _write_with_cursor(connection: Connection, write: MemoryWrite, durability: Durability) -> Written:
     assert write.turn is None, "a summary's cursor is its own compare-and-set"
     # Taken first, so that two summarisers of one conversation come one after the other.
     size = len(write.drafts)

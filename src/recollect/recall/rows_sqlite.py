@@ -15,7 +15,7 @@ from typing import Any
 
 from recollect.bounds import INTEGER_MAX
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
-from recollect.recall.rows import Change, CursorMoved, Row, Space, Write, Written, moved_away, repeated
+from recollect.recall.rows import Change, CursorMoved, MemoryWrite, Row, Space, Written, moved_away, repeated
 from recollect.store import Options
 from recollect.stores.sqlite.file import (
     POLICIES,
@@ -67,7 +67,7 @@ WHERE user = ? AND turn = ? ORDER BY part"""
 
 _FORGET = "UPDATE recall_memories SET forgotten = ?, record = x'', vector = x'' WHERE sequence = ?"
 
-Job = Write | Callable[[sqlite3.Connection], Any]
+Job = MemoryWrite | Callable[[sqlite3.Connection], Any]
 
 
 class SqliteRows(SqliteTransactions[Job]):
@@ -89,7 +89,7 @@ class SqliteRows(SqliteTransactions[Job]):
 
     # ---- writing
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: MemoryWrite) -> Written:
         written: Written = await self._submit(write)
         return written
 
@@ -233,7 +233,7 @@ class SqliteRows(SqliteTransactions[Job]):
 
     # ---- inside the write transaction
 
-    def _write(self, connection: sqlite3.Connection, write: Write) -> Written:
+    def _write(self, connection: sqlite3.Connection, write: MemoryWrite) -> Written:
         """Every check comes before the first change, so that an error undoes nothing of the batch."""
         if write.turn is not None:
             known = connection.execute(_KNOWN, (write.user, write.turn)).fetchall()
@@ -287,7 +287,7 @@ class SqliteRows(SqliteTransactions[Job]):
 
     def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
         try:
-            return self._write(connection, job) if isinstance(job, Write) else job(connection)
+            return self._write(connection, job) if isinstance(job, MemoryWrite) else job(connection)
         except RecollectError as error:
             return error
 

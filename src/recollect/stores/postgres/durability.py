@@ -24,7 +24,7 @@ _WAITS_FOR_STANDBYS = ("on", "remote_write", "remote_apply")
 
 
 @dataclass(frozen=True)
-class Settings:
+class PostgresSettings:
     fsync: bool
     full_page_writes: bool
     standby_names: str
@@ -56,13 +56,13 @@ class Reach:
     notice: str | None
 
 
-async def read_settings(connection: asyncpg.Connection, timeout_s: float) -> Settings:
+async def read_settings(connection: asyncpg.Connection, timeout_s: float) -> PostgresSettings:
     row = await connection.fetchrow(_SETTINGS, timeout=timeout_s)
     assert row is not None
-    return Settings(row[0] == "on", row[1] == "on", row[2], row[3], row[4])
+    return PostgresSettings(row[0] == "on", row[1] == "on", row[2], row[3], row[4])
 
 
-def reach(settings: Settings, options: Options) -> Reach:
+def reach(settings: PostgresSettings, options: Options) -> Reach:
     """What is asked for, or `DurabilityUnavailable` with the setting that stands in the way."""
     mode = settings.synchronous_commit
     asked = options.durability or Durability.BUFFERED
@@ -82,13 +82,13 @@ def reach(settings: Settings, options: Options) -> Reach:
     return Reach(given, replicas, mode, settings.fingerprint, _notice(settings, mode))
 
 
-def _durability(settings: Settings, commit_mode: str) -> Durability:
+def _durability(settings: PostgresSettings, commit_mode: str) -> Durability:
     if commit_mode == "off":
         return Durability.BUFFERED
     return Durability.FSYNCED if settings.fsync and settings.full_page_writes else Durability.WRITTEN
 
 
-def _check_replicas(settings: Settings, replicas: int, asked: int) -> None:
+def _check_replicas(settings: PostgresSettings, replicas: int, asked: int) -> None:
     if replicas < asked:
         raise DurabilityUnavailable(
             f"replicas={asked} is out of reach: synchronous_standby_names = {settings.standby_names!r} waits for "
@@ -102,7 +102,7 @@ def _check_replicas(settings: Settings, replicas: int, asked: int) -> None:
         )
 
 
-def _notice(settings: Settings, commit_mode: str) -> str | None:
+def _notice(settings: PostgresSettings, commit_mode: str) -> str | None:
     if settings.fsync and not settings.full_page_writes:
         return "full_page_writes = off: a power loss can tear pages, and with them any memory; set it on"
     policy = "fsync-off" if not settings.fsync else "async-commit" if commit_mode == "off" else "default"

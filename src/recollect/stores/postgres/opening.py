@@ -8,7 +8,7 @@ import asyncpg
 
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
-from recollect.stores.postgres.durability import Settings, read_settings
+from recollect.stores.postgres.durability import PostgresSettings, read_settings
 from recollect.stores.postgres.errors import POOLED_CURE, read_error
 from recollect.stores.postgres.pool import Connection, connect, remaining_s
 from recollect.stores.postgres.schema import RELEASE_SCHEMA, Version, read_version, usable
@@ -22,7 +22,7 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_
        current_setting('synchronous_commit')"""
 
 
-async def open_schema(url: str, options: Options) -> tuple[str, Settings]:
+async def open_schema(url: str, options: Options) -> tuple[str, PostgresSettings]:
     """The store's identity and the engine's settings, with the schema brought up to date if need be."""
     deadline = time.monotonic() + options.timeout_s
     connection = await connect(url, deadline)

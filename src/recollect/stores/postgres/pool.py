@@ -35,11 +35,11 @@ STARTING_RETRY_S = 0.05
 CLOSE_TIMEOUT_S = 2.0
 
 
-class PoolExhausted(EngineUnavailable):
+class PostgresPoolExhausted(EngineUnavailable):
     """Every connection was busy for the whole time."""
 
 
-class Pool:
+class PostgresPool:
     """At most `size` connections, opened when needed. `prepare` sees each new connection before its first use."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Pool:
                 self._give_back()
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise PoolExhausted(
+            raise PostgresPoolExhausted(
                 f"all {self._size} connections of the pool (pool_size={self._size}) were busy for "
                 f"{timeout_s:.3g} s; raise pool_size, or look for what holds them"
             ) from None

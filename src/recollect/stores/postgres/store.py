@@ -42,7 +42,7 @@ from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import read_error, write_error
 from recollect.stores.postgres.opening import check_server, open_schema
-from recollect.stores.postgres.pool import Connection, Pool, remaining_s
+from recollect.stores.postgres.pool import Connection, PostgresPool, remaining_s
 from recollect.stores.postgres.rows import placing
 from recollect.witness import Witness
 
@@ -72,11 +72,11 @@ class PostgresStore:
         self._reach = reached
         self._witness: Witness | None = None
         self._identity = identity
-        self._pool = Pool(url, options.pool_size, self._prepare)
+        self._pool = PostgresPool(url, options.pool_size, self._prepare)
         self._replica = (
             None
             if options.read_url is None
-            else Pool(options.read_url.reveal(), options.pool_size, self._prepare_replica)
+            else PostgresPool(options.read_url.reveal(), options.pool_size, self._prepare_replica)
         )
         lanes = min(IN_FLIGHT_MAX, options.pool_size)
         self._batcher = Batcher[Append, Receipt](
@@ -328,7 +328,7 @@ class PostgresStore:
     # ---- reading
 
     async def _replica_rows(
-        self, replica: Pool, deadline: float, key: bytes, after: int, last: int
+        self, replica: PostgresPool, deadline: float, key: bytes, after: int, last: int
     ) -> Sequence[asyncpg.Record] | None:
         """The rows from the replica; none if the primary says so; None if the replica must not be trusted."""
         known = await self._fetch(self._pool, deadline, schema.SESSION, key)
@@ -381,7 +381,7 @@ class PostgresStore:
         return await self._fetch(self._pool, time.monotonic() + self._timeout_s, statement, *arguments)
 
     async def _fetch(
-        self, pool: Pool, deadline: float, statement: str, *arguments: Any
+        self, pool: PostgresPool, deadline: float, statement: str, *arguments: Any
     ) -> list[asyncpg.Record]:
         """Rows of a read; once more on a fresh connection if the one from the pool had ended."""
         for attempt in (1, 2):

@@ -13,7 +13,7 @@ from collections import deque
 from recollect.batching import never_started, unacknowledged
 from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, StoreReplaced
 from recollect.stores.redis.fsync import FsyncWatch
-from recollect.stores.redis.pool import Pool, PoolExhausted
+from recollect.stores.redis.pool import NoFreeConnection, RedisPool
 from recollect.stores.redis.script import Script
 from recollect.stores.redis.settings import Plan
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost
@@ -21,7 +21,7 @@ from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost
 BATCH_MAX = 128
 
 
-class Write:
+class QueuedWrite:
     """One script call on its way: the packed command, where its reply goes, and what its batch was sealed with."""
 
     __slots__ = ("body", "count", "deadline", "future", "plan", "request", "script", "shortfall")
@@ -43,22 +43,22 @@ class Commit:
     """Sends writes in batches: one after the other, or, where each waits for disks or replicas, several at once."""
 
     def __init__(
-        self, pool: Pool, plan: Plan, watch: FsyncWatch, *, timeout_s: float, pool_size: int
+        self, pool: RedisPool, plan: Plan, watch: FsyncWatch, *, timeout_s: float, pool_size: int
     ) -> None:
         self.plan = plan
         self._pool = pool
         self._watch = watch
         self._timeout_s = timeout_s
         self._pool_size = pool_size
-        self._waiting: deque[Write] = deque()
-        self._sent: dict[Wire, list[Write]] = {}
-        self._watched: dict[asyncio.Task[None], list[Write]] = {}
+        self._waiting: deque[QueuedWrite] = deque()
+        self._sent: dict[Wire, list[QueuedWrite]] = {}
+        self._watched: dict[asyncio.Task[None], list[QueuedWrite]] = {}
         self._starting: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._gathering = False
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, write: Write) -> "asyncio.Future[Reply]":
+    def submit(self, write: QueuedWrite) -> "asyncio.Future[Reply]":
         """A future of the script's reply; or `NotWritten`, or `OutcomeUnknown`, within the time limit."""
         loop = self._loop
         write.future = loop.create_future()
@@ -108,7 +108,7 @@ class Commit:
         """No connection: nothing that waits was sent. A pool in use may yet serve the younger ones."""
         now = self._loop.time()
         for write in list(self._waiting):
-            if isinstance(error, PoolExhausted) and write.deadline > now:
+            if isinstance(error, NoFreeConnection) and write.deadline > now:
                 continue
             self._waiting.remove(write)
             if not write.future.done():
@@ -117,7 +117,7 @@ class Commit:
         self._loop.call_soon(self._start)
 
     def _send(self, wire: Wire) -> None:
-        batch: list[Write] = []
+        batch: list[QueuedWrite] = []
         while self._waiting and len(batch) < BATCH_MAX:
             write = self._waiting.popleft()
             if not write.future.done():  # its caller did not give up
@@ -143,8 +143,8 @@ class Commit:
                     )
         else:
             shortfall = plan.shortfall(replies[len(batch) :])
-            unknown_to_engine: list[Write] = []
-            held: list[tuple[Write, Reply]] = []
+            unknown_to_engine: list[QueuedWrite] = []
+            held: list[tuple[QueuedWrite, Reply]] = []
             holds = plan.watches and shortfall is None
             for write, reply in zip(batch, replies, strict=False):
                 if write.future.done():
@@ -170,7 +170,7 @@ class Commit:
         else:
             self._start()
 
-    async def _answer_when_fsynced(self, run: str, held: list[tuple[Write, Reply]]) -> None:
+    async def _answer_when_fsynced(self, run: str, held: list[tuple[QueuedWrite, Reply]]) -> None:
         shortfall = await self._watch.passed(run)
         for write, reply in held:
             if not write.future.done():

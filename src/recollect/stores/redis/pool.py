@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from recollect.stores.redis.wire import Wire
 
 
-class PoolExhausted(Exception):
+class NoFreeConnection(Exception):
     """All connections stayed in use for the whole time limit."""
 
 
-class Pool:
+class RedisPool:
     """Opens wires when they are needed, up to `size`. The one used last is used first."""
 
     def __init__(self, connect: Callable[[], Awaitable[Wire]], *, size: int, timeout_s: float) -> None:
@@ -35,7 +35,7 @@ class Pool:
         return None
 
     async def wait(self) -> Wire:
-        """A wire: an idle one, a new one, or the next that is given back, in order of arrival; else `PoolExhausted`."""
+        """An idle wire, a new one, or the next that is given back, in order of arrival; else `NoFreeConnection`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
         while True:
@@ -51,7 +51,7 @@ class Pool:
             except BaseException as error:
                 self._leave(place)
                 if isinstance(error, TimeoutError):
-                    raise PoolExhausted(
+                    raise NoFreeConnection(
                         f"waited {self._timeout_s:g} s for one of the pool's connections (pool_size={self._size}), "
                         "all of which are in use; the engine is slow, or pool_size is too small"
                     ) from None

@@ -32,7 +32,7 @@ AOF_ON_SAFELY = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class RedisSettings:
     """The engine's answers, read once."""
 
     name: str
@@ -106,7 +106,7 @@ class Plan:
         return None
 
 
-def read_settings(replies: list[Reply], address: str) -> Settings:
+def read_settings(replies: list[Reply], address: str) -> RedisSettings:
     """The settings in the answers to `QUESTIONS`. Raises `CannotOpen` for an engine that takes no writes."""
     info = _info(replies[0], address)
     if info.get("role") == "slave":
@@ -117,7 +117,7 @@ def read_settings(replies: list[Reply], address: str) -> Settings:
     config = _config(replies[1:])
     valkey = info.get("server_name") == "valkey" or "valkey_version" in info
     version = info.get("valkey_version") if valkey else info.get("redis_version")
-    return Settings(
+    return RedisSettings(
         name="valkey" if valkey else "redis",
         version=tuple(int(part) for part in (version or "0").split(".") if part.isdigit()),
         run=info.get("run_id", ""),
@@ -179,7 +179,7 @@ def _policy(config: dict[str, str] | None) -> str:
     return f"aof-{config.get('appendfsync', 'everysec')}"
 
 
-def plan(settings: Settings, options: Options, address: str) -> Plan:
+def plan(settings: RedisSettings, options: Options, address: str) -> Plan:
     """How to reach what was asked for; `DurabilityUnavailable`, with the setting to change, if it cannot be."""
     asked, durability = options.durability, settings.durability
     waits_for_disk = asked is not None and durability < asked
@@ -217,7 +217,7 @@ def unreachable(address: str, asked: Durability, why: str) -> DurabilityUnavaila
     return DurabilityUnavailable(f"{address}: durability {asked.value!r} cannot be reached: {why}")
 
 
-def _why_not(settings: Settings) -> str:
+def _why_not(settings: RedisSettings) -> str:
     """The setting in the way, and how to change it."""
     if settings.policy == "unknown":
         return "the engine refuses CONFIG, so what it keeps cannot be told; allow CONFIG GET for this user"
@@ -255,7 +255,7 @@ async def answers_waitaof_early(wire: Wire, write: bytes) -> bool:
     return False
 
 
-def _notice(settings: Settings, durability: Durability) -> str | None:
+def _notice(settings: RedisSettings, durability: Durability) -> str | None:
     """The ways to lose memory with these settings, in one line."""
     ways = []
     if settings.policy == "unknown":

@@ -38,12 +38,12 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
-from recollect.stores.redis.commit import Commit, Write
+from recollect.stores.redis.commit import Commit, QueuedWrite
 from recollect.stores.redis.elements import is_number, newest, placing
 from recollect.stores.redis.errors import not_connected, read_refused, write_refused
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.places import Place, Places
-from recollect.stores.redis.pool import Pool, PoolExhausted
+from recollect.stores.redis.pool import NoFreeConnection, RedisPool
 from recollect.stores.redis.rights import Rights
 from recollect.stores.redis.script import APPEND, FORGET, READ, STATE, Script
 from recollect.stores.redis.settings import (
@@ -74,7 +74,7 @@ class RedisStore:
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
         self._options = options
-        self._pool = Pool(self._connect, size=options.pool_size, timeout_s=options.timeout_s)
+        self._pool = RedisPool(self._connect, size=options.pool_size, timeout_s=options.timeout_s)
         self._commit: Commit
         self._plan: Plan | None = None
         self._identity: str | None = None
@@ -163,7 +163,7 @@ class RedisStore:
         key = session_key(session)
         self._check_open(NotWritten)
         place = self._places.of(key)
-        write = Write(FORGET, place.keys + pack_arguments((place.known.last,)), 1)
+        write = QueuedWrite(FORGET, place.keys + pack_arguments((place.known.last,)), 1)
         reply = await self._commit.submit(write)
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
@@ -353,7 +353,7 @@ class RedisStore:
 
     # ---- asking the engine
 
-    def _append_write(self, append: Append, place: Place, behind: bytes) -> Write:
+    def _append_write(self, append: Append, place: Place, behind: bytes) -> QueuedWrite:
         arguments = pack_arguments(
             (
                 b"" if append.expect is None else b"%d" % append.expect,
@@ -364,7 +364,7 @@ class RedisStore:
                 *append.records,
             )
         )
-        return Write(APPEND, place.keys + self._append_options + arguments, 8 + len(append.records))
+        return QueuedWrite(APPEND, place.keys + self._append_options + arguments, 8 + len(append.records))
 
     async def _snapshot(
         self, place: Place, last: int | None, deadline: float
@@ -434,7 +434,7 @@ class RedisStore:
             raise EngineUnavailable(
                 f"{self._address.shown}: no answer within {self._options.timeout_s:g} s"
             ) from error
-        except PoolExhausted as error:
+        except NoFreeConnection as error:
             raise EngineUnavailable(str(error)) from error
         raise AssertionError("unreachable")
 

@@ -25,7 +25,7 @@ COMPATIBILITY = 1
 """Raised only by a schema change that this release could not work with; kept in the file as ``user_version``."""
 
 
-class Policy(NamedTuple):
+class JournalPolicy(NamedTuple):
     journal: str
     synchronous: str
     durability: Durability
@@ -36,12 +36,12 @@ PAGE_BYTES = 2048
 CHECKPOINT_PAGES = 2000
 """SQLite's default counts 1,000 pages of 4 kB; with pages of 2 kB twice as many are the same 4 MB of WAL."""
 
-POLICIES: dict[str, Policy] = {
-    "wal-full": Policy("wal", "full", Durability.FSYNCED),
-    "wal-normal": Policy("wal", "normal", Durability.WRITTEN),
+POLICIES: dict[str, JournalPolicy] = {
+    "wal-full": JournalPolicy("wal", "full", Durability.FSYNCED),
+    "wal-normal": JournalPolicy("wal", "normal", Durability.WRITTEN),
     # FULL leaves the journal's unlink without a folder fsync: the last commit can come back undone.
-    "delete-full": Policy("delete", "full", Durability.WRITTEN),
-    "delete-extra": Policy("delete", "extra", Durability.FSYNCED),
+    "delete-full": JournalPolicy("delete", "full", Durability.WRITTEN),
+    "delete-extra": JournalPolicy("delete", "extra", Durability.FSYNCED),
 }
 
 # Fingerprints of turns have a table of their own, so that releases without them go on writing to the same file.

@@ -77,7 +77,7 @@ class _Flight(ctypes.Structure):
     _fields_ = (("op", ctypes.c_uint64), ("ino", ctypes.c_uint64))
 
 
-class _Process(ctypes.Structure):
+class _ProcessSlot(ctypes.Structure):
     _fields_ = (("pid", ctypes.c_int64), ("start", ctypes.c_uint64))
 
 
@@ -104,7 +104,7 @@ class Header(ctypes.Structure):
     flight_count: int
     flights: ctypes.Array[_Flight]
     unseen: ctypes.Array[ctypes.c_uint64]
-    processes: ctypes.Array[_Process]
+    processes: ctypes.Array[_ProcessSlot]
     changes: ctypes.Array[ctypes.c_uint64]
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("magic", "capacity", "tail", "count")),
@@ -115,7 +115,7 @@ class Header(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("halted", "io_uring", "process_count", "flight_count")),
         ("flights", _Flight * 256),
         ("unseen", ctypes.c_uint64 * 1024),
-        ("processes", _Process * 1024),
+        ("processes", _ProcessSlot * 1024),
         ("changes", ctypes.c_uint64 * 1024),
     )
 

@@ -24,7 +24,7 @@ from recollect.verify import providers
 from recollect.verify.disk.image import Image
 from recollect.verify.disk.prestart.redis import PrestartedRedis, can_be_prestarted
 from recollect.verify.disk.workspace import Workspace
-from recollect.verify.engines import Endpoint, EngineError, Options, create, policies
+from recollect.verify.engines import Endpoint, EngineError, EngineOptions, create, policies
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.host import processes
@@ -115,8 +115,8 @@ class ServerRecovery:
         assert isinstance(engine, LocalServer)
         return engine
 
-    def _options(self) -> Options:
-        return Options(data=self._workspace.folder, root=self._home, start_timeout_s=START_TIMEOUT_S)
+    def _options(self) -> EngineOptions:
+        return EngineOptions(data=self._workspace.folder, root=self._home, start_timeout_s=START_TIMEOUT_S)
 
     def recover(self, image: Image) -> Endpoint:
         self._engine.kill()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from recollect.verify.engines.attached import attach
 from recollect.verify.engines.creation import ENGINES, create, policies
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import (
     Attached,
     Counting,
@@ -36,9 +36,9 @@ __all__ = [
     "Endpoint",
     "Engine",
     "EngineError",
+    "EngineOptions",
     "NotInstalled",
     "NotOurs",
-    "Options",
     "Pausable",
     "Policy",
     "Reconfigurable",

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.life import EngineLife
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host.errors import EngineError, StartFailed
 from recollect.verify.host.waiting import wait_until
@@ -45,7 +45,7 @@ class Carrier(Protocol):
 class CarriedEngine(EngineLife):
     """An engine in a container. Subclasses say how it is brought up and where it then answers."""
 
-    def __init__(self, recipe: Recipe, carrier: Carrier, options: Options, title: str) -> None:
+    def __init__(self, recipe: Recipe, carrier: Carrier, options: EngineOptions, title: str) -> None:
         self.options = options
         self.title = title
         """The image or the service, for messages."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.verify.engines.carried import CarriedEngine
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers import compose
@@ -19,7 +19,7 @@ from recollect.verify.providers.compose import ComposeService
 class ComposeEngine(CarriedEngine):
     """Its versions and policies are the file's business."""
 
-    def __init__(self, recipe: Recipe, named: str, options: Options) -> None:
+    def __init__(self, recipe: Recipe, named: str, options: EngineOptions) -> None:
         file, _, service = named.partition("#")
         if not file or not service:
             raise EngineError(f"compose:{named} names no service; write --provider compose:FILE#SERVICE")

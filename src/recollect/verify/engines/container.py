@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from recollect.verify import providers
 from recollect.verify.engines.carried import CarriedEngine
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.policy_choice import choose, named
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host.errors import EngineError
@@ -20,7 +20,7 @@ from recollect.verify.providers.container import Container, ContainerSpec
 class ContainerEngine(CarriedEngine):
     """Also takes another policy, and, on a named volume, another version of the same engine."""
 
-    def __init__(self, recipe: Recipe, build: Build, options: Options, storage: str) -> None:
+    def __init__(self, recipe: Recipe, build: Build, options: EngineOptions, storage: str) -> None:
         self._policy = choose(recipe.engine, recipe.policies, recipe.default_policy, options)
         docker.ensure_local(build.location)
         self.build = build

@@ -12,7 +12,7 @@ from recollect.verify.engines.chroma import ChromaEngine
 from recollect.verify.engines.compose import ComposeEngine
 from recollect.verify.engines.container import ContainerEngine
 from recollect.verify.engines.local import LocalServer
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import Engine, Policy
 from recollect.verify.engines.recipe import Recipe
 from recollect.verify.engines.sqlite import SqliteEngine
@@ -41,7 +41,7 @@ def create(
     provider: str | None = None,
     root: Path | None = None,
     config: Path | None = None,
-    options: Options | None = None,
+    options: EngineOptions | None = None,
 ) -> Engine:
     """An engine, not started yet.
 
@@ -50,7 +50,7 @@ def create(
     `compose:FILE#SERVICE`; None is the first that has it. `options` holds the rest (data folder, port,
     environment, deadlines); the arguments here win over it.
     """
-    options = options or Options()
+    options = options or EngineOptions()
     chosen = replace(
         options, policy=policy or options.policy, root=root or options.root, config=config or options.config
     )
@@ -65,7 +65,7 @@ def create(
     return ENGINES[build.engine](build, chosen)
 
 
-def _service(spec: str, service: str, options: Options) -> Engine:
+def _service(spec: str, service: str, options: EngineOptions) -> Engine:
     engine, _, _ = providers.parse(spec)
     if engine not in CONTAINER_RECIPES:
         raise UnknownName("engine for compose", engine, CONTAINER_RECIPES)

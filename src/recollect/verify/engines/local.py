@@ -22,13 +22,13 @@ from typing import ClassVar, Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.life import EngineLife
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.policy_choice import choose, named
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.host import folder, processes
 from recollect.verify.host.errors import EngineError, StartFailed
 from recollect.verify.host.ports import Reservation
-from recollect.verify.host.processes import Launch, Process
+from recollect.verify.host.processes import Launch, OwnedProcess
 from recollect.verify.providers.build import Build
 
 _POLL_S = 0.001
@@ -65,7 +65,7 @@ class LocalServer(EngineLife):
     """Whether it has a TCP port."""
     stop_signal: ClassVar[int] = signal.SIGTERM
 
-    def __init__(self, build: Build, options: Options) -> None:
+    def __init__(self, build: Build, options: EngineOptions) -> None:
         self.build = build
         self.options = options
         self._policy = choose(self.name, self.policies, self.default_policy, options)
@@ -73,7 +73,7 @@ class LocalServer(EngineLife):
         self._data = options.data or self.folder / "data"
         self.log = self.folder / "log"
         self._reservation = Reservation(options.port) if self.listens else None
-        self._process: Process | None = None
+        self._process: OwnedProcess | None = None
         self._paused = False
         self._log_start = 0
         self._replicas: list[AttachedReplica] = []
@@ -199,7 +199,7 @@ class LocalServer(EngineLife):
     def pid(self) -> int:
         return self._running().pid
 
-    def _running(self) -> Process:
+    def _running(self) -> OwnedProcess:
         if self._process is None:
             raise EngineError(f"{self.name} is not running; start() it first")
         return self._process

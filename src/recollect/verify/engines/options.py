@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Options:
+class EngineOptions:
     policy: str | None = None
     """None is the engine's default policy."""
     config: Path | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.host.errors import EngineError, UnknownName
 
@@ -15,7 +15,7 @@ def named(engine: str, policies: Mapping[str, Policy], name: str) -> Policy:
     return policies[name]
 
 
-def choose(engine: str, policies: Mapping[str, Policy], default: str, options: Options) -> Policy:
+def choose(engine: str, policies: Mapping[str, Policy], default: str, options: EngineOptions) -> Policy:
     if options.config is not None:
         if options.policy not in (None, "custom"):
             raise EngineError(

@@ -23,7 +23,7 @@ from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines import postgres_spares
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host import folder, ports
@@ -98,7 +98,7 @@ class PostgresEngine(LocalServer):
     default_policy = "default"
     stop_signal = signal.SIGINT  # "fast": end the sessions, write a checkpoint
 
-    def __init__(self, build: Build, options: Options, primary: PostgresEngine | None = None) -> None:
+    def __init__(self, build: Build, options: EngineOptions, primary: PostgresEngine | None = None) -> None:
         cluster.check_reachable(Path(build.location))
         for path in filter(None, (options.root, options.data)):
             cluster.check_reachable(path)

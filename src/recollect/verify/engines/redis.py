@@ -21,7 +21,7 @@ from recollect import private
 from recollect.verify import providers
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host import folder, ports
@@ -146,7 +146,7 @@ class RedisEngine(LocalServer):
     policies = POLICIES
     default_policy = "aof-everysec"
 
-    def __init__(self, build: Build, options: Options, primary: RedisEngine | None = None) -> None:
+    def __init__(self, build: Build, options: EngineOptions, primary: RedisEngine | None = None) -> None:
         super().__init__(build, options)
         self.socket = folder.socket_folder(self.folder) / f"{self.folder.name}.sock"
         self._primary = primary

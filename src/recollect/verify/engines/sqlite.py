@@ -19,7 +19,7 @@ from typing import Any
 from recollect.verify.engines import embedded
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.host import folder
 from recollect.verify.host.errors import EngineError
@@ -52,7 +52,7 @@ class SqliteEngine(LocalServer):
     default_policy = "wal-full"
     listens = False
 
-    def __init__(self, build: Build, options: Options) -> None:
+    def __init__(self, build: Build, options: EngineOptions) -> None:
         if options.config is not None:
             raise EngineError(
                 f"SQLite has no configuration file, so {options.config} cannot be used; choose a policy"

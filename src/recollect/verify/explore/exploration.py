@@ -162,7 +162,7 @@ def _append_all(writer: Worker, recorder: Recorder, turns: Sequence[Turn]) -> tu
         ]
         what = f"turn {index}, {_messages(turn.numbers)} of {turn.session}"
         recorder.mark(f"{ASK}{what}")
-        writer.send(pipe.Append(turn.session, said, turn=f"turn-{index}"))
+        writer.send(pipe.AppendMessages(turn.session, said, turn=f"turn-{index}"))
         reply = writer.receive()
         if not isinstance(reply, pipe.Acked):
             said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)

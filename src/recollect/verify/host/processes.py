@@ -47,7 +47,7 @@ class Launch:
     identity: Identity | None = None
 
 
-class Process:
+class OwnedProcess:
     """One started process and all below it."""
 
     def __init__(self, warden: _Channel, pid: int) -> None:
@@ -165,7 +165,7 @@ def _current() -> _Channel:
         return _channel
 
 
-def start(launch: Launch) -> Process:
+def start(launch: Launch) -> OwnedProcess:
     channel = _current()
     identity = launch.identity
     answer = channel.ask(
@@ -177,7 +177,7 @@ def start(launch: Launch) -> Process:
         uid=identity.uid if identity else None,
         gid=identity.gid if identity else None,
     )
-    return Process(channel, answer["pid"])
+    return OwnedProcess(channel, answer["pid"])
 
 
 def run(launch: Launch, timeout_s: float) -> int:

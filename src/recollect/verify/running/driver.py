@@ -131,7 +131,7 @@ class Driver:
             for last in (None, 20) if ends else (None,):
                 yield ReadBack(session, last=last)
             if "search" in self._clients.abilities:
-                yield pipe.Search(session)
+                yield pipe.SearchIndex(session)
 
     # ---- asking and hearing
 

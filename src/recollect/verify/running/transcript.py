@@ -32,7 +32,7 @@ class _Attempt:
 
     intent: AppendTurn
     write: op.WriteAsked
-    request: pipe.Append
+    request: pipe.AppendMessages
     tries: int = 1
 
     @property
@@ -92,7 +92,7 @@ class Transcript:
             case pipe.Forget(session):
                 self._history.invoke(process, session, "forget")
                 return intent
-            case pipe.Search(session):
+            case pipe.SearchIndex(session):
                 self._history.invoke(process, session, "search")
                 return intent
 
@@ -166,7 +166,7 @@ class Transcript:
         turn = f"turn-{first}"
         checksums = tuple(self._checksums[first:])
         write = op.WriteAsked(first, checksums, turn, expect, self._retention_s)
-        request = pipe.Append(session, said, turn, expect)
+        request = pipe.AppendMessages(session, said, turn, expect)
         self._invoke(process, session, "append", write)
         self._attempts[process] = _Attempt(intent, write, request)
         return request

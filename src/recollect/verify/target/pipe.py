@@ -17,7 +17,7 @@ class Said(msgspec.Struct, array_like=True):
     text: str
 
 
-class Append(msgspec.Struct, tag="append"):
+class AppendMessages(msgspec.Struct, tag="append"):
     """Appends these as one turn."""
 
     session: str
@@ -54,7 +54,7 @@ class Forget(msgspec.Struct, tag="forget"):
     session: str
 
 
-class Search(msgspec.Struct, tag="search"):
+class SearchIndex(msgspec.Struct, tag="search"):
     """Asks the index for everything of the session, and lists its rows."""
 
     session: str
@@ -72,7 +72,7 @@ class Close(msgspec.Struct, tag="close"):
     """Closes the store, and ends."""
 
 
-Request = Append | Save | Read | ReadContext | Forget | Search | Watch | Close
+Request = AppendMessages | Save | Read | ReadContext | Forget | SearchIndex | Watch | Close
 
 
 class Elements(msgspec.Struct, tag="elements"):

@@ -103,7 +103,7 @@ class _Responder:
         return target
 
     async def _answer(self, target: Target, request: pipe.Request) -> pipe.Reply:
-        writing = isinstance(request, pipe.Append | pipe.Save | pipe.Forget)
+        writing = isinstance(request, pipe.AppendMessages | pipe.Save | pipe.Forget)
         watch = self._watch if self._watched and writing else contextlib.nullcontext()
         self._sending.begin()
         try:
@@ -123,7 +123,7 @@ class _Responder:
 
     async def _perform(self, target: Target, request: pipe.Request) -> pipe.Reply:
         match request:
-            case pipe.Append(session, said, turn, expect):
+            case pipe.AppendMessages(session, said, turn, expect):
                 return await target.append(session, said, turn, expect)
             case pipe.Save(session, said, drop):
                 return await target.save(session, said, drop)
@@ -135,7 +135,7 @@ class _Responder:
             case pipe.Forget(session):
                 await target.forget(session)
                 return pipe.Acked()
-            case pipe.Search(session):
+            case pipe.SearchIndex(session):
                 listed, found = await target.search(session)
                 return pipe.FoundBy(elements(listed).numbers, elements(found).numbers)
         raise AssertionError(request)

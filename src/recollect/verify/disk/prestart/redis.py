@@ -16,11 +16,11 @@ from pathlib import Path
 from recollect.verify.disk.prestart import Copy, Template, unavailable
 from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.engines.options import Options
+from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.redis import RedisEngine
 from recollect.verify.host import processes
 from recollect.verify.host.errors import EngineError
-from recollect.verify.host.processes import Process
+from recollect.verify.host.processes import OwnedProcess
 from recollect.verify.providers.build import Build
 
 _POLL_S = 0.001
@@ -36,10 +36,10 @@ def can_be_prestarted(build: Build) -> bool:
 class PrestartedRedis(RedisEngine):
     """Looks like any Redis from outside; the first start makes the template."""
 
-    def __init__(self, build: Build, options: Options) -> None:
+    def __init__(self, build: Build, options: EngineOptions) -> None:
         super().__init__(build, options)
         self._template: Template | None = None
-        self._template_process: Process | None = None
+        self._template_process: OwnedProcess | None = None
         self._copy: Copy | None = None
 
     def start(self, env: Mapping[str, str] | None = None) -> Endpoint:

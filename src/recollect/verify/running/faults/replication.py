@@ -15,7 +15,7 @@ def _obstacle(scenario: Scenario) -> str | None:
     return servers_only(scenario)
 
 
-class _Replicated(Injection):
+class _OnReplica(Injection):
     """The engine has a replica, and clients know of it."""
 
     replica: Replica
@@ -29,7 +29,7 @@ class _Replicated(Injection):
         self.run.clients.show(lambda endpoint: replace(endpoint, replicas=(url,)))
 
 
-class ReplicaLag(_Replicated):
+class ReplicaLag(_OnReplica):
     def strike(self) -> None:
         with self.run.striking("replica-lag"):
             self.replica.pause_replay()
@@ -38,7 +38,7 @@ class ReplicaLag(_Replicated):
         self.replica.wait_caught_up()
 
 
-class Failover(_Replicated):
+class Failover(_OnReplica):
     """The replica has all and stops following, clients go on writing, the primary dies, and the replica takes over.
 
     What the primary alone acknowledged is exactly what was written in between: nothing is left to the race between

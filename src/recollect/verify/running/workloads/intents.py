@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from recollect.verify.target.outcomes import Outcome
-from recollect.verify.target.pipe import Forget, ReadContext, Search
+from recollect.verify.target.pipe import Forget, ReadContext, SearchIndex
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class SaveBack:
     drop: int = 0
 
 
-Intent = AppendTurn | ReadBack | SaveBack | ReadContext | Forget | Search
+Intent = AppendTurn | ReadBack | SaveBack | ReadContext | Forget | SearchIndex
 """The last three are requests as they are: there is nothing to add to them."""
 
 
 def reads(intent: Intent) -> bool:
     """Whether it changes nothing."""
-    return isinstance(intent, ReadBack | ReadContext | Search)
+    return isinstance(intent, ReadBack | ReadContext | SearchIndex)
 
 
 CALLED: dict[type, str] = {
@@ -58,7 +58,7 @@ CALLED: dict[type, str] = {
     SaveBack: "a save",
     ReadContext: "a context read",
     Forget: "a forget",
-    Search: "a search",
+    SearchIndex: "a search",
 }
 """What they are called where people read of them."""
 

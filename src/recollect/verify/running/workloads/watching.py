@@ -9,7 +9,7 @@ from recollect.verify.running.workloads.intents import (
     ReadBack,
     Workload,
 )
-from recollect.verify.target.pipe import ReadContext, Search
+from recollect.verify.target.pipe import ReadContext, SearchIndex
 
 MANY = 100
 FOLLOWED = 4
@@ -21,7 +21,7 @@ def _watch(planner: Planner) -> Plan:
     while True:
         yield ReadBack(planner.session(), last=planner.rng.choice(ends))
         if "search" in planner.abilities:
-            yield Search(planner.session())  # a reader that stays must find what it lists
+            yield SearchIndex(planner.session())  # a reader that stays must find what it lists
 
 
 def _context(planner: Planner) -> Plan:
@@ -57,7 +57,7 @@ def _search(planner: Planner) -> Plan:
         size = planner.rng.choice(sizes)
         yield AppendTurn(session, tuple(Body(sentence(planner.rng)) for _ in range(size)))
         if planner.rng.random() < 0.1:
-            yield Search(session)
+            yield SearchIndex(session)
 
 
 watch = Workload("watch", _watch)
