@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.verify.analyze import main, render
 from recollect.verify.judging import checkers
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.checkers import ANOMALIES
 from recollect.verify.judging.op import Element, ReadAsked
+from recollect.verify.report.one_history import main, render
 
 from .history_script import Script, save_history
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import build
-from recollect.verify.analyze import main
+from recollect.verify.report.one_history import main
 from recollect.verify.running import scenario
 from recollect.verify.running.scenario import Scenario
 from tests.report.saved_runs import save_run

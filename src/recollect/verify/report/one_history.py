@@ -56,7 +56,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.json:
             private.write_artifact(Path(options.json), text + "\n")
     return exit_code(results)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
