@@ -8,7 +8,7 @@ that killed the last mutant of the same function goes first. A child that needs 
 than the unchanged code counts as killed.
 
 Mutants that no history can tell from the original are listed in `equivalent_mutants.txt`, each with the reason;
-they run all the same, and one that a test does kill, or that no longer exists, is an error. The score is of the
+they still run, and one that a test does kill, or that no longer exists, is an error. The score is of the
 others. With `--resume FILE` the killed mutants of unchanged modules are remembered: the way to work on survivors,
 not for the score.
 """

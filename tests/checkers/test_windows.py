@@ -7,6 +7,7 @@ import pytest
 from recollect.verify.judging.op import Element, ReadAsked
 
 from .history_script import Script, written
+from .test_losses import written as written_beside_another
 
 BOO, HOO = Element(None, text="boo"), Element(None, text="hoo")
 
@@ -161,3 +162,44 @@ def test_a_window_that_begins_where_reads_disagree_proves_nothing() -> None:
     script.read(2, 0, 2, 1, 3)
     script.read(2, 1, ask=ReadAsked(last=1))
     assert script.names() == ["reorder"]
+
+
+def test_a_window_must_have_what_provably_comes_behind_its_first_element() -> None:
+    script = written_beside_another(5)
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
+    script.read(2, 0, 1, 2, 3, 4)
+    assert script.counts() == {"stale-read": 2}
+
+
+def test_a_window_need_not_have_what_came_before_or_may_have() -> None:
+    script = written_beside_another(5)
+    script.read(2, 3, 4, ask=ReadAsked(last=2))
+    script.read(2, 2, 3, 4, ask=ReadAsked(after=1))
+    script.read(2, ask=ReadAsked(after=4))
+    script.read(2, 4, ask=ReadAsked(last=1))
+    assert script.names() == []
+
+
+def test_late_in_a_window_then_lost_for_good_is_witnessed_by_the_loss() -> None:
+    script = written_beside_another(5)
+    script.read(2, 1, 2, ask=ReadAsked(last=2))
+    script.read(2, 0, 1, 2, 3, 4)
+    ended = script.read(2, 0, 1, 2, 4)
+    verdict = script.verdict()
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["lost-update", "stale-read"]
+    assert verdict.anomalies[0].first.message == "m3"
+    assert verdict.anomalies[0].first.events[1] == ended
+    assert verdict.lost == 1
+
+
+def test_a_cursor_must_not_skip() -> None:
+    script = written_beside_another(5)
+    script.read(2, 2, 4, ask=ReadAsked(after=1))
+    script.read(2, 2, 3, 4, ask=ReadAsked(after=1))
+    assert script.counts() == {"stale-read": 1}
+
+
+def test_a_short_window_covers_everything() -> None:
+    script = written_beside_another(3)
+    script.read(2, 1, 2, ask=ReadAsked(last=5))
+    assert script.names() == ["lost-update"]

@@ -201,14 +201,9 @@ def verify(
         writers=writers,
     )
     console = Console(stderr=json_file == "-")
+    budget_s = seconds(budget) if budget is not None else None if full else BUDGET_S
     results = run(
-        request,
-        console,
-        out=out,
-        budget_s=seconds(budget) if budget is not None else None if full else BUDGET_S,
-        workers=workers,
-        fail_fast=fail_fast,
-        confirm=confirm,
+        request, console, out=out, budget_s=budget_s, workers=workers, fail_fast=fail_fast, confirm=confirm
     )
     terminal.show(console, results)
     write_json(results, json_file)

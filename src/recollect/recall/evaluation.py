@@ -66,7 +66,7 @@ class EvaluationSuite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedder: str = "hashing"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class CaseAnswer(msgspec.Struct, frozen=True):
     """What one question measured."""
 
     case: str
@@ -84,7 +84,7 @@ class Measured(msgspec.Struct, frozen=True):
     score_min: float
     recall: float
     precision: float
-    answers: list[Answer]
+    answers: list[CaseAnswer]
     format: int = FORMAT
 
     @property
@@ -134,7 +134,7 @@ def make_embedder(name: str) -> Embedder:
 async def measure(suite: EvaluationSuite, *, index: str | None = None) -> Measured:
     """Each case in a memory of its own, so that no case depends on another."""
     embedder = make_embedder(suite.embedder)
-    answers: list[Answer] = []
+    answers: list[CaseAnswer] = []
     with tempfile.TemporaryDirectory(prefix="recollect-eval-") as folder:
         for number, case in enumerate(suite.cases):
             url = f"sqlite:///{folder}/case{number}.db?policy=wal-normal"
@@ -152,7 +152,7 @@ async def measure(suite: EvaluationSuite, *, index: str | None = None) -> Measur
     )
 
 
-async def _ask_all(recall: Recall, case: Case, suite: EvaluationSuite) -> list[Answer]:
+async def _ask_all(recall: Recall, case: Case, suite: EvaluationSuite) -> list[CaseAnswer]:
     if case.memories:
         await recall.add("user", list(case.memories.values()))
     for message in case.messages:
@@ -168,7 +168,7 @@ async def _ask_all(recall: Recall, case: Case, suite: EvaluationSuite) -> list[A
     return answers
 
 
-def _judged(case: Case, question: Question, hits: list[Hit]) -> Answer:
+def _judged(case: Case, question: Question, hits: list[Hit]) -> CaseAnswer:
     texts = [hit.memory.text for hit in hits]
     wanted = {name: case.memories.get(name, name) for name in question.must}
     missing = [name for name, text in wanted.items() if not _among(text, texts)]
@@ -178,7 +178,7 @@ def _judged(case: Case, question: Question, hits: list[Hit]) -> Answer:
     right = sum(any(text in found for text in wanted.values()) for found in texts)
     recall = 1.0 if not wanted else 1 - len(missing) / len(wanted)
     precision = 1.0 if not texts else right / len(texts)
-    return Answer(case.name, question.ask, round(recall, 4), round(precision, 4), missing, leaked)
+    return CaseAnswer(case.name, question.ask, round(recall, 4), round(precision, 4), missing, leaked)
 
 
 def _among(text: str, texts: list[str]) -> bool:

@@ -167,7 +167,7 @@ class PostgresStore:
                 deadline = started + self._timeout_s
                 [[more]] = await self._write(schema.FREE, (unfreed, schema.ROWS_FREED_MAX), deadline)
                 unfreed = unfreed if more else None
-        except RecollectError as error:  # it is forgotten all the same: nothing shows what is left
+        except RecollectError as error:  # it is forgotten anyway: nothing shows what is left
             log.warning("a forgotten session still occupies room (%s); sweep() frees it", error)
 
     async def close(self) -> None:

@@ -179,7 +179,7 @@ class SqliteStore(SqliteTransactions[Job]):
                     raise NotWritten("it was too large to free at once")
                 if not await self._submit(partial(_free, session=unfreed)):
                     unfreed = None
-        except RecollectError as error:  # it is forgotten all the same: nothing shows what is left
+        except RecollectError as error:  # it is forgotten anyway: nothing shows what is left
             log.warning("a forgotten session still occupies room (%s); sweep() frees it", error)
 
     async def state(self, session: str) -> SessionState:

@@ -75,9 +75,9 @@ class Explored:
     worst: tuple[State, Judgement] | None
     """The first violation; without one the first refusal, then the first documented loss."""
     searched: int
-    """Records of the run whose crash states were looked for …"""
+    """Records of the run whose crash states were looked for."""
     records: int
-    """… of so many."""
+    """All records of the run."""
 
     @property
     def is_whole(self) -> bool:

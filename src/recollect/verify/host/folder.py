@@ -292,7 +292,7 @@ def _say_farewell(folder: Path) -> None:
             command["argv"], env=command["env"], timeout=_FAREWELL_TIMEOUT_S, capture_output=True, check=False
         )
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
-        # Nothing outside the folder, or its daemon is gone: the folder is removed all the same.
+        # Nothing outside the folder, or its daemon is gone: the folder is still removed.
         return
 
 

@@ -223,7 +223,7 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
         # Only the fault may take back what a reader saw.
         return group.name in given.allows and all(f.disturbance is not None for f in group.detections)
     if group.name == "silent-reset":
-        # A tail may be everything there was; the window is checked all the same.
+        # A tail may be everything there was; the window is still checked.
         return bool(given.allows & {"silent-reset", "lost-tail"})
     if group.name == "hole" and "lost-tail" in given.allows and "hole" not in given.allows:
         # The tail is that of the engine's order, which between writes that overlapped is not the one that reads show.

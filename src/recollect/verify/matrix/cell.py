@@ -1,4 +1,4 @@
-"""`python -m recollect.verify.matrix.cell`: runs cells for others, one order a line on standard input."""
+"""`python -m recollect.verify.matrix.cell`: runs cells for others, one order per line on standard input."""
 
 from __future__ import annotations
 

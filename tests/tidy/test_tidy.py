@@ -1,0 +1,190 @@
+"""What we want to stay true of the code itself: sizes, names, words, and a map that has everything on it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from tests.tidy.source import (
+    PACKAGE,
+    PROJECT,
+    classes,
+    functions,
+    lines,
+    python_files,
+    shown,
+    tracked,
+    tree,
+    words_in_source,
+)
+
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+CLASS_LINES_MAX = 450
+TOP_MODULES_MAX = 6
+"""In `verify/`: everything else lives in a room."""
+
+FORWARDING = {
+    "recollect.recall.targets",
+    "recollect.service_fixture",
+    "recollect.verify.analyze",
+    "recollect.verify.other_python",
+}
+"""Modules that are nothing but an address that documentation or another release knows."""
+
+STIFF = {
+    r"\bsome \d": "about 60, not some 60",
+    r"\b(one|a) (order|word|event) a line\b": "one per line",
+    r"\bof before\b": "earlier",
+    r"\bis no news\b": "say what follows from it",
+    r"\bof so many\b": "out of how many?",
+    r"\bwhere is in\b": "details are in …",
+    r"\ball the same\b": "anyway",
+    r"\butili[sz]e": "use",
+}
+"""Phrases that a native speaker would not write, and what to write instead."""
+
+
+def test_files_can_be_held_in_the_head() -> None:
+    long = [f"{shown(p)}: {n}" for p in _ours() if (n := len(p.read_text().splitlines())) > FILE_LINES_MAX]
+    assert not long
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = [
+        f"{shown(path)}:{node.lineno} {node.name}: {lines(node)} lines"
+        for path in _ours()
+        for node in functions(path)
+        if lines(node) > FUNCTION_LINES_MAX
+    ]
+    assert not long
+
+
+def test_classes_stay_small() -> None:
+    long = [
+        f"{shown(path)}:{node.lineno} {node.name}: {lines(node)} lines"
+        for path in _ours()
+        for node in classes(path)
+        if lines(node) > CLASS_LINES_MAX
+    ]
+    assert not long
+
+
+SAME_ROLE = {"Address", "Connection"}
+"""Each wire's own of one thing."""
+
+
+def test_one_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in python_files("src"):
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].append(f"{shown(path)}:{node.lineno}")
+    several = {name: where for name, where in places.items() if len(where) > 1}
+    assert not {name: where for name, where in several.items() if name not in SAME_ROLE}
+    assert set(several) == SAME_ROLE, "a name that is no longer shared leaves the list"
+
+
+def test_no_name_is_dead() -> None:
+    """A function, class or constant that nothing else in the package mentions; tests alone are no reason to live."""
+    count = words_in_source()
+    dead = [
+        f"{shown(path)}:{line} {name}"
+        for path in python_files("src")
+        for name, line in _defined(path)
+        if count[name] == 1 and not _is_called_by_others(name)
+    ]
+    assert not dead
+
+
+def test_the_rooms_of_the_kit_hold_nearly_everything() -> None:
+    top = sorted(p.stem for p in (PACKAGE / "verify").glob("*.py") if p.stem != "__init__")
+    assert len(top) <= TOP_MODULES_MAX, top
+
+
+def test_forwarding_modules_only_forward() -> None:
+    for name in FORWARDING:
+        path = PROJECT / "src" / Path(*name.split(".")).with_suffix(".py")
+        assert not list(classes(path)), name
+        assert not list(functions(path)), name
+        assert "Kept for its address" in (ast.get_docstring(tree(path)) or ""), name
+
+
+def test_every_module_is_on_the_map() -> None:
+    """ARCHITECTURE.md names each package, and in its row each module; checkers are named after their anomaly."""
+    text = (PROJECT / "ARCHITECTURE.md").read_text()
+    known = set(re.findall(r"[a-z_0-9]+", text))
+    missing = [
+        shown(path)
+        for path in python_files("src")
+        if path.parent.name != "checkers"
+        and (path.parent.name if path.stem == "__init__" else path.stem) not in known
+    ]
+    assert not missing
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [shown(p) for p in python_files("src") if not ast.get_docstring(tree(p))]
+    assert not silent
+
+
+def test_the_words_are_natural() -> None:
+    stiff = [
+        f"{shown(path)}:{number}: {found.group(0)!r}, better: {better}"
+        for path in tracked()
+        if path.suffix in {".py", ".md", ".html", ".j2", ".c", ".h"}
+        and not path.is_relative_to(PROJECT / "tests" / "tidy")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for pattern, better in STIFF.items()
+        if (found := re.search(pattern, line))
+    ]
+    assert not stiff
+
+
+def _ours() -> list[Path]:
+    return python_files("src", "tests", "bench", "tools", "examples")
+
+
+def _defined(path: Path) -> list[tuple[str, int]]:
+    """Names at the top of a module and methods of its classes."""
+    names = []
+    for node in tree(path).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.append((node.name, node.lineno))
+        if isinstance(node, ast.ClassDef):
+            methods = [m for m in node.body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef)]
+            names += [(m.name, m.lineno) for m in methods]
+        if isinstance(node, ast.Assign):
+            names += [(t.id, node.lineno) for t in node.targets if isinstance(t, ast.Name)]
+    return names
+
+
+def _is_called_by_others(name: str) -> bool:
+    """Names that Python, pytest, Alembic or a base class calls."""
+    is_special = name.startswith("__") and name.endswith("__")
+    return is_special or name.startswith(("pytest_", "do_", "visit_")) or name in CALLED_BY_OTHERS
+
+
+CALLED_BY_OTHERS = {
+    # Alembic
+    "down_revision",
+    "downgrade",
+    "revision",
+    "upgrade",
+    # asyncio
+    "data_received",
+    # targets by their address: `recollect verify --previous recollect.verify.builtin:redis_next`
+    "chroma_next",
+    "postgres_next",
+    "postgres_week",
+    "redis_next",
+    "redis_week",
+    "sqlite_next",
+    "sqlite_week",
+    # what the tests of the warden and of the disk model look at
+    "finish_syncs",
+    "syncs_in_flight",
+    "warden_pid",
+}
