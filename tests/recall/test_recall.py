@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import pytest
 
-from recollect import Durability, Message, NotWritten, Refused, open_store
+from recollect import Durability, Message, NotWritten, OutcomeUnknown, Refused, open_store
 from recollect.recall import IndexState, Recall, open_recall
 from recollect.recall.memory import conversation_id, user_key
+from recollect.recall.rows_sqlite import SqliteRows
 from tests.recall.conftest import Place
 
 
@@ -161,6 +163,28 @@ async def test_what_cannot_be_asked_is_refused(place: Place) -> None:
             await recall.search("u", "x", k=0)
         with pytest.raises(Refused, match="user: an id of text"):
             await recall.add("", ["x"])
+
+
+async def test_a_user_with_many_memories_is_forgotten_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.recall.rows_sqlite.FORGOTTEN_AT_ONCE", 10)
+    async with open_recall(f"sqlite:///{tmp_path}/memory.db") as recall:
+        for count in (0, 9, 10, 95):
+            await recall.add("xiao", [f"fact {number}" for number in range(count)])
+            await recall.add("other", ["kept"])
+            assert await recall.forget("xiao") == count
+            assert await recall.memories("xiao") == []
+        assert len(await recall.memories("other")) == 4
+        changes = await recall.rows.changes(0, 1_000)
+        assert [change.at for change in changes] == sorted({change.at for change in changes})
+        await recall.add("xiao", [f"fact {number}" for number in range(95)])
+        assert isinstance(recall.rows, SqliteRows)
+        recall.rows._timeout_s = 0.0
+        with pytest.raises(OutcomeUnknown, match="10 memories are forgotten, and there are more"):
+            await recall.forget("xiao")
+        recall.rows._timeout_s = 10.0
+        assert await recall.forget("xiao") == 85
 
 
 @pytest.mark.parametrize("number", [2**53, 2**63 - 1, 2**63, 2**70, 10**400])

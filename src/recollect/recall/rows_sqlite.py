@@ -10,11 +10,12 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recollect.bounds import INTEGER_MAX
-from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
+from recollect.errors import EngineUnavailable, NotWritten, OutcomeUnknown, RecollectError, Unreadable
 from recollect.recall.rows import Change, CursorMoved, MemoryWrite, Row, Space, Written, moved_away, repeated
 from recollect.store import Options
 from recollect.stores.sqlite.file import (
@@ -29,6 +30,9 @@ from recollect.stores.sqlite.file import (
 from recollect.stores.sqlite.transactions import INLINE_ROWS_MAX, SqliteTransactions
 
 SCHEMA_VERSION = 1
+
+FORGOTTEN_AT_ONCE = 1_000
+"""Rows in one transaction: some ten milliseconds."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS recall_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -94,27 +98,17 @@ class SqliteRows(SqliteTransactions[Job]):
         return written
 
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
-        def job(connection: sqlite3.Connection) -> int:
-            if sequences is None:
-                found = connection.execute(
-                    "SELECT sequence FROM recall_memories WHERE user = ? AND forgotten IS NULL", (user,)
-                ).fetchall()
-            else:
-                found = [
-                    row
-                    for sequence in set(sequences)
-                    for row in connection.execute(
-                        "SELECT sequence FROM recall_memories WHERE sequence = ? AND user = ? AND forgotten IS NULL",
-                        (sequence, user),
-                    )
-                ]
-            last = _last(connection)
-            for number, (sequence,) in enumerate(found, last + 1):
-                connection.execute(_FORGET, (number, sequence))
-            _advance(connection, last + len(found))
-            return len(found)
-
-        return int(await self._submit(job))
+        if sequences is not None:
+            return int(await self._submit(partial(_forget_these, user=user, sequences=set(sequences))))
+        deadline = time.monotonic() + self._timeout_s
+        count = 0
+        while True:
+            portion = int(await self._submit(partial(_forget_some, user=user)))
+            count += portion
+            if portion < FORGOTTEN_AT_ONCE:
+                return count
+            if time.monotonic() > deadline:
+                raise OutcomeUnknown(f"{count:,} memories are forgotten, and there are more: forget again")
 
     async def probe(self) -> None:
         # Another value each time: SQLite skips a change that changes nothing.
@@ -303,6 +297,25 @@ class SqliteRows(SqliteTransactions[Job]):
         connection.execute("PRAGMA secure_delete = ON")
         connection.text_factory = any_text
         return connection
+
+
+def _forget_some(connection: sqlite3.Connection, user: bytes) -> int:
+    statement = "SELECT sequence FROM recall_memories WHERE user = ? AND forgotten IS NULL LIMIT ?"
+    return _forget(connection, connection.execute(statement, (user, FORGOTTEN_AT_ONCE)).fetchall())
+
+
+def _forget_these(connection: sqlite3.Connection, user: bytes, sequences: set[int]) -> int:
+    statement = "SELECT sequence FROM recall_memories WHERE sequence = ? AND user = ? AND forgotten IS NULL"
+    found = [row for sequence in sequences for row in connection.execute(statement, (sequence, user))]
+    return _forget(connection, found)
+
+
+def _forget(connection: sqlite3.Connection, found: list[tuple[int]]) -> int:
+    last = _last(connection)
+    for number, (sequence,) in enumerate(found, last + 1):
+        connection.execute(_FORGET, (number, sequence))
+    _advance(connection, last + len(found))
+    return len(found)
 
 
 def _last(connection: sqlite3.Connection) -> int:
