@@ -9,6 +9,14 @@ __all__ = ["prepare"]
 CELLS = (
     Cell("postgres", "default", "lost-ack"),
     Cell("postgres", "async-commit", "power-loss"),
+    Cell("postgres", "async-commit", "slow-fsync"),
+    Cell(
+        "postgres",
+        "async-commit",
+        "fsync-error",
+        more={"before_s": 0.8},
+        accused="the fault is recorded when it is over, and the loss is measured from there, not from the crash",
+    ),
 )
 
 
