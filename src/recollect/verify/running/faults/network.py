@@ -93,7 +93,7 @@ class HalfOpen(_Proxied):
             self.proxy.release()
 
 
-class PoolExhausted(Injection):
+class PoolTaken(Injection):
     def strike(self) -> None:
         with self.run.striking("pool-exhausted"), occupied(self.run.endpoint):
             self.run.go_on(TAKEN_S)
@@ -134,7 +134,7 @@ NETWORK_FAULTS = (
     ),
     Fault(
         "pool-exhausted",
-        PoolExhausted,
+        PoolTaken,
         verifies="while others hold every connection that the engine allows, nothing is acknowledged that was not"
         " written, and the store goes on when connections are free again",
         does_not_verify="how many connections the target itself opens in production",
