@@ -73,6 +73,20 @@ def abandon(temporary: Path, marker: Marker) -> Path:
     return made
 
 
+def test_a_folder_in_memory_is_swept_when_its_run_was_killed_with_its_warden() -> None:
+    code = (
+        "import os, signal; from recollect.verify.host import folder, processes\n"
+        "print(folder.in_memory(1 << 20), flush=True)\n"
+        "os.kill(processes.warden_pid(), signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    made = Path(done.stdout.strip())
+    assert made.is_dir(), done.stderr
+    folder.sweep()
+    # Another run on this machine may have been faster, and still be at it.
+    wait_until(lambda: not made.exists(), 10.0, "it was not swept")
+
+
 def test_a_folder_of_a_gone_owner_is_swept_and_its_farewell_is_said(temporary: Path) -> None:
     made = abandon(temporary, Marker.new())
     said = temporary / "said"

@@ -19,7 +19,6 @@ import mmap
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,11 +29,10 @@ from typing import Literal
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
 from recollect.verify.disk.image import Base, scan
 from recollect.verify.disk.records import HEADER_BYTES, Header, Op, Record, read_records
-from recollect.verify.host import processes
+from recollect.verify.host import folder
 from recollect.verify.host.native import for_every_user
 
 CAPACITY_BYTES = 1 << 30
-_MEMORY_FILES = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +127,7 @@ class Recorder:
         self._library = ctypes.CDLL(str(self._shim))
         self._library.recollect_mark.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
         self._library.recollect_mark.restype = None
-        self._folder = Path(tempfile.mkdtemp(prefix="recollect-disk-", dir=_log_home(capacity_bytes)))
-        processes.remove_at_end(self._folder)
-        self._folder.chmod(0o711)  # an engine's user may open the log, not list the folder
+        self._folder = folder.in_memory(capacity_bytes)
         self._log_path = self._folder / f"log-{secrets.token_hex(8)}"
         with self._log_path.open("wb") as file:
             file.truncate(capacity_bytes)
@@ -231,14 +227,3 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _log_home(capacity_bytes: int) -> Path | None:
-    """Memory if there is plenty (a full one would be SIGBUS for the engine), else the temporary folder."""
-    if (
-        _MEMORY_FILES.is_dir()
-        and os.access(_MEMORY_FILES, os.W_OK)
-        and shutil.disk_usage(_MEMORY_FILES).free > 2 * capacity_bytes
-    ):
-        return _MEMORY_FILES
-    return None

@@ -27,10 +27,9 @@ from recollect.verify.disk.workspace import Workspace
 from recollect.verify.engines import Endpoint, EngineError, EngineOptions, create, policies
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.local import LocalServer
-from recollect.verify.host import processes
+from recollect.verify.host import folder
 
-_MEMORY_FILES = Path("/dev/shm")
-_ROOM_BYTES = 4 << 30
+_ROOM_BYTES = 2 << 30
 START_TIMEOUT_S = 20.0
 
 
@@ -70,11 +69,7 @@ def home() -> Path:
 
     In memory where there is plenty: what is put there is thrown away a moment later.
     """
-    roomy = _MEMORY_FILES.is_dir() and shutil.disk_usage(_MEMORY_FILES).free > _ROOM_BYTES
-    made = Path(tempfile.mkdtemp(prefix="recollect-states-", dir=_MEMORY_FILES if roomy else None))
-    processes.remove_at_end(made)
-    made.chmod(0o711)
-    return made
+    return folder.in_memory(_ROOM_BYTES)
 
 
 class FileRecovery:

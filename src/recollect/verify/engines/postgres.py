@@ -62,7 +62,7 @@ _SETTINGS = {
     "log_destination": "stderr",
     "listen_addresses": ports.HOST,
 }
-_POSTMASTER_STATE_LINE = 7
+_POSTMASTER_STATE_LINE = 6  # after the pid
 _ALL_REPLAYED = (
     "SELECT coalesce(pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn(), false)"
     " OR EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'startup'"
@@ -104,6 +104,7 @@ class PostgresEngine(LocalServer):
             cluster.check_reachable(path)
         super().__init__(build, options)
         self._primary = primary
+        self._noted = 0
         self.socket_folder = folder.socket_folder(self.folder)
 
     @property
@@ -178,9 +179,15 @@ class PostgresEngine(LocalServer):
     def _ready(self) -> bool:
         """Its own word in postmaster.pid first: a connection before that costs it a process and a line in the log."""
         try:
-            state = (self._data / "postmaster.pid").read_text().splitlines()[_POSTMASTER_STATE_LINE].strip()
-        except (OSError, IndexError):
+            pid, *lines = (self._data / "postmaster.pid").read_text().splitlines()
+            state = lines[_POSTMASTER_STATE_LINE].strip()
+        except (OSError, ValueError, IndexError):
             return False
+        if pid != str(self.pid):
+            return False  # of the server before, which was killed
+        if self._noted != self.pid:  # a state is there as soon as it has made its shared memory
+            self._noted = self.pid
+            folder.note_shared_memory(self._running())
         return state in ("ready", "standby") and is_ready(self.address)
 
     def _endpoint_now(self) -> Endpoint:

@@ -2,7 +2,7 @@
 
 The warden removes it when the runner ends, killed or not. When the warden was killed as well (a whole cgroup,
 the machine's power), the owner file inside says who owned it, and the next run sweeps it: the processes that
-still work in it, the containers and volumes that carry its mark, and the folder.
+still work in it, their shared memory, the containers and volumes that carry its mark, and the folder.
 
 The owner file proves that a run made this very folder (`recollect.verify.host.marker`, and the folder's own number): a
 folder that is only called like ours stays, and so does a copy. One whose run was killed before it could write the file
@@ -39,6 +39,8 @@ from recollect.verify.host.marker import Marker
 PREFIX = "recollect-run-"
 _OWNER_FILE = "owner.json"
 _FAREWELL_FILE = "farewell.json"
+_SHARED_MEMORY_FILE = "shared-memory.jsonl"
+_MEMORY_FILES = Path("/dev/shm")
 _FAREWELL_TIMEOUT_S = 120.0
 _GET_FLAGS, _SET_FLAGS, _TOP_FOLDER = 0x80086601, 0x40086602, 0x00020000  # FS_IOC_*FLAGS, FS_TOPDIR_FL
 _SOCKET_PATH_MAX = 100  # bytes; sun_path holds 108, and PostgreSQL adds ".s.PGSQL.65535" (14) and ".lock"
@@ -227,13 +229,29 @@ def socket_folder(preferred: Path) -> Path:
     return folder
 
 
+def note_shared_memory(process: processes.Process) -> None:
+    """Shared memory outlives a process that dies without a word. What this one has is removed when it is killed, when
+    it is found dead, or, if the warden could not, by the sweep of the next run."""
+    process.note_shared_memory(current() / _SHARED_MEMORY_FILE)
+
+
+def in_memory(bytes_needed: int) -> Path:
+    """A new folder of this run whose files are in memory, if there is plenty (a full one is SIGBUS for whoever has
+    mapped a file in it), else on disk."""
+    if _MEMORY_FILES.is_dir() and shutil.disk_usage(_MEMORY_FILES).free > 2 * bytes_needed:
+        with contextlib.suppress(EngineError):
+            return _make(_MEMORY_FILES, Marker.new())
+    return _make(Path(tempfile.gettempdir()), Marker.new())
+
+
 def sweep() -> list[Path]:
     """Remove what runs that were killed together with their warden have left; return the folders removed."""
     swept = []
-    for base in {Path(tempfile.gettempdir()), Path("/tmp")}:
+    for base in {Path(tempfile.gettempdir()), Path("/tmp"), _MEMORY_FILES}:
         for folder in base.glob(f"{PREFIX}*"):
             if _abandoned(folder):
                 _end_processes_in(folder)
+                _free_shared_memory(folder)
                 _say_farewell(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 swept.append(folder)
@@ -243,16 +261,22 @@ def sweep() -> list[Path]:
 def _abandoned(folder: Path) -> bool:
     """A run of ours made it, and that run is over."""
     try:
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or not _ours_alone(status):
-            return False
-        file = folder / _OWNER_FILE
-        if not _ours_alone(file.lstat()):
-            return False
-        deed = msgspec.json.decode(file.read_bytes(), type=Deed)
-        return deed.written_for(folder) and deed.owner.gone()
+        deed = _deed(folder)
     except (OSError, msgspec.DecodeError, RecursionError):
         return False
+    return deed is not None and deed.owner.gone()
+
+
+def _deed(folder: Path) -> Deed | None:
+    """What the owner file says, if nobody but us can have written it, and for this very folder."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or not _ours_alone(status):
+        return None
+    file = folder / _OWNER_FILE
+    if not _ours_alone(file.lstat()):
+        return None
+    deed = msgspec.json.decode(file.read_bytes(), type=Deed)
+    return deed if deed.written_for(folder) else None
 
 
 def _ours_alone(status: os.stat_result) -> bool:
@@ -283,6 +307,20 @@ def _end_processes_in(folder: Path) -> None:
 def _has_terminal(pid: int) -> bool:
     fields = _stat_fields(pid)
     return fields is not None and fields[4] != "0"
+
+
+def _free_shared_memory(folder: Path) -> None:
+    """What the servers of an abandoned run had. After another start of the machine it is somebody else's."""
+    try:
+        deed = _deed(folder)
+        notes = folder / _SHARED_MEMORY_FILE
+        if deed is None or deed.owner.boot != _boot() or not _ours_alone(notes.lstat()):
+            return
+        for line in notes.read_bytes().splitlines():
+            warden.free(msgspec.json.decode(line, type=dict[str, list[int]]))
+    except (OSError, msgspec.DecodeError, RecursionError):
+        # None was noted, or the last line is half written: then there is nothing to go by.
+        return
 
 
 def _say_farewell(folder: Path) -> None:

@@ -71,6 +71,10 @@ class OwnedProcess:
         """SIGKILL to it and all below it; returns when all are gone and reaped."""
         self._warden.ask("kill", pid=self.pid)
 
+    def note_shared_memory(self, file: Path) -> None:
+        """See `folder.note_shared_memory`."""
+        self._warden.ask("note", pid=self.pid, file=str(file))
+
     def pause(self) -> bool:
         return self.signal(signal.SIGSTOP, tree=True)
 

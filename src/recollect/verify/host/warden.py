@@ -13,7 +13,9 @@ and reaches only direct children), so engines are not children of the runner but
 - It has one thread, so the parent-death signal that it sets on each child means what it says: if the warden
   itself is killed, the servers follow. It is set after the uid change, which would clear it.
 - Shared memory outlives a process that is killed. PostgreSQL would remove its own when it stops; so what the killed
-  have is removed here, or the machine runs out of it after some thousand kills.
+  have is removed here, or the machine runs out of it after some thousand kills. It is known by the process that has it
+  mapped, never by its name, and noted when a server has started (`note`): one that dies by itself cannot be asked, and
+  what the warden itself leaves when it is killed is removed by the next run (`folder.sweep`).
 - A fork of this little process costs a millisecond; a fork of a runner with drivers and threads does not, nor
   is it safe.
 
@@ -29,6 +31,7 @@ import json
 import os
 import select
 import signal
+import struct
 import sys
 import time
 from typing import Any
@@ -98,13 +101,16 @@ def descendants_of(pid: int) -> list[int]:
 
 
 _SHARED = "/dev/shm/PostgreSQL."
+_SYSTEM_V = "/proc/sysvipc/shm"
 _IPC_RMID = 0
+_CONTROL_MAGIC = 0x9A503D32
+_CONTROL_HEADER, _CONTROL_ITEM = struct.Struct("=III4x"), struct.Struct("=II32x")
 
 
-def _shared_memory_of(pids: list[int]) -> tuple[set[int], set[str]]:
-    """The System V segments that these processes have, by number, and the named ones, by path."""
-    numbers: set[int] = set()
-    paths: set[str] = set()
+def shared_memory_of(pids: list[int]) -> dict[str, list[int]]:
+    """The shared memory that these processes have mapped and that outlives them: System V's by number, PostgreSQL's
+    own by path."""
+    found: dict[str, list[int]] = {}
     for pid in pids:
         try:
             with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
@@ -112,31 +118,61 @@ def _shared_memory_of(pids: list[int]) -> tuple[set[int], set[str]]:
         except OSError:
             continue
         for *_, inode, name in (fields for fields in lines if len(fields) == 6):
-            if name.startswith("/SYSV"):
-                numbers.add(int(inode))
-            elif name.startswith(_SHARED) and "(deleted)" not in name:
-                paths.add(name.strip())
-    return numbers, paths
+            place = inode if name.startswith("/SYSV") else name.strip()
+            ours = place.isdigit() or (place.startswith(_SHARED) and place[len(_SHARED) :].isdigit())
+            if ours and (identity := _identity(place)) is not None:
+                found[place] = identity
+    return found
 
 
-def _free(numbers: set[int], paths: set[str]) -> None:
-    for number in numbers:
-        _libc.shmctl(number, _IPC_RMID, None)
-    for path in paths:
-        for segment in [*_listed_in(path), path]:
+def _identity(place: str) -> list[int] | None:
+    """None when it is gone."""
+    if not place.isdigit():
+        try:
+            status = os.stat(place, follow_symlinks=False)  # noqa: PTH116
+        except OSError:
+            return None
+        return [status.st_dev, status.st_ino, status.st_uid]
+    with open(_SYSTEM_V, encoding="ascii") as file:  # noqa: PTH123
+        for line in file:
+            key, number, _, size, creator, _, _, _, _, owner, *rest = line.split()
+            if number == place:
+                return [int(key), int(size), int(creator), int(owner), int(rest[3])]
+    return None
+
+
+def free(segments: dict[str, list[int]]) -> None:
+    """Remove what is still the same as when it was found. Whoever had it must be dead."""
+    for place, identity in segments.items():
+        if _identity(place) != identity:
+            continue
+        if place.isdigit():
+            _libc.shmctl(int(place), _IPC_RMID, None)
+            continue
+        for path in [*_listed_in(place), place]:
             with contextlib.suppress(OSError):
-                os.unlink(segment)  # noqa: PTH108
+                os.unlink(path)  # noqa: PTH108
 
 
 def _listed_in(path: str) -> list[str]:
-    """The segments that a server's processes made later, which the first one does not map: the numbers in their names
-    are in the one that it does map. What else is a number there names no file, and 32 random bits no other server's."""
+    """The segments that a server's processes made later, of which no living one need have any mapped. PostgreSQL keeps
+    their numbers in the one that the first process made, and after a crash removes them by that list itself
+    (`dsm_cleanup_using_control_segment`). An odd number is of a segment inside the main one."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             raw = file.read()
-    except OSError:
+        magic, used, most = _CONTROL_HEADER.unpack_from(raw)
+    except (OSError, struct.error):
         return []
-    return [f"{_SHARED}{number}" for number in set(memoryview(raw[: len(raw) & ~3]).cast("I")) - {0}]
+    if magic != _CONTROL_MAGIC or used > most:
+        return []
+    items = raw[_CONTROL_HEADER.size :][: used * _CONTROL_ITEM.size]
+    whole = items[: len(items) // _CONTROL_ITEM.size * _CONTROL_ITEM.size]
+    return [
+        f"{_SHARED}{handle}"
+        for handle, references in _CONTROL_ITEM.iter_unpack(whole)
+        if references and handle and not handle & 1
+    ]
 
 
 def _running(pid: int) -> bool:
@@ -157,6 +193,8 @@ class Warden:
         self.spawned: set[int] = set()
         self.folders: list[str] = []
         self.farewell: dict[str, Any] | None = None
+        self.noted: dict[int, dict[str, list[int]]] = {}
+        """The shared memory that a spawned process had when it was looked at last."""
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -178,6 +216,7 @@ class Warden:
             complaint += part
         os.close(read_end)
         self.status.pop(pid, None)  # of an earlier process with the same number
+        free(self.noted.pop(pid, {}))
         self.spawned.add(pid)
         if complaint:
             self._kill_tree(pid)
@@ -217,6 +256,19 @@ class Warden:
         for member in [pid, *below]:
             _signal_quietly(member, request["number"])
         return {"delivered": True}
+
+    def note(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Look at what shared memory a process has, and write it down for whoever has to remove it without us."""
+        pid = request["pid"]
+        found = shared_memory_of([pid])
+        if found and pid in self.spawned:
+            self.noted[pid] = found
+            descriptor = os.open(
+                request["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
+            )
+            os.write(descriptor, json.dumps(found).encode() + b"\n")
+            os.close(descriptor)
+        return {}
 
     def kill(self, request: dict[str, Any]) -> dict[str, Any]:
         left = self._kill_tree(request["pid"])
@@ -287,7 +339,7 @@ class Warden:
         self._reap()
         orphans_before = self._orphans() if root not in self.status else set()
         members = set(descendants_of(root)) if root not in self.status else set()
-        shared = _shared_memory_of([root])
+        shared = self.noted.pop(root, {}) | shared_memory_of([root, *members])
         if root not in self.status:
             _signal_quietly(root, signal.SIGKILL)
         for member in members:
@@ -301,7 +353,7 @@ class Warden:
             members |= late
             left = [pid for pid in members if _running(pid)]
             if root in self.status and not (left or late or reaped or self._reap()):
-                _free(*shared)
+                free(shared)
                 return []
             if time.monotonic() > give_up:
                 return left or [root]
@@ -328,13 +380,15 @@ class Warden:
 
     def end(self) -> None:
         give_up = time.monotonic() + _REAP_DEADLINE_S
-        shared = _shared_memory_of(descendants_of(os.getpid()))
+        shared = shared_memory_of(descendants_of(os.getpid()))
+        for noted in self.noted.values():
+            shared |= noted
         while (below := descendants_of(os.getpid())) and time.monotonic() < give_up:
             for pid in below:
                 _signal_quietly(pid, signal.SIGKILL)
             self._reap()
             time.sleep(0.001)
-        _free(*shared)
+        free(shared)
         self.end_strays({})
         if self.farewell:
             argv, env = self.farewell["argv"], self.farewell["env"]
