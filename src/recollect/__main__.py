@@ -1,5 +1,5 @@
 """`python -m recollect` is `recollect`."""
 
-from recollect.cli import main
+from recollect.program import main
 
 main()

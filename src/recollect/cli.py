@@ -9,11 +9,13 @@ read, and out of a traceback.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any, NamedTuple, TextIO, cast
 
 import typer
@@ -80,7 +82,21 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
 
         explain.__doc__ = missing
         function = explain
-    app.command(name)(function)
+    app.command(name)(_ended_by_interrupt(function))
+
+
+def _ended_by_interrupt(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that has nothing to say about its interruption itself ends with one line."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except KeyboardInterrupt:
+            typer.echo("recollect: interrupted", err=True)
+            raise typer.Exit(exit_codes.INCONCLUSIVE) from None
+
+    return run
 
 
 class _Scrubbed:
@@ -105,18 +121,33 @@ def _scrub_output(arguments: list[str]) -> None:
         sys.stderr = cast(TextIO, _Scrubbed(sys.stderr, scrub))
 
 
+def _interrupt_again(unraisable: Any) -> None:
+    """An interrupt that strikes inside of a finaliser is swallowed there: it is raised anew, outside."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        signal.raise_signal(signal.SIGINT)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
 def main() -> None:
     _scrub_output(sys.argv[1:])
-    # Also where a script started us in its background, which makes interrupts be ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        build(sys.argv[1:])()
+        app = build(sys.argv[1:])
+        # Also where a script started us in its background, which makes interrupts be ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = _interrupt_again
+        app()
     except RecollectError as error:  # it says what to do next; a traceback would hide that
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(exit_codes.USAGE)
+    except KeyboardInterrupt:
+        sys.exit(exit_codes.INCONCLUSIVE)
     except Exception:
         typer.echo(f"recollect: this is a bug of ours, please report it\n{traceback.format_exc()}", err=True)
         sys.exit(exit_codes.INTERNAL)
+    finally:
+        # All is said. What is left to be ended, somebody else ends as well: the warden, or the kernel.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,11 @@ def replay(
     except OSError as error:
         typer.echo(f"cannot write to {run}: {error.strerror or error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
-    with terminal.LiveProgress(console, times) as progress:
-        results = Matrix(cells, folder, workers=workers, listener=progress, confirm=False).run()
+    try:
+        with terminal.LiveProgress(console, times) as progress:
+            results = Matrix(cells, folder, workers=workers, listener=progress, confirm=False).run()
+    finally:
+        run_folder.remove_if_unused(folder)
     terminal.show(console, results)
     _rate(console, results)
     write_json(results, json_file)

@@ -48,7 +48,11 @@ def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
                 f"cannot write to {given or _RUNS}: {reason}; choose another folder with --out", err=True
             )
             raise typer.Exit(exit_codes.USAGE) from None
-        yield folder
+        try:
+            yield folder
+        finally:
+            if given is None:
+                run_folder.remove_if_unused(folder)
 
 
 def write_reports(

@@ -58,6 +58,14 @@ def in_use(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def remove_if_unused(path: Path) -> None:
+    """A run that was interrupted before it had anything to keep leaves no folder, nor an empty one around it."""
+    if path.is_dir() and all(entry.name == _LOCK_FILE for entry in path.iterdir()):
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other runs are in it
+            path.parent.rmdir()
+
+
 def join(path: Path, run: str) -> int:
     """For as long as the descriptor is open, only processes that say the same `run` can join."""
     private.artifact_folder(path)

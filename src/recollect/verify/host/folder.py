@@ -128,6 +128,8 @@ def run_marker() -> Marker:
 
 def _make(base: Path, marker: Marker) -> Path:
     folder = base / f"{PREFIX}{marker.name}"
+    # First, since it starts the warden: whoever is killed between the two leaves no folder.
+    processes.remove_at_end(folder)
     try:
         folder.mkdir(mode=0o700)
     except OSError as error:
@@ -141,7 +143,6 @@ def _make(base: Path, marker: Marker) -> Path:
     draft.rename(folder / _OWNER_FILE)
     folder.chmod(_passable())
     _spread_out(folder)
-    processes.remove_at_end(folder)
     return folder
 
 

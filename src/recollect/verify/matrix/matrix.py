@@ -16,6 +16,7 @@ from selectors import EVENT_READ, DefaultSelector
 import msgspec
 
 from recollect import private
+from recollect.verify.host import interrupts
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
 from recollect.verify.matrix.results import Result, Results
@@ -107,9 +108,17 @@ class Matrix:
         except KeyboardInterrupt:
             self._stopped = "interrupted"
         finally:
-            for process in processes:
-                process.end()
+            with interrupts.put_off():
+                for process in processes:
+                    process.end()
+                self._remove_empty_folders()
         return self.results()
+
+    def _remove_empty_folders(self) -> None:
+        """Of cells that were ended before they had anything to keep."""
+        for path in self._folder.iterdir():
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
 
     def results(self) -> Results:
         left_out = self._stopped or "budget"

@@ -19,6 +19,7 @@ from recollect import private
 from recollect.verify import clock
 from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.host import interrupts
 from recollect.verify.target import outcomes, pipe
 from recollect.verify.target.line_watching import LineWatch, files_of
 from recollect.verify.target.returned import elements
@@ -42,6 +43,7 @@ def main(
     # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupts.taken_again()  # whatever the target starts decides for itself
     redirect_output(Path(log))
     if recorded is not None:
         attach(recorded)

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.forkserver import ensure_running
@@ -22,7 +23,7 @@ from recollect.verify import clock
 from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.host import folder, processes
+from recollect.verify.host import folder, interrupts, processes
 from recollect.verify.target import other_python, pipe, warm_imports
 from recollect.verify.target.worker import main as work
 
@@ -240,12 +241,14 @@ class Workers:
 
 def start_fork_server(preload: tuple[str, ...]) -> None:
     """There is one in a process. Whoever it forks can have its clock moved and its calls recorded because of this."""
+    resource_tracker.ensure_running()  # which the fork server would do, and thereby let interrupts through
     with (
         _movable_clock(),
         dormant_shim(),
         folder.marked(),
         _socket_in_run_folder(),
         _importing(preload),
+        interrupts.not_inherited(),
     ):
         ensure_running()
 

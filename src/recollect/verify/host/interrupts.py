@@ -1,0 +1,40 @@
+"""Ctrl-C at a bad moment, put off until a better one."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def put_off() -> Iterator[None]:
+    """An interrupt that comes during this block comes at its end. For what takes a moment and must not be left half
+    done, such as ending the processes that an interrupt is about to orphan."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # interrupts are none of its business
+        return
+    came: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def not_inherited() -> Iterator[None]:
+    """A process that is started in this block does not get the interrupts that a terminal sends to its whole group,
+    until it asks for them (`taken_again`)."""
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+
+def taken_again() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
