@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tools.attack import interrupts
 from tools.attack.assault import Assault
 
