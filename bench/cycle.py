@@ -36,6 +36,7 @@ from recollect.verify import engines, providers
 from recollect.verify.host.errors import NotInstalled
 from recollect.verify.providers import docker
 from recollect.verify.providers.build import Build
+from recollect.verify.providers.url import postgres_address, redis_address
 from recollect.verify.wire import pgwire, resp
 
 MESSAGES = [json.dumps({"id": number, "role": "user", "content": "x" * 200}) for number in range(200)]
@@ -67,8 +68,7 @@ class Memory(Protocol):
 
 class RedisMemory:
     def __init__(self, endpoint: engines.Endpoint) -> None:
-        place = {"host": endpoint.host or "", "port": endpoint.port or 0}
-        self._connection = resp.Connection(resp.Address(socket=endpoint.socket, **place))  # type: ignore[arg-type]
+        self._connection = resp.Connection(redis_address(endpoint.socket_url or endpoint.url))
         self.close = self._connection.close
 
     def write(self, message: str) -> None:
@@ -85,9 +85,7 @@ class RedisMemory:
 
 class PostgresMemory:
     def __init__(self, endpoint: engines.Endpoint) -> None:
-        folder = endpoint.socket.parent if endpoint.socket else None
-        address = pgwire.Address(port=endpoint.port or 0, socket_folder=folder, host=endpoint.host or "")
-        self._connection = pgwire.Connection(address)
+        self._connection = pgwire.Connection(postgres_address(endpoint.socket_url or endpoint.url))
         self._connection.ask("CREATE TABLE IF NOT EXISTS messages (number serial PRIMARY KEY, body text)")
         self.close = self._connection.close
 

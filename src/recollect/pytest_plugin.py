@@ -340,6 +340,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _started(request: pytest.FixtureRequest, name: str) -> Iterator[Engine | Attached]:
     declaring = _kit()
     from recollect.verify import engines
+    from recollect.verify.target.login import logged_in
 
     chosen = _session(request.config).chosen
     try:
@@ -353,7 +354,8 @@ def _started(request: pytest.FixtureRequest, name: str) -> Iterator[Engine | Att
     except (declaring.BadRequest, declaring.EngineError) as error:
         pytest.fail(f"{name}: {error}", pytrace=False)
     try:
-        yield engine
+        with logged_in(engine.endpoint):
+            yield engine
     finally:
         engine.close() if isinstance(engine, engines.Engine) else engine.stop()
 

@@ -36,7 +36,7 @@ CELLS = [
 def url_of(engine: Engine, user: str = "") -> str:
     url = engine.endpoint.socket_url
     assert url is not None
-    return url.replace("unix://", f"unix://{user}@", 1) if user else url
+    return f"unix://{user}@{url.partition('@')[2]}" if user else url
 
 
 async def names(engine: Engine, user: str = "") -> dict[str, Symptom]:

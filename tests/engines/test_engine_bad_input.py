@@ -45,6 +45,7 @@ def _command(pid: int) -> str:
 def reachable() -> Iterator[Path]:
     """A folder that PostgreSQL's user can enter, unlike pytest's own."""
     made = folder.subfolder("test")
+    made.chmod(0o711)
     yield made
     folder.discard(made)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify import engines
+from recollect.verify.providers.url import postgres_address
 from recollect.verify.wire import pgwire, resp
 from tests.engines import rows
 from tests.engines.conftest import Create
@@ -83,7 +84,7 @@ def test_redis_answers_on_its_socket_and_on_its_port(create: Create, spec: str) 
 def test_postgres_answers_on_its_socket_and_on_its_port(create: Create, spec: str) -> None:
     endpoint = create(spec).start()
     over_socket = pgwire.Address(port=endpoint.port, socket_folder=endpoint.socket.parent)
-    for address in (over_socket, pgwire.Address(port=endpoint.port, host=endpoint.host)):
+    for address in (over_socket, postgres_address(endpoint.socket_url), postgres_address(endpoint.url)):
         with pgwire.Connection(address) as connection:
             assert connection.value("SELECT 1") == "1"
 

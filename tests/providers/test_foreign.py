@@ -200,7 +200,7 @@ def test_postgres_schemas_of_others_stay(postgres: Any, name: str, comment: str)
         postgres.ask(f"CREATE TABLE {quoted}.chats AS SELECT generate_series(1, 100) AS message")
         postgres.ask(f"COMMENT ON SCHEMA {quoted} IS {pgwire.literal(comment)}")
         before = foreign.postgres(postgres.address)
-        visit(postgres.endpoint.url.replace("postgres@", "humble@"))
+        visit(postgres.endpoint.socket_url.replace("postgres@", "humble@"))
         assert foreign.postgres(postgres.address) == before
     finally:
         postgres.ask(f"DROP SCHEMA {quoted} CASCADE")
@@ -242,7 +242,7 @@ def abandoned(postgres: Any, kind: str, role: str) -> str:
 
 @pytest.mark.parametrize(("kind", "role"), [("DATABASE", "postgres"), ("SCHEMA", "humble")])
 def test_postgres_namespaces_of_killed_runs_go_and_no_others(postgres: Any, kind: str, role: str) -> None:
-    url = postgres.endpoint.url.replace("postgres@", f"{role}@")
+    url = postgres.endpoint.socket_url.replace("postgres@", f"{role}@")
     kept = abandoned(postgres, kind, role)
     postgres.ask(f"ALTER {kind} {kept} RENAME TO evidence")
     restored = abandoned(postgres, kind, role)
@@ -282,7 +282,7 @@ def test_nobody_is_thrown_out_of_a_database_that_was_left(postgres: Any) -> None
 @pytest.mark.parametrize("kind", ["DATABASE", "SCHEMA"])
 def test_what_others_made_in_the_place_of_our_namespace_stays(postgres: Any, kind: str) -> None:
     role = "postgres" if kind == "DATABASE" else "humble"
-    attached = engines.attach(postgres.endpoint.url.replace("postgres@", f"{role}@"))
+    attached = engines.attach(postgres.endpoint.socket_url.replace("postgres@", f"{role}@"))
     name = attached.start().namespace
     postgres.ask(f"DROP {kind} {name}")
     create(postgres, kind, str(name), role)
@@ -295,7 +295,7 @@ def test_what_others_made_in_the_place_of_our_namespace_stays(postgres: Any, kin
 
 
 def test_a_store_in_a_schema_does_not_come_upon_the_tables_of_others(postgres: Any) -> None:
-    attached = engines.attach(postgres.endpoint.url.replace("postgres@", "humble@"))
+    attached = engines.attach(postgres.endpoint.socket_url.replace("postgres@", "humble@"))
     assert attached.start().url.endswith("%2Cpublic"), "it holds nothing but extensions"
     attached.stop()
     postgres.ask("CREATE TABLE public.messages AS SELECT 'precious' AS content")

@@ -20,6 +20,7 @@ from recollect.verify.host import folder
 from recollect.verify.host.marker import Marker
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers import docker, docker_sweep
+from recollect.verify.providers.url import postgres_address, redis_address
 from recollect.verify.wire import pgwire, resp
 from tests.providers import foreign
 from tests.providers.conftest import POSTGRES_16, REDIS_7
@@ -54,9 +55,7 @@ def left_of(run: str) -> list[str]:
 
 def ask(engine: engines.Engine, *words: str) -> resp.Reply:
     endpoint = engine.endpoint
-    assert endpoint.host is not None
-    assert endpoint.port is not None
-    with resp.Connection(resp.Address(host=endpoint.host, port=endpoint.port)) as connection:
+    with resp.Connection(redis_address(endpoint.url)) as connection:
         return connection.ask(*words)
 
 
@@ -123,11 +122,13 @@ def test_postgres_survives_a_kill_with_its_data(create: Any) -> None:
     endpoint = engine.start()
     assert endpoint.version.startswith("16.")
     assert engine.settings()["fsync"] == "off"
-    with pgwire.Connection(pgwire.Address(port=endpoint.port, host=endpoint.host)) as connection:
+    with pytest.raises(pgwire.PgError, match="asks for a password"):
+        pgwire.Connection(pgwire.Address(port=endpoint.port, host=endpoint.host))
+    with pgwire.Connection(postgres_address(endpoint.url)) as connection:
         connection.ask("CREATE TABLE rows AS SELECT 7 AS value")
     engine.kill()
     endpoint = engine.start()
-    with pgwire.Connection(pgwire.Address(port=endpoint.port, host=endpoint.host)) as connection:
+    with pgwire.Connection(postgres_address(endpoint.url)) as connection:
         assert connection.value("SELECT value FROM rows") == "7"
 
 
@@ -203,3 +204,25 @@ def test_containers_and_volumes_of_others_stay(create: Any) -> None:
         finally:
             for item in made:
                 item.remove(v=True) if hasattr(item, "image") else item.remove()
+
+
+@pytest.mark.parametrize("spec", ["redis@7", "postgres@16"])
+def test_a_container_is_not_open_to_the_network(create: Any, spec: str) -> None:
+    if not docker.is_on_this_host():
+        pytest.skip("the daemon is elsewhere")
+    create(spec, provider="docker").start()
+    published = [
+        place["HostIp"]
+        for attributes in foreign.docker().values()
+        for places in attributes.get("NetworkSettings", {}).get("Ports", {}).values()
+        for place in places or ()
+    ]
+    assert published == ["127.0.0.1"]
+
+
+def test_a_redis_in_a_container_obeys_strangers_only_so_far(create: Any) -> None:
+    endpoint = create("redis@7", provider="docker").start()
+    with resp.Connection(resp.Address(host=endpoint.host, port=endpoint.port)) as stranger:
+        assert stranger.ask("SET", "row", "kept") == "OK"
+        with pytest.raises(resp.RespError, match="NOPERM"):
+            stranger.ask("CONFIG", "SET", "dir", "/tmp")

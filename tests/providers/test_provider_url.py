@@ -98,7 +98,7 @@ def test_postgres_gets_a_database_of_its_own(postgres: Any) -> None:
 def test_postgres_gets_a_schema_where_it_may_not_create_databases(postgres: Any) -> None:
     postgres.ask("CREATE ROLE humble LOGIN")
     postgres.ask("GRANT CREATE ON DATABASE postgres TO humble")
-    attached = engines.attach(postgres.endpoint.url.replace("postgres@", "humble@"))
+    attached = engines.attach(postgres.endpoint.socket_url.replace("postgres@", "humble@"))
     endpoint = attached.start()
     assert f"search_path%3D{endpoint.namespace}" in endpoint.url
     assert (endpoint.namespace,) in postgres.ask("SELECT nspname FROM pg_namespace")

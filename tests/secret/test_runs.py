@@ -115,6 +115,7 @@ def test_a_wrong_password_is_not_repeated_by_the_engine(redis_url: str, tmp_path
 @pytest.fixture(scope="module")
 def postgres_url() -> Iterator[str]:
     engine = postgres_started()
+    engine.ask(f"ALTER ROLE postgres PASSWORD '{RAW}'")
     yield f"postgresql://postgres:{ENCODED}@127.0.0.1:{engine.endpoint.port}/postgres"
     engine.close()
 

@@ -230,6 +230,8 @@ async def test_a_replica_is_not_opened_as_a_store() -> None:
             await open_store(url)
         async with open_store(address(engine)) as store:
             with hands_on(engine) as hands:
+                hands.config_set("masteruser", replica.endpoint.user)
+                hands.config_set("masterauth", replica.endpoint.password)
                 hands.execute_command("REPLICAOF", replica.endpoint.host, replica.endpoint.port)
                 try:
                     with pytest.raises(NotWritten, match="primary"):

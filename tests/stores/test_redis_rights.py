@@ -26,7 +26,7 @@ def as_user(engine: Engine, hands: Any, prefix: str, *rules: str) -> str:
     hands.execute_command("ACL", "SETUSER", prefix, "on", ">secret", *rules)
     url = engine.endpoint.socket_url
     assert url is not None
-    return f"{url}&username={prefix}&password=secret&prefix={prefix}"
+    return f"unix://{prefix}:secret@{url.partition('@')[2]}&prefix={prefix}"
 
 
 def test_every_command_of_the_scripts_is_tried() -> None:

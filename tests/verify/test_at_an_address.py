@@ -63,7 +63,7 @@ def shared(request: pytest.FixtureRequest) -> tuple[str, str, Callable[[], forei
         return "redis", f"redis://127.0.0.1:{engine.port}/15", lambda: foreign.redis(engine.address)
     engine = request.getfixturevalue("postgres")
     role = "maker" if kind.endswith("database") else "humble"
-    url = engine.endpoint.url.replace("postgres@", f"{role}@")
+    url = engine.endpoint.socket_url.replace("postgres@", f"{role}@")
     return "postgres", url, lambda: foreign.postgres(engine.address)
 
 

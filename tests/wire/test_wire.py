@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from recollect.verify import engines
+from recollect.verify.host.waiting import wait_until
 from recollect.verify.wire import pgwire, resp
 
 
@@ -17,11 +18,13 @@ from recollect.verify.wire import pgwire, resp
 def postgres() -> Iterator[Any]:
     """A server whose port asks for a password, by one method per role."""
     engine: Any = engines.create("postgres", "fsync-off")
-    engine.prepare()
+    engine.start()
     methods = ("scram-sha-256", "md5", "password")
     hba = ["local all all trust", *(f"host all {method[:5]} 127.0.0.1/32 {method}" for method in methods)]
-    (engine.data / "pg_hba.conf").write_text("\n".join(hba) + "\n")
-    engine.start()
+    hba.append("host nowhere all 127.0.0.1/32 trust")
+    Path(engine.ask("SHOW hba_file")[0][0]).write_text("\n".join(hba) + "\n")
+    engine.ask("SELECT pg_reload_conf()")
+    wait_until(lambda: _obeys_the_new_file(engine), 10.0, "the new pg_hba.conf is not in force")
     for method in methods:
         encryption = "md5" if method == "md5" else "scram-sha-256"
         engine.ask(
@@ -29,6 +32,15 @@ def postgres() -> Iterator[Any]:
         )
     yield engine
     engine.close()
+
+
+def _obeys_the_new_file(engine: Any) -> bool:
+    """Which lets everybody in to a database that does not exist."""
+    try:
+        pgwire.Connection(pgwire.Address(port=engine.port, database="nowhere"))
+    except pgwire.PgError as error:
+        return error.code == "3D000"
+    return False
 
 
 @pytest.mark.parametrize("role", ["scram", "md5", "passw"])

@@ -57,6 +57,8 @@ class AttachedEngine:
             provider=self.provider,
             host=address.host,
             port=address.port,
+            user=address.username if isinstance(address, resp.Address) else address.user,
+            password=address.password,
             namespace=opened.name,
         )
         return self._endpoint

@@ -117,6 +117,8 @@ class CarriedEngine(EngineLife):
             provider=self.provider,
             host=login.host,
             port=login.port,
+            user=login.user,
+            password=login.password,
         )
 
     def stop(self) -> None:

@@ -9,6 +9,7 @@ from recollect.verify import providers
 from recollect.verify.engines.carried import CarriedEngine
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.options import EngineOptions
+from recollect.verify.engines.password import new_password
 from recollect.verify.engines.policy_choice import choose, named
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host.errors import EngineError
@@ -25,6 +26,7 @@ class ContainerEngine(CarriedEngine):
         docker.ensure_local(build.location)
         self.build = build
         self._container = Container(storage)
+        self._password = new_password()
         super().__init__(recipe, self._container, options, build.location)
 
     @property
@@ -46,14 +48,14 @@ class ContainerEngine(CarriedEngine):
                 command=tuple(self._recipe.command(self.build.product, self._policy)),
                 port=self._recipe.port,
                 data=self._recipe.data,
-                env={**self._recipe.env, **self.options.env, **env},
-                files=self._recipe.files(self._policy),
+                env={**self._recipe.env(self._password), **self.options.env, **env},
+                files=self._recipe.files(self._policy, self._password),
             )
         )
 
     def _login_now(self) -> Login:
         host, port = self._container.address()
-        return Login(host, port)
+        return self._recipe.own(self._policy, self._password, Login(host, port))
 
     def reconfigure(self, policy: str) -> Endpoint:
         """A new container in place of this one, as `docker compose up` after a change: an anonymous volume

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from recollect.secret import Scrubber, shown
+from recollect.secret import MARK, Scrubber, shown
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class Endpoint:
     provider: str
     host: str | None = None
     port: int | None = None
+    user: str | None = None
+    password: str | None = None
+    """`url` has both, too."""
     path: Path | None = None
     socket: Path | None = None
     socket_url: str | None = None
@@ -49,5 +52,7 @@ class Endpoint:
         return Scrubber((self.url, self.socket_url, *self.replicas))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        told = {one.name: getattr(self, one.name) for one in fields(self)}
+        told["password"] = MARK if self.password else None
+        values = ", ".join(f"{name}={value!r}" for name, value in told.items())
         return self.scrubber(f"Endpoint({values})")

@@ -4,6 +4,10 @@ Ready means that a connection gets ReadyForQuery; while it recovers it answers 5
 postmaster and every backend: a postmaster killed alone leaves children that hold the shared memory, and the
 restart fails.
 
+Its socket is for its own user and root alone, and trusts them; its port wants a password, which is a random one. The
+password is in the catalogue, where every start sets it if it is not there: a crash or another engine's data may have
+taken it away.
+
 After a crash it would fsync each of a thousand files one by one; `syncfs` does the same in one call. The
 other settings that are ours (buffers, where to listen) say nothing about durability.
 """
@@ -24,6 +28,7 @@ from recollect.verify.engines import postgres_spares
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
+from recollect.verify.engines.password import new_password, scram_verifier
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host import folder, ports
@@ -61,7 +66,15 @@ _SETTINGS = {
     "logging_collector": "off",
     "log_destination": "stderr",
     "listen_addresses": ports.HOST,
+    "unix_socket_permissions": "0700",
 }
+_HBA = f"""\
+local all all trust
+local replication all trust
+host all all {ports.HOST}/32 scram-sha-256
+host replication all {ports.HOST}/32 scram-sha-256
+"""
+"""Who may connect, in place of the data folder's own: that may come from anywhere."""
 _POSTMASTER_STATE_LINE = 6  # after the pid
 _ALL_REPLAYED = (
     "SELECT coalesce(pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn(), false)"
@@ -106,6 +119,9 @@ class PostgresEngine(LocalServer):
         self._primary = primary
         self._noted = 0
         self.socket_folder = folder.socket_folder(self.folder)
+        # A replica has its primary's catalogue.
+        self.password: str = primary.password if primary else new_password()
+        self._verifier: str = primary._verifier if primary else scram_verifier(self.password)
 
     @property
     def programs(self) -> Path:
@@ -124,12 +140,16 @@ class PostgresEngine(LocalServer):
 
     def _prepare(self) -> None:
         who = cluster.identity()
-        if who is not None:
-            cluster.own(self.socket_folder, who)
-            self.socket_folder.chmod(0o711)
+        self._hba.write_text(_HBA)
+        for place in (self.folder, self.socket_folder):
+            cluster.own(place, who)
         if not (self._data / "PG_VERSION").exists():
             self._make_cluster()
         cluster.own(self._data, who)
+
+    @property
+    def _hba(self) -> Path:
+        return self.socket_folder / "pg_hba.conf"
 
     def _make_cluster(self) -> None:
         if self._data.exists():
@@ -144,7 +164,8 @@ class PostgresEngine(LocalServer):
             cluster.create(self._data, self.programs, self.version)
 
     def _launch(self, env: dict[str, str]) -> Launch:
-        settings = {**_SETTINGS, **self._policy.settings, "unix_socket_directories": str(self.socket_folder)}
+        settings = {**_SETTINGS, **self._policy.settings}
+        settings |= {"unix_socket_directories": str(self.socket_folder), "hba_file": str(self._hba)}
         argv = [self.build.location, "-D", str(self._data), "-p", str(self.port)]
         if self._policy.config is not None:
             settings |= self._custom_files(self._policy.config)
@@ -163,10 +184,9 @@ class PostgresEngine(LocalServer):
         files = {
             "config_file": copy,
             "data_directory": self._data,
+            "ident_file": self._data / "pg_ident.conf",
             "external_pid_file": self.socket_folder / "pid",
         }
-        for name in ("hba", "ident"):
-            files[f"{name}_file"] = self._data / f"pg_{name}.conf"
         return {key: str(path) for key, path in files.items()}
 
     def _advice(self, log: str) -> str:
@@ -193,8 +213,9 @@ class PostgresEngine(LocalServer):
     def _endpoint_now(self) -> Endpoint:
         user = cluster.SUPERUSER
         product, version = identify(self.address)
+        self._set_password()
         return Endpoint(
-            url=f"postgresql://{user}@{ports.HOST}:{self.port}/postgres",
+            url=f"postgresql://{user}:{self.password}@{ports.HOST}:{self.port}/postgres",
             engine=self.name,
             product=product,
             version=version,
@@ -202,11 +223,24 @@ class PostgresEngine(LocalServer):
             provider=self.provider,
             host=ports.HOST,
             port=self.port,
+            user=user,
+            password=self.password,
             path=self._data,
             socket=self.socket_folder / f".s.PGSQL.{self.port}",
             socket_url=f"postgresql://{user}@/postgres?host={self.socket_folder}&port={self.port}",
             replicas=self.replica_urls,
         )
+
+    def _set_password(self) -> None:
+        verifier, user = literal(self._verifier), literal(cluster.SUPERUSER)
+        known = f"SELECT rolpassword = {verifier} FROM pg_authid WHERE rolname = {user}"
+        with Connection(self.address) as connection:
+            if connection.value("SELECT pg_is_in_recovery()") == "t" or connection.value(known) == "t":
+                return
+            # Not for a synchronous standby, which may not be there yet.
+            connection.ask(
+                f"SET LOCAL synchronous_commit = local; ALTER ROLE {cluster.SUPERUSER} PASSWORD {verifier}"
+            )
 
     def _wipe_data(self) -> None:
         self._leave_data()
@@ -404,13 +438,14 @@ RECIPE = Recipe(
     policies=POLICIES,
     default_policy="default",
     command=_container_command,
-    files=lambda policy: {_CONTAINER_CONFIG: policy.config.read_text()} if policy.config else {},
+    files=lambda policy, _: {_CONTAINER_CONFIG: policy.config.read_text()} if policy.config else {},
+    # A folder inside the mount: initdb wants it empty, and a mount may have a lost+found. The images of 18
+    # and of earlier versions disagree on where it is, so it is said.
+    env=lambda password: {"POSTGRES_PASSWORD": password, "PGDATA": "/var/lib/postgresql/recollect"},
+    own=lambda policy, password, login: replace(login, user=cluster.SUPERUSER, password=password),
     is_ready=lambda login: is_ready(_address(login)),
     identify=lambda login: identify(_address(login)),
     settings=lambda login: read_settings(_address(login)),
     url=_url,
     credentials=_compose_login,
-    # A folder inside the mount: initdb wants it empty, and a mount may have a lost+found. The images of 18
-    # and of earlier versions disagree on where it is, so it is said.
-    env={"POSTGRES_HOST_AUTH_METHOD": "trust", "PGDATA": "/var/lib/postgresql/recollect"},
 )

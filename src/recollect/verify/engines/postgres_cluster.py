@@ -47,14 +47,19 @@ def identity() -> Identity | None:
 
 def check_reachable(path: Path) -> None:
     """The other user must be able to enter every folder on the way to the server's program and to its data."""
-    if identity() is None:
+    who = identity()
+    if who is None:
         return
     for parent in reversed(path.absolute().parents):
-        if parent.exists() and not parent.stat().st_mode & stat.S_IXOTH:
+        if parent.exists() and not _may_enter(who, parent.stat()):
             raise EngineError(
                 f"as root, PostgreSQL runs as 'nobody', who may not enter {parent} on the way to {path};"
                 f" run as an ordinary user, or allow it with `chmod o+x {parent}`"
             )
+
+
+def _may_enter(who: Identity, status: os.stat_result) -> bool:
+    return bool(status.st_mode & (stat.S_IXUSR if status.st_uid == who.uid else stat.S_IXOTH))
 
 
 def own(path: Path, who: Identity | None) -> None:

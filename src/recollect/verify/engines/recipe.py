@@ -29,12 +29,15 @@ class Recipe:
     default_policy: str
     command: Callable[[str, Policy], list[str]]
     """Product and policy → the container's command."""
-    files: Callable[[Policy], Mapping[str, str]]
-    """Files that the command names."""
+    files: Callable[[Policy, str], Mapping[str, str]]
+    """Policy and a password for a container of ours → the files that the command names."""
+    env: Callable[[str], Mapping[str, str]]
+    """The password → the environment of a container of ours."""
+    own: Callable[[Policy, str, Login], Login]
+    """Policy, password and address → the login of a container of ours."""
     is_ready: Callable[[Login], bool]
     identify: Callable[[Login], tuple[str, str]]
     settings: Callable[[Login], dict[str, str]]
     url: Callable[[Login], str]
     credentials: Callable[[Mapping[str, str], list[str], Login], Login]
     """A compose service's environment and command → the login that they set."""
-    env: Mapping[str, str] = field(default_factory=dict)

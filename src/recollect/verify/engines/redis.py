@@ -4,6 +4,11 @@ The settings go into a generated file, not the command line: `save` with several
 there by 6.2 and 7. The user's own file (`custom`) is copied into it, without what is ours to say: where to
 listen, where to keep data.
 
+Its socket is for its own user and root alone. On its port anybody of this machine may store and read, so that a target
+that knows no more than host and port works; whoever may also administrate it (load modules, choose where files are
+written, end it) has a user of his own with a random password, which is in the address. The user's own file may have its
+own idea of that.
+
 Ready means PONG. While it loads its data, Redis answers `-LOADING`.
 """
 
@@ -22,6 +27,7 @@ from recollect.verify import providers
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
+from recollect.verify.engines.password import new_password
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host import folder, ports
@@ -137,8 +143,29 @@ def read_settings(address: Address) -> dict[str, str]:
     return settings
 
 
-def _auth(password: str | None) -> str:
-    return f":{quote(password, safe='')}@" if password else ""
+USER = "recollect"
+_ANYBODY = "+@all -@admin -migrate +config|get +role +save +bgsave +lastsave +bgrewriteaof"
+"""What may be done without a password: what a store does, and nothing that reaches beyond the data."""
+_AUTHENTICATION = ("requirepass", "user", "aclfile")
+
+
+def _user_and_password(policy: Policy, password: str) -> tuple[str | None, str | None]:
+    """Who we are to a server with this policy."""
+    return (None, _password_in(policy)) if _has_its_own(policy) else (USER, password)
+
+
+def _user_lines(policy: Policy, password: str) -> list[str]:
+    """The two users, as lines of redis.conf; none where the user's own file says who may do what."""
+    if _has_its_own(policy):
+        return []
+    return [
+        f"user default reset on nopass ~* &* {_ANYBODY}",
+        f"user {USER} reset on >{password} ~* &* +@all",
+    ]
+
+
+def _auth(user: str | None, password: str | None) -> str:
+    return f"{user or ''}:{quote(password, safe='')}@" if password else ""
 
 
 class RedisEngine(LocalServer):
@@ -150,14 +177,16 @@ class RedisEngine(LocalServer):
         super().__init__(build, options)
         self.socket = folder.socket_folder(self.folder) / f"{self.folder.name}.sock"
         self._primary = primary
+        self._own_password: str = primary._own_password if primary else new_password()
 
     @property
-    def _password(self) -> str | None:
-        return _password_in(self._policy)
+    def _login(self) -> tuple[str | None, str | None]:
+        return _user_and_password(self._policy, self._own_password)
 
     @property
     def address(self) -> Address:
-        return Address(socket=self.socket, password=self._password)
+        user, password = self._login
+        return Address(socket=self.socket, username=user, password=password)
 
     def _prepare(self) -> None:
         self._data.mkdir(0o700, parents=True, exist_ok=True)
@@ -178,11 +207,14 @@ class RedisEngine(LocalServer):
             "repl-diskless-sync yes",
             "repl-diskless-sync-delay 0",
         ]
+        ours += _user_lines(self._policy, self._own_password)
+        user, password = self._login
         if self._primary is not None:
             ours.append(f"replicaof {ports.HOST} {self._primary.port}")
-            ours += [f'masterauth "{self._password}"'] if self._password else []
+            ours += [f"masteruser {user}"] if user else []
+            ours += [f'masterauth "{password}"'] if password else []
         lines = "\n".join([*configuration_lines(self._policy), *ours])
-        private.write_artifact(self.folder / "redis.conf", f"{lines}\n")  # with the user's password
+        private.write_artifact(self.folder / "redis.conf", f"{lines}\n")  # with passwords
 
     def _launch(self, env: dict[str, str]) -> Launch:
         argv = [self.build.location, str(self.folder / "redis.conf")]
@@ -195,7 +227,8 @@ class RedisEngine(LocalServer):
 
     def _endpoint_now(self) -> Endpoint:
         product, version = identify(self.address)
-        auth = _auth(self._password)
+        user, password = self._login
+        auth = _auth(user, password)
         return Endpoint(
             url=f"redis://{auth}{ports.HOST}:{self.port}/0",
             engine=self.name,
@@ -205,6 +238,8 @@ class RedisEngine(LocalServer):
             provider=self.provider,
             host=ports.HOST,
             port=self.port,
+            user=user,
+            password=password,
             path=self._data,
             socket=self.socket,
             socket_url=f"unix://{auth}{self.socket}?db=0",
@@ -300,6 +335,14 @@ class RedisReplica:
         )
 
 
+def _has_its_own(policy: Policy) -> bool:
+    """Whether the user's own file says who may do what."""
+    if policy.config is None:
+        return False
+    lines = policy.config.read_text(errors="replace").splitlines()
+    return any((line.split() or [""])[0].lower() in _AUTHENTICATION for line in lines)
+
+
 def _password_in(policy: Policy) -> str | None:
     """The `requirepass` of the user's own file; the last one counts."""
     if policy.config is None:
@@ -320,9 +363,15 @@ def _address(login: Login) -> Address:
     return Address(host=login.host, port=login.port, username=login.user, password=login.password)
 
 
-def _container_files(policy: Policy) -> dict[str, str]:
+def _container_files(policy: Policy, password: str) -> dict[str, str]:
     ours = ["daemonize no", 'logfile ""', "bind 0.0.0.0", "protected-mode no", "port 6379", "dir /data"]
+    ours += _user_lines(policy, password)
     return {_CONTAINER_CONFIG: "\n".join([*configuration_lines(policy), *ours]) + "\n"}
+
+
+def _container_login(policy: Policy, password: str, login: Login) -> Login:
+    user, password_now = _user_and_password(policy, password)
+    return replace(login, user=user, password=password_now)
 
 
 def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> Login:
@@ -339,9 +388,11 @@ RECIPE = Recipe(
     default_policy="aof-everysec",
     command=lambda product, _: [f"{product.lower()}-server", _CONTAINER_CONFIG],
     files=_container_files,
+    env=lambda password: {},
+    own=_container_login,
     is_ready=lambda login: is_ready(_address(login)),
     identify=lambda login: identify(_address(login)),
     settings=lambda login: read_settings(_address(login)),
-    url=lambda login: f"redis://{_auth(login.password)}{login.host}:{login.port}/0",
+    url=lambda login: f"redis://{_auth(login.user, login.password)}{login.host}:{login.port}/0",
     credentials=_compose_login,
 )

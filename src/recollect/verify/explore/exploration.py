@@ -40,6 +40,7 @@ from recollect.verify.judging.op import FaultDetail, HistoryHeader
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
 from recollect.verify.target import outcomes, pipe, returned, worker
+from recollect.verify.target.login import logged_in
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.target import Target
 from recollect.verify.target.workers import Worker, Workers
@@ -199,7 +200,7 @@ class TargetCheck:
             endpoint = self._recovery.recover(image)
         except EngineError as refusal:
             return self._judged(turns, acked, str(refusal))
-        read = self._loop.run(_read(self._about.target, endpoint, sorted({turn.session for turn in turns})))
+        read = self._read(endpoint, sorted({turn.session for turn in turns}))
         if _is_exact(turns, acked, read):
             return HELD
         key = (asked, acked, msgspec.json.encode(read))
@@ -210,8 +211,11 @@ class TargetCheck:
     def look(self, image: Image) -> Reading:
         """What the store reads on this disk, by session. Raises EngineError when the engine refuses it."""
         endpoint = self._recovery.recover(image)
-        sessions = sorted({turn.session for turn in self._about.turns})
-        return self._loop.run(_read(self._about.target, endpoint, sessions))
+        return self._read(endpoint, sorted({turn.session for turn in self._about.turns}))
+
+    def _read(self, endpoint: Endpoint, sessions: Sequence[str]) -> Reading:
+        with logged_in(endpoint):
+            return self._loop.run(_read(self._about.target, endpoint, sessions))
 
     def _judged(self, turns: Sequence[Turn], acked: int, read: Reading | str) -> Judgement:
         path = self._folder / "history.jsonl"
@@ -273,7 +277,7 @@ async def _read(spec: str, endpoint: Endpoint, sessions: Sequence[str]) -> Readi
     try:
         await target.open()
     except Exception as error:
-        return dict.fromkeys(sessions, outcomes.describe(error))
+        return dict.fromkeys(sessions, outcomes.describe(error, endpoint.scrubber))
     read: dict[str, pipe.Elements | str] = {}
     try:
         for session in sessions:
@@ -281,7 +285,7 @@ async def _read(spec: str, endpoint: Endpoint, sessions: Sequence[str]) -> Readi
                 raw, sequence = await target.read(session, None, None)
                 read[session] = returned.elements(raw, sequence)
             except Exception as error:
-                read[session] = outcomes.describe(error)
+                read[session] = outcomes.describe(error, endpoint.scrubber)
     finally:
         await target.close()
     return read

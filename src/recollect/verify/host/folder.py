@@ -190,14 +190,14 @@ def at_end(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def subfolder(name: str, root: Path | None = None) -> Path:
-    """A new folder `name`-N, below `root` or the run folder."""
+    """A new folder `name`-N, below `root` or the run folder; nobody else may look into it."""
     parent = current() if root is None else root
     try:
         parent.mkdir(parents=True, exist_ok=True)
         for number in range(1, 10_000):
             with contextlib.suppress(FileExistsError):
                 folder = parent / f"{name}-{number}"
-                folder.mkdir(mode=_passable())
+                folder.mkdir(mode=0o700)
                 return folder
     except OSError as error:
         raise EngineError(

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.verify.host import folder
+from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError, NotInstalled, NotOurs, UnknownName
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers import docker, docker_sweep
@@ -198,11 +198,14 @@ def _labelled(labels: Any) -> dict[str, str]:
     return {**own, **docker_sweep.labels()}
 
 
-def _container_port(port: Any) -> Any:
-    """Only the container's side: the host's is then chosen at random."""
+def _container_port(port: Any) -> str:
+    """Only the container's side: the host's is then chosen at random, and, where the daemon is on this host, it is not
+    published to the network."""
     if isinstance(port, dict):
-        return {key: value for key, value in port.items() if key in ("target", "protocol", "mode")}
-    return str(port).rpartition(":")[2]
+        container = f"{port['target']}/{port.get('protocol', 'tcp')}"
+    else:
+        container = str(port).rpartition(":")[2]
+    return f"{ports.HOST}::{container}" if docker.is_on_this_host() else container
 
 
 def _read_only(volume: Any) -> Any:

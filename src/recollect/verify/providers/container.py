@@ -8,7 +8,7 @@ PostgreSQL.
 | `tmpfs`     | gone           | gone                                       |
 
 The published port changes at every start, so it is read again each time; the host is what testcontainers
-finds, which is not always localhost.
+finds, which is not always localhost. Where it is, the port is published there and not to the network.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recollect.verify.host import ports
 from recollect.verify.host.errors import EngineError, UnknownName
 from recollect.verify.providers import docker, docker_sweep
 
@@ -80,6 +81,8 @@ class Container:
         made.with_kwargs(**more)
         for path, content in spec.files.items():
             made.with_copy_into_container(content.encode(), path, 0o644)
+        if docker.is_on_this_host():
+            made.ports[str(spec.port)] = (ports.HOST,)  # type: ignore[assignment]
         self._made, self._spec = made, spec
         try:
             made.start()

@@ -47,6 +47,19 @@ PULLS = {"redis": ("6.2", "7", "8"), "postgres": ("15", "16", "17", "18")}
 """Official tags to suggest when no local image offers them."""
 
 
+def is_on_this_host() -> bool:
+    """Whether what the daemon publishes on its loopback address can be reached from here."""
+    from testcontainers.core.config import ConnectionMode
+    from testcontainers.core.docker_client import DockerClient
+
+    connected = DockerClient()
+    try:
+        direct = connected.get_connection_mode() == ConnectionMode.docker_host
+        return direct and connected.host() in ("localhost", "127.0.0.1")
+    finally:
+        connected.client.close()
+
+
 def client() -> DockerClient:
     """A connection to the user's daemon, or one sentence on why there is none."""
     try:

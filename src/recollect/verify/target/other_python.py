@@ -24,6 +24,7 @@ import msgspec
 import recollect
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target import pipe, worker
+from recollect.verify.target.login import environment_for
 from recollect.verify.target.target import BUILT_IN
 
 # What it finds itself comes first. Messages of a failed import go to the target's log.
@@ -83,6 +84,7 @@ def start(
             stderr=output,
             pass_fds=(theirs.fileno(),),
             cwd=log.parent,  # not the project's folder: this release is in it
+            env={**os.environ, **environment_for(endpoint)},
         )
     theirs.close()
     told = msgspec.json.encode(asdict(endpoint), enc_hook=str)

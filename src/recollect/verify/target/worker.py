@@ -37,14 +37,17 @@ def main(
     prepare: bool,
     control: str | None,
     recorded: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first; `control` is
-    the control file of its wall clock, `recorded` the environment of a disk recorder."""
+    the control file of its wall clock, `recorded` the environment of a disk recorder, `environment` what the target
+    itself needs."""
     # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     interrupts.taken_again()  # whatever the target starts decides for itself
     redirect_output(Path(log))
+    os.environ.update(environment or {})
     if recorded is not None:
         attach(recorded)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):

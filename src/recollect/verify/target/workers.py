@@ -25,6 +25,7 @@ from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import folder, interrupts, processes
 from recollect.verify.target import other_python, pipe, warm_imports
+from recollect.verify.target.login import environment_for
 from recollect.verify.target.worker import main as work
 
 PRELOAD = (
@@ -151,7 +152,16 @@ class Workers:
         control = None if self.clock is None else str(self.clock.control)
         process = self._context.Process(
             target=work,
-            args=(theirs, spec, endpoint, str(self._log), prepare, control, self.recorded),
+            args=(
+                theirs,
+                spec,
+                endpoint,
+                str(self._log),
+                prepare,
+                control,
+                self.recorded,
+                environment_for(endpoint),
+            ),
             daemon=True,
         )
         with _without_main():

@@ -1,0 +1,30 @@
+"""Passwords of the engines that we start: random, one for each, and never printed.
+
+Anybody who has an account on this machine can reach a loopback port. A PostgreSQL that trusts him runs his programs as
+the server's user, and a Redis that takes every command writes files where he likes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+
+SCRAM_ITERATIONS = 4096
+
+
+def new_password() -> str:
+    """Nothing in it has to be quoted: not in an address, a configuration file or a password file."""
+    return secrets.token_urlsafe(24)
+
+
+def scram_verifier(password: str) -> str:
+    """What PostgreSQL keeps of a password (RFC 5803): enough to check it, not to know it."""
+    salt = os.urandom(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    salt_64, stored_64, server_64 = (base64.b64encode(part).decode() for part in (salt, stored, server))
+    return f"SCRAM-SHA-256${SCRAM_ITERATIONS}:{salt_64}${stored_64}:{server_64}"
