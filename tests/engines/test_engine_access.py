@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recollect.secret import secrets_of
-from recollect.verify.engines import Endpoint, Options
+from recollect.verify.engines import Endpoint, EngineOptions
 from recollect.verify.host import folder
 from recollect.verify.providers.url import postgres_address, redis_address
 from recollect.verify.target.login import VARIABLE, environment_for, logged_in
@@ -85,7 +85,7 @@ def test_an_engine_on_the_data_of_another_lets_in_who_has_its_own_password(creat
     before = first.start()
     rows.write(first, "moved")
     first.kill()
-    second = create("postgres", options=Options(data=first.data))
+    second = create("postgres", options=EngineOptions(data=first.data))
     endpoint = second.start()
     assert gets_in(endpoint)
     assert "password authentication failed" in refused(endpoint, password=before.password)
