@@ -1,4 +1,4 @@
-"""Engines have passwords: targets that use only host and port work all the same, and no report has a password in it."""
+"""Engines have passwords: targets that use only host and port still work, and no report has a password in it."""
 
 from __future__ import annotations
 
