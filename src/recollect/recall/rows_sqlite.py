@@ -71,10 +71,10 @@ WHERE user = ? AND turn = ? ORDER BY part"""
 
 _FORGET = "UPDATE recall_memories SET forgotten = ?, record = x'', vector = x'' WHERE sequence = ?"
 
-Job = MemoryWrite | Callable[[sqlite3.Connection], Any]
+RowsJob = MemoryWrite | Callable[[sqlite3.Connection], Any]
 
 
-class SqliteRows(SqliteTransactions[Job]):
+class SqliteRows(SqliteTransactions[RowsJob]):
     """See `recollect.recall.rows.Rows`. Made by `SqliteRows.open("sqlite:///memory.db", options)`."""
 
     _CALLED = "memory"
@@ -267,7 +267,7 @@ class SqliteRows(SqliteTransactions[Job]):
 
     # ---- running transactions
 
-    async def _submit(self, job: Job) -> Any:
+    async def _submit(self, job: RowsJob) -> Any:
         self._check_open(NotWritten)
         if self._batcher.alone() and self._inline():
             results = self._commit([job], 0.0)
@@ -279,7 +279,7 @@ class SqliteRows(SqliteTransactions[Job]):
                 return results[0]
         return await self._batcher.submit(job)
 
-    def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
+    def _outcome(self, job: RowsJob, connection: sqlite3.Connection) -> Any:
         try:
             return self._write(connection, job) if isinstance(job, MemoryWrite) else job(connection)
         except RecollectError as error:

@@ -15,7 +15,7 @@ from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, 
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
 from recollect.stores.redis.script import Script
-from recollect.stores.redis.settings import Plan
+from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost
 
 BATCH_MAX = 128
@@ -28,7 +28,7 @@ class QueuedWrite:
 
     future: asyncio.Future[Reply]
     deadline: float
-    plan: Plan
+    plan: DurabilityPlan
     shortfall: str | None
     """What the plan did not reach, once there is a reply."""
 
@@ -43,7 +43,7 @@ class Commit:
     """Sends writes in batches: one after the other, or, where each waits for disks or replicas, several at once."""
 
     def __init__(
-        self, pool: RedisPool, plan: Plan, watch: FsyncWatch, *, timeout_s: float, pool_size: int
+        self, pool: RedisPool, plan: DurabilityPlan, watch: FsyncWatch, *, timeout_s: float, pool_size: int
     ) -> None:
         self.plan = plan
         self._pool = pool
@@ -130,7 +130,7 @@ class Commit:
         request = b"".join([write.request for write in batch]) + plan.request
         wire.ask(request, len(batch) + plan.count, lambda replies: self._settle(wire, plan, replies))
 
-    def _settle(self, wire: Wire, plan: Plan, replies: list[Reply] | WireLost) -> None:
+    def _settle(self, wire: Wire, plan: DurabilityPlan, replies: list[Reply] | WireLost) -> None:
         batch = self._sent.pop(wire)
         self._pool.give_back(wire)
         if isinstance(replies, WireLost):

@@ -9,7 +9,7 @@ it answers that it cannot, and nothing is written.
 import uuid
 
 from recollect.errors import CannotOpen
-from recollect.stores.redis.settings import Plan
+from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 PROBE_LIFE_MS = 10_000
@@ -49,7 +49,7 @@ COMMANDS = frozenset(_AT_A_STRING) | frozenset(_AT_NOTHING) | frozenset(_AT_NO_K
 class Rights:
     """The question, and what its answers mean."""
 
-    def __init__(self, prefix: str, plan: Plan) -> None:
+    def __init__(self, prefix: str, plan: DurabilityPlan) -> None:
         string, nothing = (f"{prefix}:rights:{uuid.uuid4().hex}" for _ in range(2))
         without_key = dict(_AT_NO_KEY)
         if plan.replicas:

@@ -75,7 +75,7 @@ class RedisSettings:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DurabilityPlan:
     """What the store promises, and what has to follow each batch of writes to keep it."""
 
     durability: Durability
@@ -179,7 +179,7 @@ def _policy(config: dict[str, str] | None) -> str:
     return f"aof-{config.get('appendfsync', 'everysec')}"
 
 
-def plan(settings: RedisSettings, options: Options, address: str) -> Plan:
+def plan(settings: RedisSettings, options: Options, address: str) -> DurabilityPlan:
     """How to reach what was asked for; `DurabilityUnavailable`, with the setting to change, if it cannot be."""
     asked, durability = options.durability, settings.durability
     waits_for_disk = asked is not None and durability < asked
@@ -203,7 +203,7 @@ def plan(settings: RedisSettings, options: Options, address: str) -> Plan:
     wait_ms = max(1, int(options.timeout_s * 1000 * (0.4 if waits_for_disk and options.replicas else 0.8)))
     request = pack("WAIT", options.replicas, wait_ms) if options.replicas else b""
     request += pack("WAITAOF", 1, 0, wait_ms) if waits_for_disk else b""
-    return Plan(
+    return DurabilityPlan(
         durability=durability,
         replicas=options.replicas,
         waits_for_disk=waits_for_disk,

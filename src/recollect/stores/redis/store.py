@@ -49,7 +49,7 @@ from recollect.stores.redis.script import APPEND, FORGET, READ, STATE, Script
 from recollect.stores.redis.settings import (
     QUESTIONS,
     QUESTIONS_COUNT,
-    Plan,
+    DurabilityPlan,
     answers_waitaof_early,
     check_has_every_slot,
     plan,
@@ -76,7 +76,7 @@ class RedisStore:
         self._options = options
         self._pool = RedisPool(self._connect, size=options.pool_size, timeout_s=options.timeout_s)
         self._commit: Commit
-        self._plan: Plan | None = None
+        self._plan: DurabilityPlan | None = None
         self._identity: str | None = None
         self._probe = pack("SET", f"{address.prefix}:probe", "1", "PX", PROBE_LIFE_MS)
         self._watch = FsyncWatch(self._ask, self._probe)
@@ -311,7 +311,7 @@ class RedisStore:
         self._adopt(planned)
         return wire
 
-    def _adopt(self, planned: Plan) -> None:
+    def _adopt(self, planned: DurabilityPlan) -> None:
         if planned == self._plan:
             return
         if planned.notice is not None:

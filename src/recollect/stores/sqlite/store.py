@@ -92,7 +92,7 @@ SELECT id FROM recollect_sessions s WHERE id > ? AND EXISTS (
     SELECT 1 FROM recollect_messages WHERE place BETWEEN s.id << 32 AND (s.id << 32) + s.floor)
 ORDER BY id LIMIT 500"""
 
-Job = Append | Callable[[sqlite3.Connection], Any]
+StoreJob = Append | Callable[[sqlite3.Connection], Any]
 
 
 class _Session(msgspec.Struct):
@@ -110,7 +110,7 @@ class _Session(msgspec.Struct):
         return self.expires_at is not None and self.expires_at <= now
 
 
-class SqliteStore(SqliteTransactions[Job]):
+class SqliteStore(SqliteTransactions[StoreJob]):
     """See `recollect.store.Store` for the contract. Made by `open_store("sqlite:///path")`."""
 
     _CALLED = "store"
@@ -352,7 +352,7 @@ class SqliteStore(SqliteTransactions[Job]):
 
     # ---- running transactions
 
-    async def _submit(self, job: Job) -> Any:
+    async def _submit(self, job: StoreJob) -> Any:
         self._check_open(NotWritten)
         return await self._batcher.submit(job)
 
@@ -371,7 +371,7 @@ class SqliteStore(SqliteTransactions[Job]):
             raise outcome
         return outcome
 
-    def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
+    def _outcome(self, job: StoreJob, connection: sqlite3.Connection) -> Any:
         try:
             return self._append(connection, job) if isinstance(job, Append) else job(connection)
         except Unreadable as error:
