@@ -13,6 +13,11 @@ import time
 from pathlib import Path
 
 TIMEOUT_S = 60.0
+IMPORTED_LATER = {
+    "doctor": ("doctor.postgres", "doctor.redis"),
+    "migrate": ("stores.postgres", "stores.postgres.migrations"),
+    "chat": ("stores.postgres", "chat.app"),
+}
 
 
 def run(arguments: list[str]) -> dict[str, object]:
@@ -69,15 +74,10 @@ def main() -> None:
     lines = json.load(sys.stdin)
     from recollect import cli
 
-    cli.build([])  # every command is imported here, once, and what they import when they run
-    for module in (
-        "doctor.postgres",
-        "doctor.redis",
-        "stores.postgres",
-        "stores.postgres.migrations",
-        "chat.app",
-    ):
-        importlib.import_module(f"recollect.{module}")
+    for name in {line[0] for line in lines}:  # imported here, once, and what they import when they run
+        cli.build([name])
+        for module in IMPORTED_LATER.get(name, ()):
+            importlib.import_module(f"recollect.{module}")
     json.dump([run(line) for line in lines], sys.stdout)
 
 
