@@ -184,7 +184,7 @@ def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
         address = f"postgresql{url[len(parts.scheme) :]}"
         return PgVectorIndex(address, options.timeout_s)
     raise CannotOpen(
-        f"{parts.scheme!r} is no vector index; use chroma:///folder, http://host:port or pgvector://…"
+        f"{parts.scheme!r} is not a vector index; use chroma:///folder, http://host:port or pgvector://…"
     )
 
 

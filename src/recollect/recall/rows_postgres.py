@@ -396,7 +396,9 @@ async def _prepare_schema(connection: Connection, options: Options) -> str:
         version = await connection.fetchval("SELECT schema FROM recall_meta")
     if version is None:
         if not options.migrate:
-            raise CannotOpen("there is no long-term memory here yet, and migrate=False forbids to create it")
+            raise CannotOpen(
+                "there is no long-term memory here yet, and migrate=False does not allow creating it"
+            )
         await connection.execute(_SCHEMA, timeout=options.timeout_s)
         await connection.execute(
             "INSERT INTO recall_meta (schema) VALUES ($1) ON CONFLICT DO NOTHING", SCHEMA_VERSION

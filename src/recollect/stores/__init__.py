@@ -1,1 +1,1 @@
-"""Memory stores, one module an engine. `recollect.open_store` imports the one an address names."""
+"""Memory stores, one package per engine. `recollect.open_store` imports the one an address names."""

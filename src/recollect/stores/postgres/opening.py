@@ -44,8 +44,8 @@ async def _migrated(
     if not options.migrate:
         state = "has no schema yet" if found is None else f"has schema {found.schema}"
         raise CannotOpen(
-            f"the memory {state}, this release needs schema {RELEASE_SCHEMA}, and migrate=False forbids to change it: "
-            "run `recollect migrate URL` first"
+            f"the memory {state}, this release needs schema {RELEASE_SCHEMA}, and migrate=False does not "
+            "allow changing it: run `recollect migrate URL` first"
         )
     timeout_s = max(remaining_s(deadline), 1.0)
     await asyncio.to_thread(_migrate, url, timeout_s)

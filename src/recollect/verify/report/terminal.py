@@ -32,7 +32,7 @@ LEGEND = """✓ held: nothing acknowledged was lost      ◐ documented loss: in
 
 
 class LiveProgress:
-    """Live progress on a terminal; one line a cell elsewhere."""
+    """Live progress on a terminal; one line per cell elsewhere."""
 
     def __init__(self, console: Console, cells: int, budget_s: float | None = None) -> None:
         self._console = console
