@@ -13,7 +13,13 @@ import time
 from tools.attack.assault import Assault
 
 ATTACKS = {
+    "cancellation": 300,
+    "chat-kills": 600,
+    "fuzz": 300,
+    "hostile-redis": 300,
     "interrupts": 300,
+    "model": 300,
+    "postgres-kills": 600,
 }
 """Each with the seconds that it takes unless told otherwise: enough for the figures in docs/security.md."""
 
