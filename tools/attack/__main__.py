@@ -16,6 +16,7 @@ ATTACKS = {
     "cancellation": 300,
     "chat-kills": 600,
     "fuzz": 300,
+    "hostile-http": 300,
     "hostile-redis": 300,
     "interrupts": 300,
     "model": 300,
