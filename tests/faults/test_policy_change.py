@@ -14,9 +14,9 @@ def changed(target: str, policy: str, fault: str = "policy-change") -> Scenario:
     return Scenario(target=target, engine="redis", policy=policy, fault=fault, workload="turns", seed=2)
 
 
-def test_a_memory_that_comes_back_empty_without_a_word_is_violated(tmp_path: Path) -> None:
+def test_a_memory_that_comes_back_empty_without_a_word_is_exposed(tmp_path: Path) -> None:
     verdict = run_cell(changed(OPENS_EMPTY, "rdb"), tmp_path)
-    assert verdict.status == "violated", verdict
+    assert verdict.status == "exposed", verdict
     names = {anomaly.name: anomaly.silent for anomaly in verdict.anomalies}
     assert names["silent-reset"] is True
     assert verdict.lost > 0

@@ -236,7 +236,7 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     header = evidence.header
     if crashes:
         return "; ".join(f"the checker {crash.checker} crashed: {crash.error}" for crash in crashes)
-    if evidence.stopped:
+    if evidence.stopped and not evidence.refusals:
         return evidence.stopped
     if evidence.truncated:
         return "the history is cut off"

@@ -46,7 +46,10 @@ def main(
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     interrupts.taken_again()  # whatever the target starts decides for itself
-    redirect_output(Path(log))
+    try:
+        redirect_output(Path(log))
+    except FileNotFoundError:
+        return  # the run was interrupted, and took its folder away: nobody waits for us
     os.environ.update(environment or {})
     if recorded is not None:
         attach(recorded)
