@@ -335,3 +335,13 @@ def test_random_histories_survive_the_disk(tmp_path: Path) -> None:
         for event in History(path):
             if isinstance(event.value, Context):
                 assert event.value.parts
+
+
+@pytest.mark.parametrize("line", [0, 1])
+def test_nesting_without_end_is_not_a_history(tmp_path: Path, line: int) -> None:
+    lines = [b'{"recollect": "0.1.0"}', b'{"index": 0, "kind": "invoke", "time_s": 0}']
+    lines[line] = lines[line][:-1] + b', "more": ' + b"[" * 100_000
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(HistoryError):
+        analyze(History(path))

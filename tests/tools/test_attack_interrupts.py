@@ -56,8 +56,9 @@ def test_a_tidy_program_is_not_accused(tmp_path: Path) -> None:
     assert assault.counts["interrupts"] == 1
 
 
-def test_every_command_of_ours_once() -> None:
-    assault = Assault(240.0, seed=3, limit=8)
+def test_commands_of_ours() -> None:
+    """A sample; `python -m tools.attack interrupts` has them all."""
+    assault = Assault(240.0, seed=3, limit=3)
     interrupts.attack(assault)
     assert assault.findings == []
-    assert assault.counts["interrupts"] == 8
+    assert assault.counts["interrupts"] == 3

@@ -44,7 +44,7 @@ async def _attack(assault: Assault, url: str, times: int) -> None:
                 if not assault.goes_on():
                     return
                 text = f"{session}-{number}"
-                if not await stored_once(store, session, text, text, tries=5_000):
+                if not await stored_once(store, session, text, text):
                     assault.found(f"{session} takes no more writes")
                     return
                 acknowledged[session].append(text)
@@ -65,10 +65,10 @@ async def _hands(assault: Assault, url: str) -> None:
             try:
                 await client.execute_command(*assault.rng.choice(COMMANDS))
                 assault.count("hostile commands")
-            except redis.RedisError:
+            except (redis.RedisError, OSError, TimeoutError):
                 assault.count("refused hostile commands")
             await asyncio.sleep(0.01)
-            with contextlib.suppress(redis.RedisError):
+            with contextlib.suppress(redis.RedisError, OSError, TimeoutError):
                 await client.config_set("maxmemory", "0")
     finally:
         await client.aclose()

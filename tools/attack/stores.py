@@ -40,13 +40,13 @@ def address_of(name: str) -> Iterator[str]:
         yield engine.endpoint.url
 
 
-async def stored_once(store: Store, session: str, text: str, turn: str, tries: int = 200) -> bool:
+async def stored_once(store: Store, session: str, text: str, turn: str, tries: int = 500) -> bool:
     """Appends, and tries again under the same turn id until it is acknowledged."""
     for _ in range(tries):
         try:
             await store.append(session, [Message("user", text)], turn=turn)
         except RecollectError:
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
             continue
         return True
     return False

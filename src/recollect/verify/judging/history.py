@@ -265,7 +265,7 @@ def _decode_header(line: bytes) -> HistoryHeader:
         raise HistoryError(1, "no whole first line; a history starts with its header")
     try:
         header = msgspec.json.decode(line, type=HistoryHeader)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HistoryError(1, f"not a history's header: {error}") from error
     if header.history != FORMAT:
         raise HistoryError(1, f"format {header.history}, this release reads format {FORMAT}")
@@ -275,7 +275,7 @@ def _decode_header(line: bytes) -> HistoryHeader:
 def _decode_block(decoder: msgspec.json.Decoder[Event], block: bytes, line: int) -> list[Event]:
     try:
         events = decoder.decode_lines(block)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         events = [
             _decode_line(decoder, text, line + offset) for offset, text in enumerate(block.split(b"\n"))
         ]
@@ -287,7 +287,7 @@ def _decode_block(decoder: msgspec.json.Decoder[Event], block: bytes, line: int)
 def _decode_line(decoder: msgspec.json.Decoder[Event], text: bytes, line: int) -> Event:
     try:
         return decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HistoryError(line, f"not an event: {error}") from error
 
 
