@@ -20,6 +20,7 @@ from recollect.verify import engines
 from recollect.verify.disk import LEVELS, MODES, Mode, scan
 from recollect.verify.disk.building import ShimUnavailableError
 from recollect.verify.disk.exploring import ExplorePlan, WorkerFailed
+from recollect.verify.disk.records import DamagedRecording, LogFullError
 from recollect.verify.disk.recovery import home, never_read
 from recollect.verify.explore import exploration
 from recollect.verify.explore.exploration import NothingRecorded, TargetCheck, TargetRun
@@ -82,7 +83,7 @@ def explore(
                 )
                 for one in modes
             ]
-    except BadRequest as bad:
+    except (BadRequest, DamagedRecording, LogFullError) as bad:
         typer.echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     except (NothingRecorded, ShimUnavailableError, EngineError, TargetBroken, WorkerFailed) as reason:

@@ -26,9 +26,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+import msgspec
+
 from recollect.verify.disk.image import Base, Image
 from recollect.verify.disk.model import Mode
-from recollect.verify.disk.records import Op, Record
+from recollect.verify.disk.records import DamagedRecording, Op, Record
 from recollect.verify.disk.states import State, find
 
 STATES_MAX = 50_000
@@ -283,7 +285,24 @@ def save_judgements(path: Path, judgements: dict[Key, Judgement]) -> None:
 
 
 def load_judgements(path: Path) -> dict[Key, Judgement]:
+    """Raises `DamagedRecording` if it is not the file that `save_judgements` wrote."""
     if not path.exists():
         return {}
-    rows = (json.loads(line) for line in path.read_text().splitlines())
-    return {(int(row.pop("digest"), 16), row.pop("marks")): Judgement(**row) for row in rows}
+    try:
+        rows = [msgspec.json.decode(line, type=_JudgementLine) for line in path.read_bytes().splitlines()]
+        return {
+            (int(row.digest, 16), row.marks): Judgement(row.anomaly, row.detail, row.documented)
+            for row in rows
+        }
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DamagedRecording(f"{path} is damaged: {error}") from error
+
+
+class _JudgementLine(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of the file."""
+
+    digest: str
+    marks: int
+    anomaly: str | None = None
+    detail: str = ""
+    documented: bool = False

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from recollect.verify.disk.image import Base, materialise, scan
 from recollect.verify.disk.recorder import Recorder
-from recollect.verify.disk.records import Header, Record, read_records
+from recollect.verify.disk.records import HEADER_BYTES, DamagedRecording, Header, Record, read_records
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,21 @@ class Recording:
 
     @classmethod
     def load(cls, folder: Path) -> Recording:
-        base = Base(scan(folder / "base").image, json.loads((folder / "base.json").read_text()))
+        """Raises `DamagedRecording` if these are not the files that `save` wrote."""
+        base = Base(scan(folder / "base").image, _inodes(folder / "base.json"))
         with (folder / "log").open("rb") as file:
+            if file.seek(0, os.SEEK_END) < HEADER_BYTES:
+                raise DamagedRecording(f"{folder / 'log'} is shorter than the head of a disk log")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as log:
                 header = Header.from_buffer_copy(log)
                 return cls(base, tuple(read_records(log, header)))
+
+
+def _inodes(file: Path) -> dict[str, int]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, int])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DamagedRecording(f"{file} is damaged: {error}") from error
 
 
 def save(recorder: Recorder, folder: Path) -> None:

@@ -40,6 +40,9 @@ class Op(enum.IntEnum):
     MARK = 14
 
 
+_OPS = frozenset(Op)
+
+
 class Flag(enum.IntFlag):
     """Flags of a record. ALLOCATE has the mode of fallocate(2) in their place."""
 
@@ -127,6 +130,10 @@ class LogFullError(Exception):
     """The engine did more than the log can hold; nothing may be concluded from what it does hold."""
 
 
+class DamagedRecording(Exception):
+    """The files of a recorded run are not as the recorder wrote them; nothing may be concluded from them."""
+
+
 def read_records(log: mmap.mmap, header: Header) -> Iterator[Record]:
     """Yield the complete records in the order in which they were reserved."""
     tail, capacity = header.tail, header.capacity
@@ -135,35 +142,37 @@ def read_records(log: mmap.mmap, header: Header) -> Iterator[Record]:
             f"the disk log holds {capacity} bytes and the engine needed {tail}; "
             "record a shorter run, or give Recorder a larger capacity_bytes"
         )
+    if not HEADER_BYTES <= tail <= len(log):
+        raise DamagedRecording(f"the disk log has {len(log)} bytes and says that it ends at {tail}")
     magic = header.magic
     needle = struct.pack("<Q", magic)
     at = HEADER_BYTES
     while at < tail:
-        found, total, ready, time_ns, pid, tid, op, flags, len1, len2, ino, offset, length, data_len = (
-            _RECORD.unpack_from(log, at)
-        )
-        if found != magic:
+        if at + _RECORD.size > tail or _RECORD.unpack_from(log, at)[0] != magic:
             at = _next_record(log, needle, at, tail)
             continue
-        if ready:
-            start = at + _RECORD.size
-            path1 = os.fsdecode(log[start : start + len1])
-            path2 = os.fsdecode(log[start + len1 : start + len1 + len2])
-            start += len1 + len2
-            yield Record(
-                Op(op),
-                path1,
-                path2,
-                ino,
-                offset,
-                length,
-                log[start : start + data_len],
-                flags,
-                time_ns,
-                pid,
-                tid,
-            )
+        record, total = _record_at(log, at, tail)
+        if record is not None:
+            yield record
         at += total
+
+
+def _record_at(log: mmap.mmap, at: int, tail: int) -> tuple[Record | None, int]:
+    """The record, unless it is half written, and how long it is. A process writes the magic number behind all the rest,
+    so what comes with it has to fit."""
+    _, total, ready, time_ns, pid, tid, op, flags, len1, len2, ino, offset, length, data_len = (
+        _RECORD.unpack_from(log, at)
+    )
+    start = at + _RECORD.size
+    end = start + len1 + len2 + data_len
+    if total % 8 or not end <= at + total <= tail or op not in _OPS:
+        raise DamagedRecording(f"the disk log's record at {at} is damaged")
+    if not ready:
+        return None, total
+    path1 = os.fsdecode(log[start : start + len1])
+    path2 = os.fsdecode(log[start + len1 : start + len1 + len2])
+    data = log[start + len1 + len2 : end]
+    return Record(Op(op), path1, path2, ino, offset, length, data, flags, time_ns, pid, tid), total
 
 
 def _next_record(log: mmap.mmap, needle: bytes, at: int, tail: int) -> int:

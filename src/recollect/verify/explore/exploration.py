@@ -29,7 +29,7 @@ from recollect.verify.disk.exploring import HELD, Judgement
 from recollect.verify.disk.image import Base, Image
 from recollect.verify.disk.model import Model
 from recollect.verify.disk.recorder import Recorder
-from recollect.verify.disk.records import Record
+from recollect.verify.disk.records import DamagedRecording, Record
 from recollect.verify.disk.recovery import recovery
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.engines import Endpoint, Engine, EngineError, create
@@ -140,8 +140,11 @@ def is_recorded(folder: Path) -> bool:
 
 
 def load(folder: Path) -> TargetRun:
-    """A run that was recorded before."""
-    about = msgspec.json.decode((folder / "about.json").read_bytes(), type=About)
+    """A run that was recorded before. Raises `DamagedRecording` if its files are not as they were written."""
+    try:
+        about = msgspec.json.decode((folder / "about.json").read_bytes(), type=About)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DamagedRecording(f"{folder / 'about.json'} is damaged: {error}") from error
     kept = recording.Recording.load(folder / "recording")
     return TargetRun(about, kept.base, kept.records)
 

@@ -16,10 +16,11 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recollect.verify.wire.stream import Stream
+from recollect.verify.wire.stream import Garbled, Stream
 
 Row = tuple[str | None, ...]
 _PROTOCOL_3_0 = 196608
+_SCRAM_ROUNDS_MAX = 1_000_000
 _AUTH_OK, _AUTH_CLEARTEXT, _AUTH_MD5, _AUTH_SASL = 0, 3, 5, 10
 
 
@@ -85,7 +86,10 @@ class Connection(Stream):
 
     def value(self, sql: str) -> str | None:
         """The first column of the first row."""
-        return self.ask(sql)[0][0]
+        rows = self.ask(sql)
+        if not rows or not rows[0]:
+            raise Garbled(f"the server has no answer to {sql}")
+        return rows[0][0]
 
     def _start_up(self) -> None:
         address = self._address
@@ -102,7 +106,7 @@ class Connection(Stream):
                 return
 
     def _authenticate(self, body: bytes) -> None:
-        (method,) = struct.unpack_from("!i", body)
+        method = _integer(body, 0)
         if method == _AUTH_OK:
             return
         password = self._address.password
@@ -124,10 +128,10 @@ class Connection(Stream):
         initial = f"n,,{first}".encode()
         self._send(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(initial)) + initial)
         server_first = self._sasl_message()
-        told = dict(part.split("=", 1) for part in server_first.split(","))
+        told, salt, rounds = _challenge(server_first)
         if not told["r"].startswith(nonce):
             raise PgError({"C": "28000", "M": "the server's SCRAM nonce is not an extension of ours"})
-        salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(told["s"]), int(told["i"]))
+        salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds)
         client_key = hmac.digest(salted, b"Client Key", "sha256")
         unproven = f"c=biws,r={told['r']}"
         transcript = f"{first},{server_first},{unproven}".encode()
@@ -142,7 +146,7 @@ class Connection(Stream):
         kind, body = self._message()
         if kind == b"E":
             raise PgError(_fields(body))
-        return body[4:].decode()
+        return _decoded(body[4:])
 
     def _send(self, kind: bytes, body: bytes) -> None:
         self._socket.sendall(kind + struct.pack("!i", len(body) + 4) + body)
@@ -151,12 +155,6 @@ class Connection(Stream):
         header = self._exactly(5)
         (size,) = struct.unpack("!i", header[1:])
         return header[:1], self._exactly(size - 4)
-
-    def _exactly(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            self._receive()
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
 
 
 def quoted(name: str) -> str:
@@ -170,20 +168,50 @@ def literal(text: str) -> str:
 
 
 def _row(body: bytes) -> Row:
-    (columns,) = struct.unpack_from("!h", body)
+    columns = int.from_bytes(body[:2], "big")
     offset = 2
     values: list[str | None] = []
     for _ in range(columns):
-        (size,) = struct.unpack_from("!i", body, offset)
+        size = _integer(body, offset)
         offset += 4
         if size < 0:
             values.append(None)
+        elif offset + size > len(body):
+            raise Garbled(f"a value of {size} bytes in a row of {len(body)}")
         else:
-            values.append(body[offset : offset + size].decode())
+            values.append(_decoded(body[offset : offset + size]))
             offset += size
     return tuple(values)
 
 
+def _integer(body: bytes, offset: int) -> int:
+    if offset + 4 > len(body):
+        raise Garbled(f"a message of {len(body)} bytes ends within a number")
+    return int.from_bytes(body[offset : offset + 4], "big", signed=True)
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise Garbled(f"the server's text is not UTF-8: {error}") from error
+
+
+def _challenge(text: str) -> tuple[dict[str, str], bytes, int]:
+    """What a server asks of whoever knows the password. How often it is hashed is the server's choice: without a bound,
+    one that means harm keeps us busy for days."""
+    told = {name: value for name, _, value in (part.partition("=") for part in text.split(","))}
+    try:
+        salt, rounds = base64.b64decode(told["s"], validate=True), int(told["i"])
+    except (KeyError, ValueError) as error:
+        raise Garbled(f"the server's SCRAM challenge cannot be read: {error!r}") from error
+    if "r" not in told or not 1 <= rounds <= _SCRAM_ROUNDS_MAX:
+        raise Garbled(
+            f"the server's SCRAM challenge has {rounds} rounds; at most {_SCRAM_ROUNDS_MAX} are done"
+        )
+    return told, salt, rounds
+
+
 def _fields(body: bytes) -> dict[str, str]:
     parts = (part for part in body.split(b"\0") if part)
-    return {part[:1].decode(): part[1:].decode(errors="replace") for part in parts}
+    return {part[:1].decode("latin-1"): part[1:].decode(errors="replace") for part in parts}

@@ -10,9 +10,14 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recollect.verify.wire.stream import Stream
+from recollect.verify.wire.stream import Garbled, Stream
 
 Reply = str | int | None | list["Reply"]
+
+_LINE_BYTES_MAX = 1 << 16
+_DIGITS_MAX = 20
+_ITEMS_MAX = 1 << 20
+_DEPTH_MAX = 32
 
 
 class RespError(Exception):
@@ -58,34 +63,39 @@ class Connection(Stream):
         self._socket.sendall(b"".join(parts))
         return self._reply()
 
-    def _reply(self) -> Reply:
+    def _reply(self, depth: int = 0) -> Reply:
         line = self._line()
         kind, rest = line[:1], line[1:]
         if kind == b"+":
             return _text(rest)
         if kind == b"-":
             raise RespError(_text(rest))
+        if kind not in (b":", b"$", b"*"):
+            raise Garbled(f"the server's answer {line[:80]!r} is not one of Redis")
+        number = _number(rest)
         if kind == b":":
-            return int(rest)
-        if kind == b"$":
-            return self._bulk(int(rest))
-        if kind == b"*":
-            return None if int(rest) < 0 else [self._reply() for _ in range(int(rest))]
-        raise RespError(f"not a RESP2 reply: {line!r}")
-
-    def _bulk(self, size: int) -> str | None:
-        if size < 0:
+            return number
+        if number < 0:
             return None
-        while len(self._buffer) < size + 2:
-            self._receive()
-        body, self._buffer = self._buffer[:size], self._buffer[size + 2 :]
-        return _text(body)
+        if kind == b"$":
+            return _text(self._exactly(number + 2)[:-2])
+        if number > _ITEMS_MAX or depth > _DEPTH_MAX:
+            raise Garbled(f"the server announces {number} items, {depth} deep")
+        return [self._reply(depth + 1) for _ in range(number)]
 
     def _line(self) -> bytes:
         while b"\r\n" not in self._buffer:
+            if len(self._buffer) > _LINE_BYTES_MAX:
+                raise Garbled(f"the server's answer {self._buffer[:80]!r} has no end")
             self._receive()
         line, _, self._buffer = self._buffer.partition(b"\r\n")
         return line
+
+
+def _number(digits: bytes) -> int:
+    if not digits.removeprefix(b"-").isdigit() or len(digits) > _DIGITS_MAX:
+        raise Garbled(f"the server says {digits[:80]!r} where Redis has a number")
+    return int(digits)
 
 
 def _text(raw: bytes) -> str:

@@ -7,11 +7,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+MESSAGE_BYTES_MAX = 1 << 28
+
+
+class Garbled(ConnectionError):
+    """What the server says is not the protocol that it should speak."""
+
 
 class Stream:
     """An open socket and what was received and not yet read; a context manager.
 
-    Raises OSError when the server cannot be reached or went away.
+    Raises OSError when the server cannot be reached, went away, or speaks another protocol (`Garbled`).
     """
 
     def __init__(self, path: Path | None, host: str, port: int, timeout_s: float) -> None:
@@ -32,6 +38,14 @@ class Stream:
 
     def close(self) -> None:
         self._socket.close()
+
+    def _exactly(self, size: int) -> bytes:
+        if not 0 <= size <= MESSAGE_BYTES_MAX:
+            raise Garbled(f"the server announces a message of {size} bytes")
+        while len(self._buffer) < size:
+            self._receive()
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
 
     def _receive(self) -> None:
         received = self._socket.recv(1 << 16)
