@@ -79,10 +79,10 @@ def mountinfo_of(process: int | Literal["self"] = "self") -> str | None:
         return None
 
 
-def mount_under(folder: Path) -> Mount | None:
-    """The mount that a folder of this process is on, links resolved; it need not exist yet."""
+def mount_under(path: Path) -> Mount | None:
+    """The mount that a file or folder of this process is on, links resolved; it need not exist yet."""
     mountinfo = mountinfo_of()
-    return None if mountinfo is None else mount_of(os.path.realpath(folder), mountinfo)
+    return None if mountinfo is None else mount_of(os.path.realpath(path), mountinfo)
 
 
 def _parse(mountinfo: str) -> list[Mount]:

@@ -18,6 +18,7 @@ from recollect.chat import service
 from recollect.chat.app import create_app
 from recollect.chat.service import ChatService
 from recollect.chat.settings import ChatSettings, checked
+from tests.disks import BEST
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
@@ -51,7 +52,7 @@ async def say(client: httpx.AsyncClient, message: str, **fields: Any) -> dict[st
 async def test_a_name_is_remembered_over_a_restart(serve: Serve) -> None:
     async with serve() as client:
         said = await say(client, "Hello, my name is Xiao Li.")
-        assert said["receipt"]["durability"] == "fsynced"
+        assert said["receipt"]["durability"] == BEST.value
         assert [memory["text"] for memory in said["noted"]] == ["The user's name is Xiao Li."]
         assert said["memories"] == []
         assert said["engine"]["stand_in"] is True
@@ -91,7 +92,7 @@ async def test_a_streamed_reply_says_first_that_it_is_durable(serve: Serve) -> N
             (name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks
         ]
         assert events[0][0] == "remembered"
-        assert events[0][1]["receipt"]["durability"] == "fsynced"
+        assert events[0][1]["receipt"]["durability"] == BEST.value
         assert events[-1][0] == "reply"
         pieces = "".join(data["text"] for name, data in events if name == "piece")
         assert pieces == events[-1][1]["reply"] == "From memory: The user's name is Xiao Li."

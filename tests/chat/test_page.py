@@ -14,6 +14,7 @@ from playwright.async_api import Browser, expect
 
 from recollect.verify.suite.service import Service, ServiceFailed
 from tests.chat.conftest import OpenBrowser, memories, open_page, say
+from tests.disks import BEST
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="session")]
 
@@ -29,7 +30,7 @@ async def test_the_name_is_there_after_the_browser_is_closed_and_the_service_kil
     page = await open_page(browser, service)
     assert await page.locator("#engine").inner_text() == "stand-in replies (rules, no model)"
     assert await say(page, "Hello! My name is Xiao Li.") == f"Noted: {NAME}"
-    assert await page.locator(".said .note").inner_text() == "✓ remembered · fsynced"
+    assert await page.locator(".said .note").inner_text() == f"✓ remembered · {BEST.value}"
     assert await memories(page) == [NAME]
     await browser.close()
     service.kill()
@@ -50,7 +51,7 @@ async def test_killed_at_the_moment_of_the_answer_it_is_still_there(
     page = await open_page(await browser.new_context(), service)
     with service.kill_after_response("POST", "/chat"):
         await say(page, "My name is Xiao Li.")
-    assert await page.locator(".said .note").inner_text() == "✓ remembered · fsynced"
+    assert await page.locator(".said .note").inner_text() == f"✓ remembered · {BEST.value}"
     await asyncio.to_thread(service.restart)
     assert await say(page, "what is my name?") == f"From memory: {NAME}"
 

@@ -8,12 +8,13 @@ import pytest
 from recollect import Durability, DurabilityUnavailable, Message, open_store
 from recollect.verify import engines
 from recollect.verify.engines import Engine
+from tests.disks import BEST
 
 CASES = [
-    ("sqlite", "wal-full", Durability.FSYNCED),
+    ("sqlite", "wal-full", BEST),
     ("sqlite", "wal-normal", Durability.WRITTEN),
     ("sqlite", "delete-full", Durability.WRITTEN),
-    ("sqlite", "delete-extra", Durability.FSYNCED),
+    ("sqlite", "delete-extra", BEST),
     ("redis", "none", Durability.BUFFERED),
     ("redis", "rdb", Durability.BUFFERED),
     ("redis", "aof-no", Durability.WRITTEN),

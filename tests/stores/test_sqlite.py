@@ -22,6 +22,7 @@ from recollect import (
     open_store,
 )
 from recollect.stores.sqlite.store import _PLACES, _RECORDS, _SESSION, SqliteStore
+from tests.disks import BEST
 
 
 @pytest.fixture
@@ -276,7 +277,7 @@ async def test_slow_commits_leave_the_event_loop(path: Path, monkeypatch: pytest
 
 
 async def test_two_policies_share_a_file(path: Path) -> None:
-    async with open_store(f"sqlite:///{path}", durability="fsynced") as careful:
+    async with open_store(f"sqlite:///{path}", durability=BEST) as careful:
         async with open_store(f"sqlite:///{path}", durability="written") as quick:
             await quick.append("s", [Message("user", "a")], turn="t")
             before = commits_in_wal(path)

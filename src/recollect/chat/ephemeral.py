@@ -1,4 +1,4 @@
-"""Refuses to keep memory on storage that dies with the machine, the container or the pod.
+"""Refuses to keep memory, unless told otherwise, on storage that dies with the machine, the container or the pod.
 
 What mountinfo cannot tell, the witness finds later.
 """
@@ -13,10 +13,15 @@ class EphemeralStorage(CannotOpen):
     """Memory kept here would be forgotten with the container."""
 
 
-def refuse_ephemeral(folder: Path) -> None:
-    """Raises `EphemeralStorage` with one sentence; does nothing where there is no mountinfo (not Linux)."""
+def why_it_forgets(folder: Path) -> str | None:
+    """None for a disk, and where there is no mountinfo (not Linux)."""
     mount = mount_under(folder)
-    reason = None if mount is None else mount.why_it_forgets
+    return None if mount is None else mount.why_it_forgets
+
+
+def refuse_ephemeral(folder: Path) -> None:
+    """Raises `EphemeralStorage` with one sentence."""
+    reason = why_it_forgets(folder)
     if reason is not None:
         raise EphemeralStorage(
             f"{folder} would be forgotten: {reason}; mount a persistent volume there, or pass --allow-ephemeral to "

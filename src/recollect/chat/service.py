@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from recollect import opening, private
-from recollect.chat.ephemeral import refuse_ephemeral
+from recollect.chat.ephemeral import refuse_ephemeral, why_it_forgets
 from recollect.chat.settings import ChatSettings
 from recollect.composite import composite_id, conversation_id
 from recollect.errors import (
@@ -112,7 +112,7 @@ class ChatService:
         """Opens the memory, or raises with the sentence that the command prints."""
         folder = settings.folder
         if folder is not None:
-            await asyncio.to_thread(_prepare_folder, settings, folder)
+            settings = await asyncio.to_thread(_prepare_folder, settings, folder)
         store = await opening.open_store(
             settings.memory,
             durability=settings.durability,
@@ -302,7 +302,8 @@ class ChatService:
             self._last_write_durable = False
 
 
-def _prepare_folder(settings: ChatSettings, folder: Path) -> None:
+def _prepare_folder(settings: ChatSettings, folder: Path) -> ChatSettings:
+    """The settings with the durability that can be reached in that folder."""
     if not settings.allow_ephemeral:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         refuse_ephemeral(existing)
@@ -310,6 +311,10 @@ def _prepare_folder(settings: ChatSettings, folder: Path) -> None:
         private.make_folder(folder, settings.file_mode)
     except OSError as error:
         raise CannotOpen(f"{folder}: cannot be created ({error.strerror})") from error
+    if why_it_forgets(folder) is None:
+        return settings
+    reached = min(Durability(settings.durability), Durability.WRITTEN)
+    return msgspec.structs.replace(settings, durability=reached.value)
 
 
 def _heard(probe: "asyncio.Future[None]") -> None:

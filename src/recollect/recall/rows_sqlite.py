@@ -19,7 +19,7 @@ from recollect.errors import EngineUnavailable, NotWritten, OutcomeUnknown, Reco
 from recollect.recall.rows import Change, CursorMoved, MemoryWrite, Row, Space, Written, moved_away, repeated
 from recollect.store import Options
 from recollect.stores.sqlite.file import (
-    POLICIES,
+    ChosenPolicy,
     any_text,
     choose_policy,
     opening,
@@ -80,8 +80,8 @@ class SqliteRows(SqliteTransactions[RowsJob]):
     _CALLED = "memory"
     _THREADS = "recollect-rows"
 
-    def __init__(self, path: Path, policy_name: str, options: Options) -> None:
-        super().__init__(path, policy_name, options)
+    def __init__(self, path: Path, policy: ChosenPolicy, options: Options) -> None:
+        super().__init__(path, policy, options)
         self.identity: str = self._writer.execute(
             "SELECT value FROM recollect_meta WHERE name = 'identity'"
         ).fetchone()[0]
@@ -89,7 +89,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
     @classmethod
     async def open(cls, url: str, options: Options) -> "SqliteRows":
         path, asked = parse_url(url)
-        return await asyncio.to_thread(_open, cls, path, choose_policy(asked, options), options)
+        return await asyncio.to_thread(_open, cls, path, asked, options)
 
     # ---- writing
 
@@ -331,18 +331,19 @@ def _space_number(connection: sqlite3.Connection) -> int:
     return 0 if row is None else int(json.loads(row[0])["number"])
 
 
-def _open(kind: type[SqliteRows], path: Path, policy_name: str, options: Options) -> SqliteRows:
+def _open(kind: type[SqliteRows], path: Path, asked: str | None, options: Options) -> SqliteRows:
+    policy = choose_policy(asked, options, path)
     deadline = time.monotonic() + options.timeout_s
     with opening(path):
-        prepare_file(path, policy_name, options.file_mode, deadline)
+        prepare_file(path, policy, options.file_mode, deadline)
         connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
-            connection.execute(f"PRAGMA synchronous = {POLICIES[policy_name].synchronous}")
+            connection.execute(f"PRAGMA synchronous = {policy.synchronous}")
             _prepare(connection, path, deadline)
         finally:
             connection.close()
         opened: list[SqliteRows] = []
-        if not until(deadline, lambda: opened.append(kind(path, policy_name, options))):
+        if not until(deadline, lambda: opened.append(kind(path, policy, options))):
             raise EngineUnavailable(f"{path} is locked by another process")
     return opened[0]
 

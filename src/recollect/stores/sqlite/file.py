@@ -19,6 +19,8 @@ from recollect.errors import (
     Unreadable,
     shorten,
 )
+from recollect.filesystems import mount_under
+from recollect.guarantees import what_can_be_lost
 from recollect.store import Durability, Options
 
 COMPATIBILITY = 1
@@ -29,6 +31,17 @@ class JournalPolicy(NamedTuple):
     journal: str
     synchronous: str
     durability: Durability
+
+
+class ChosenPolicy(NamedTuple):
+    """A policy on the file system of one file."""
+
+    journal: str
+    synchronous: str
+    durability: Durability
+    """At most `written` where the file system forgets: no fsync helps there."""
+    notice: str | None
+    """What can be lost."""
 
 
 PAGE_BYTES = 2048
@@ -99,7 +112,26 @@ def parse_url(url: str) -> tuple[Path, str | None]:
     return Path(path).absolute(), query.get("policy", [None])[0]
 
 
-def choose_policy(asked: str | None, options: Options) -> str:
+def choose_policy(asked: str | None, options: Options, path: Path) -> ChosenPolicy:
+    name = _checked_policy(asked, options)
+    policy = POLICIES[name]
+    mount = mount_under(path)
+    forgets = None if mount is None else mount.why_it_forgets
+    if forgets is None:
+        losses = what_can_be_lost("sqlite", name)
+        return ChosenPolicy(*policy, notice=losses[0].sentence if losses else None)
+    given = min(policy.durability, Durability.WRITTEN)
+    if options.durability is not None and given < options.durability:
+        raise DurabilityUnavailable(
+            f"{path}: {forgets}, so {options.durability.value!r} is out of reach; keep the file on a disk or a "
+            f"persistent volume, or ask for {given.value!r}"
+        )
+    return ChosenPolicy(
+        policy.journal, policy.synchronous, given, f"can lose everything: {forgets}; keep the file on a disk"
+    )
+
+
+def _checked_policy(asked: str | None, options: Options) -> str:
     if options.replicas or options.read_url:
         raise DurabilityUnavailable("SQLite has no replicas: open without replicas= and read_url=")
     if asked is None:
@@ -131,9 +163,8 @@ def opening(path: Path) -> Iterator[None]:
         raise Unreadable(f"{path}: {error}") from error
 
 
-def prepare_file(path: Path, policy_name: str, mode: int | None, deadline: float) -> str:
+def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: float) -> str:
     """Brings the file into being, in the policy's journal mode and with the schema; gives the store's identity."""
-    policy = POLICIES[policy_name]
     created = not path.exists()
     private.make_file(path, mode)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)

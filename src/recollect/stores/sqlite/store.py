@@ -26,6 +26,7 @@ from recollect.slices import SLICE
 from recollect.store import Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.file import (
     CHECKPOINT_PAGES,
+    ChosenPolicy,
     any_text,
     choose_policy,
     is_locked,
@@ -116,8 +117,8 @@ class SqliteStore(SqliteTransactions[StoreJob]):
     _CALLED = "store"
     _THREADS = "recollect-sqlite"
 
-    def __init__(self, path: Path, policy_name: str, options: Options, identity: str) -> None:
-        super().__init__(path, policy_name, options)
+    def __init__(self, path: Path, policy: ChosenPolicy, options: Options, identity: str) -> None:
+        super().__init__(path, policy, options)
         self._options = options
         self._ttl_s = None if options.ttl is None else options.ttl.total_seconds()
         self._witness: Witness | None = None
@@ -129,8 +130,7 @@ class SqliteStore(SqliteTransactions[StoreJob]):
     @classmethod
     async def open(cls, url: str, options: Options) -> "SqliteStore":
         path, asked = parse_url(url)
-        policy_name = choose_policy(asked, options)
-        store = await asyncio.to_thread(_open_file, cls, path, policy_name, options)
+        store = await asyncio.to_thread(_open_file, cls, path, asked, options)
         try:
             if options.witness is not None:
                 store._witness = await Witness.check(options, store.identity, store._last_sequence)
@@ -492,13 +492,14 @@ def _expired_keys(connection: sqlite3.Connection) -> list[bytes]:
 # ---- opening
 
 
-def _open_file(kind: type[SqliteStore], path: Path, policy_name: str, options: Options) -> SqliteStore:
+def _open_file(kind: type[SqliteStore], path: Path, asked: str | None, options: Options) -> SqliteStore:
+    policy = choose_policy(asked, options, path)
     deadline = time.monotonic() + options.timeout_s
     opened: list[SqliteStore] = []
 
     def attempt() -> None:
-        identity = prepare_file(path, policy_name, options.file_mode, deadline)
-        opened.append(kind(path, policy_name, options, identity))
+        identity = prepare_file(path, policy, options.file_mode, deadline)
+        opened.append(kind(path, policy, options, identity))
 
     with opening(path):
         # Any step may meet a lock: another process recovers, or changes the journal mode.

@@ -27,11 +27,10 @@ from recollect.errors import (
     StoreReplaced,
     Unreadable,
 )
-from recollect.guarantees import what_can_be_lost
 from recollect.owner import Owner
 from recollect.slices import too_long
 from recollect.store import Durability, Options
-from recollect.stores.sqlite.file import POLICIES, is_locked, until
+from recollect.stores.sqlite.file import ChosenPolicy, is_locked, until
 from recollect.stores.sqlite.guard import FileGuard
 
 INLINE_MAX_S = 0.002
@@ -59,9 +58,9 @@ class SqliteTransactions(ABC, Generic[Job]):
     _THREADS: ClassVar[str]
     """What the names of its threads begin with."""
 
-    def __init__(self, path: Path, policy_name: str, options: Options) -> None:
+    def __init__(self, path: Path, policy: ChosenPolicy, options: Options) -> None:
         self._path = path
-        self._policy = POLICIES[policy_name]
+        self._policy = policy
         self._timeout_s = options.timeout_s
         self._commit_s = 0.0  # a moving average
         self._closed = False
@@ -77,8 +76,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         self._write_thread = ThreadPoolExecutor(1, f"{self._THREADS}-write")
         self._read_thread = ThreadPoolExecutor(1, f"{self._THREADS}-read")
         self._batcher = Batcher[Job, Any](self._run, timeout_s=options.timeout_s)
-        losses = what_can_be_lost("sqlite", policy_name)
-        self.notice = losses[0].sentence if losses else None
+        self.notice = policy.notice
 
     @property
     def durability(self) -> Durability:
