@@ -127,6 +127,25 @@ def test_a_store_that_syncs_everything_holds(tmp_path: Path) -> None:
         assert found["violated"] == 0
 
 
+def test_no_state_knows_of_another(tmp_path: Path) -> None:
+    """What a store keeps in its process is gone with the state that it was read from."""
+    arguments = (f"{LINES}:keeping", "--engine", "sqlite", "--level", "1", "--messages", "4")
+    for found in explore(*arguments, out=tmp_path / "out", expect=0)["explorations"]:
+        assert found["held"] == found["states"] > 5
+
+
+def test_what_a_fresh_process_judges_differently_is_unknown_and_a_bug_of_ours(tmp_path: Path) -> None:
+    arguments = (f"{LINES}:moody", "--engine", "sqlite", "--level", "1", "--messages", "4", "--mode", "ext4")
+    [found] = explore(*arguments, out=tmp_path / "out", expect=3)["explorations"]
+    assert found["violated"] == 0
+    assert found["unsure"] > 0
+    [why] = found["disagreements"]
+    assert "silent-reset" in why
+    assert "held" in why
+    assert "bug of recollect" in why
+    assert found["first_bad"] is None
+
+
 def test_what_cannot_be_seen_is_not_concluded(tmp_path: Path) -> None:
     arguments = (f"{LINES}:hidden", "--engine", "sqlite", "--messages", "2")
     assert "the disk recorder was blind" in explore(*arguments, out=tmp_path / "out", expect=3)["output"]

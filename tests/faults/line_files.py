@@ -9,8 +9,9 @@ import ctypes
 import json
 import os
 import platform
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from recollect.verify.engines.endpoint import Endpoint
 
@@ -69,8 +70,32 @@ class Hidden(LineFiles):
         ctypes.CDLL(None).syscall(number, fd, data, len(data))
 
 
+class Moody(LineFiles):
+    """Reads as empty in one process and not in another, as it looks when something in the judge is wrong."""
+
+    def get_messages(self, session: str) -> list[Any]:
+        return [] if "recollect.commands.explore" in sys.modules else super().get_messages(session)
+
+
+class Keeping(LineFiles):
+    """Remembers the first files that its process read, as a cache or a connection that nobody closes would."""
+
+    read: ClassVar[dict[str, list[Any]]] = {}
+
+    def get_messages(self, session: str) -> list[Any]:
+        return self.read.setdefault(session, super().get_messages(session))
+
+
 def honest(endpoint: Endpoint) -> LineFiles:
     return LineFiles(endpoint)
+
+
+def moody(endpoint: Endpoint) -> LineFiles:
+    return Moody(endpoint)
+
+
+def keeping(endpoint: Endpoint) -> LineFiles:
+    return Keeping(endpoint)
 
 
 def hasty(endpoint: Endpoint) -> LineFiles:

@@ -168,4 +168,6 @@ def _explored(run: TargetRun, folder: Path, plan: ExplorePlan, console: Console)
 def _exit_code(found: list[Explored]) -> int:
     if any(one.tally.violated for one in found):
         return exit_codes.VIOLATED
+    if any(one.tally.unsure for one in found):
+        return exit_codes.INCONCLUSIVE
     return exit_codes.HELD if any(one.tally.judged for one in found) else exit_codes.INCONCLUSIVE

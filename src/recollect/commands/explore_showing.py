@@ -14,7 +14,8 @@ from recollect.verify.disk.exploring import Judgement
 from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.states import State
 from recollect.verify.engines import EngineError
-from recollect.verify.explore.exploration import Reading, TargetRun
+from recollect.verify.explore.exploration import TargetRun
+from recollect.verify.explore.reading import Reading
 from recollect.verify.explore.resuming import REFUSED, Explored
 
 _OPEN = {
@@ -39,6 +40,7 @@ def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dic
             (tally.held, "held"),
             (tally.documented, "lost what the engine's documentation allows"),
             (tally.refused, "refused by the engine"),
+            (tally.unsure, "unknown"),
         )
         if count or what in ("violated", "held")
     ]
@@ -59,6 +61,8 @@ def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dic
             f"The budget ended.{searched} Go on with: recollect explore {about.target} --resume {folder}"
             f" --level {plan.level} --mode {plan.mode}",
         )
+    for why in found.disagreements:
+        _print(console, f"unknown: {why}")
     document: dict[str, Any] = {
         **{name: getattr(about, name) for name in ("target", "engine", "engine_version", "policy")},
         "mode": plan.mode,
@@ -68,6 +72,7 @@ def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dic
         "searched": found.searched,
         "records": found.records,
         "anomalies": found.anomalies,
+        "disagreements": list(found.disagreements),
         "elapsed_s": round(found.elapsed_s, 3),
         "first_bad": None,
     }

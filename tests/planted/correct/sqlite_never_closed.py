@@ -7,12 +7,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.correct.cells import Cell
 
 CELLS = (
-    Cell(
-        "sqlite",
-        "wal-full",
-        "explore",
-        accused="a connection of an earlier crash state is still open in the process that judges the next one",
-    ),
+    Cell("sqlite", "wal-full", "explore"),
     Cell("sqlite", "wal-full", "power-loss"),
     Cell("sqlite", "wal-full", "kill-engine"),
     Cell("sqlite", "wal-full", "wipe-volume"),

@@ -11,11 +11,10 @@ a history of its own, and the checkers judge it as they judge every other.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,15 +33,14 @@ from recollect.verify.disk.recovery import recovery
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.engines import Endpoint, Engine, EngineError, create
 from recollect.verify.engines.postgres import PostgresEngine
+from recollect.verify.explore.reading import Reader, Reading
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import FaultDetail, HistoryHeader
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
-from recollect.verify.target import outcomes, pipe, returned, worker
-from recollect.verify.target.login import logged_in
+from recollect.verify.target import pipe, worker
 from recollect.verify.target.marked_text import mark
-from recollect.verify.target.target import Target
 from recollect.verify.target.workers import Worker, Workers
 
 SESSIONS = ("session-0", "session-1")
@@ -190,7 +188,7 @@ class TargetCheck:
             worker.redirect_output(log)
         self._about = run.about
         self._recovery = recovery(run.about.engine, run.about.policy, home)
-        self._loop = asyncio.Runner()
+        self._reader = Reader(run.about.target)
         self._folder = Path(tempfile.mkdtemp(dir=home, prefix="judged-"))
         self._findings: dict[tuple[int, int, bytes], Judgement] = {}
         """Many disks read the same, and what reads the same is judged the same."""
@@ -217,8 +215,7 @@ class TargetCheck:
         return self._read(endpoint, sorted({turn.session for turn in self._about.turns}))
 
     def _read(self, endpoint: Endpoint, sessions: Sequence[str]) -> Reading:
-        with logged_in(endpoint):
-            return self._loop.run(_read(self._about.target, endpoint, sessions))
+        return self._reader.read(endpoint, sessions)
 
     def _judged(self, turns: Sequence[Turn], acked: int, read: Reading | str) -> Judgement:
         path = self._folder / "history.jsonl"
@@ -245,7 +242,6 @@ class TargetCheck:
 
     def close(self) -> None:
         self._recovery.close()
-        self._loop.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -269,29 +265,6 @@ def _timeless(sentence: str) -> str:
     for pattern, word in _TIMES:
         sentence = pattern.sub(word, sentence)
     return sentence
-
-
-Reading = Mapping[str, pipe.Elements | str]
-"""What each session read as; text is the error that the read raised."""
-
-
-async def _read(spec: str, endpoint: Endpoint, sessions: Sequence[str]) -> Reading:
-    target = Target(spec, endpoint)
-    try:
-        await target.open()
-    except Exception as error:
-        return dict.fromkeys(sessions, outcomes.describe(error, endpoint.scrubber))
-    read: dict[str, pipe.Elements | str] = {}
-    try:
-        for session in sessions:
-            try:
-                raw, sequence = await target.read(session, None, None)
-                read[session] = returned.elements(raw, sequence)
-            except Exception as error:
-                read[session] = outcomes.describe(error, endpoint.scrubber)
-    finally:
-        await target.close()
-    return read
 
 
 def _is_exact(turns: Sequence[Turn], acked: int, read: Reading) -> bool:

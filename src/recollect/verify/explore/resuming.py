@@ -25,6 +25,7 @@ from recollect.verify.disk.exploring import (
 )
 from recollect.verify.disk.states import State
 from recollect.verify.explore.exploration import TargetRun
+from recollect.verify.explore.judged_again import disagreement
 
 REFUSED = "refuses-to-start"
 JUDGEMENTS = "findings.jsonl"
@@ -39,6 +40,8 @@ class Tally:
     documented: int = 0
     refused: int = 0
     violated: int = 0
+    unsure: int = 0
+    """Violated at first, and not when it was judged again: a bug of ours."""
 
     @classmethod
     def of(cls, part: Exploration) -> Tally:
@@ -51,7 +54,7 @@ class Tally:
 
     @property
     def judged(self) -> int:
-        return self.held + self.documented + self.refused + self.violated
+        return self.held + self.documented + self.refused + self.violated + self.unsure
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -60,6 +63,7 @@ class Tally:
             self.documented + other.documented,
             self.refused + other.refused,
             self.violated + other.violated,
+            self.unsure + other.unsure,
         )
 
 
@@ -78,6 +82,8 @@ class Explored:
     """Records of the run whose crash states were looked for."""
     records: int
     """All records of the run."""
+    disagreements: tuple[str, ...] = ()
+    """What a fresh process judged differently."""
 
     @property
     def is_whole(self) -> bool:
@@ -106,7 +112,7 @@ def explore_run(
     known = load_judgements(folder / JUDGEMENTS)
     before = len(known)
     anomalies: dict[str, int] = {}
-    worst: tuple[State, Judgement] | None = None
+    bad: dict[_Kind, _Bad] = {}
     try:
         while True:
             left_s = None if plan.budget_s is None else max(0.0, plan.budget_s - (time.monotonic() - began))
@@ -118,7 +124,8 @@ def explore_run(
                 known=known,
                 progress=progress,
             )
-            worst = _worse(worst, part)
+            for state, judgement in part.bad():
+                bad.setdefault(_kind(judgement), (state, judgement))
             for name, count in part.counts.items():
                 if name != "held":
                     anomalies[name] = anomalies.get(name, 0) + count
@@ -131,18 +138,39 @@ def explore_run(
                 break
     finally:
         save_judgements(folder / JUDGEMENTS, known)
+    tally, disagreements = at.tally + Tally.of(part), _judged_again(folder, bad)
+    if disagreements and not any(_is_violated(judgement) for _, judgement in bad.values()):
+        tally = replace(tally, violated=0, unsure=tally.unsure + tally.violated)
     return Explored(
         plan,
-        at.tally + Tally.of(part),
+        tally,
         len(known) - before,
         time.monotonic() - began,
         anomalies,
-        worst,
+        min(bad.values(), key=lambda one: (one[1].documented, one[1].anomaly == REFUSED), default=None),
         len(run.records) if part.reached is None else part.reached,
         len(run.records),
+        disagreements,
     )
 
 
-def _worse(so_far: tuple[State, Judgement] | None, part: Exploration) -> tuple[State, Judgement] | None:
-    bad = ([so_far] if so_far is not None else []) + list(part.bad())
-    return min(bad, key=lambda one: (one[1].documented, one[1].anomaly == REFUSED), default=None)
+_Bad = tuple[State, Judgement]
+_Kind = tuple[str | None, bool]
+
+
+def _kind(judgement: Judgement) -> _Kind:
+    return judgement.anomaly, judgement.documented
+
+
+def _is_violated(judgement: Judgement) -> bool:
+    return not judgement.documented and judgement.anomaly != REFUSED
+
+
+def _judged_again(folder: Path, bad: dict[_Kind, _Bad]) -> tuple[str, ...]:
+    """Takes out the kinds of violations whose first state a fresh process judges differently, and says so."""
+    found = []
+    for kind, (state, judgement) in list(bad.items()):
+        if _is_violated(judgement) and (why := disagreement(folder, state, judgement)) is not None:
+            found.append(why)
+            del bad[kind]
+    return tuple(found)

@@ -18,6 +18,7 @@ from recollect import private
 from recollect.secret import Scrubber, from_json, to_pipe
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix import judged_again
 from recollect.verify.matrix.cell_process import Done, LookAtTarget, Order, Step, TargetSeen, Word
 from recollect.verify.matrix.results import Result, Trouble
 from recollect.verify.matrix.target_probe import abilities_of
@@ -36,6 +37,8 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     trouble: Trouble | None = None
     try:
         verdict = run.execute()
+        if order.judge_again:
+            verdict = judged_again.told(verdict, run.history)
     except Exception as error:
         trace = folder / "kit-error.txt"
         private.write_artifact(trace, run.scrubber(traceback.format_exc()))

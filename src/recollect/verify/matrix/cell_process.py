@@ -31,6 +31,8 @@ class Order(msgspec.Struct, frozen=True, tag="order"):
     folder: str
     preload: tuple[str, ...] = ()
     """Modules for the fork server, which starts once: those of all cells that may come."""
+    judge_again: bool = True
+    """A violation is judged again in a fresh process before it is told; False where it only confirms another."""
 
 
 class LookAtTarget(msgspec.Struct, frozen=True, tag="look"):

@@ -150,8 +150,9 @@ class Matrix:
         number, trial = order
         folder = self._folder / self._name(number, trial)
         private.artifact_folder(folder)
-        process.send(Order(trial.next_scenario, str(folder), self._preload))
-        step = "starting" if trial.purpose == "first" else trial.purpose
+        first = trial.purpose == "first"
+        process.send(Order(trial.next_scenario, str(folder), self._preload, judge_again=first))
+        step = "starting" if first else trial.purpose
         self._listener(CellEvent("started", trial.next_scenario, step))
 
     def _next(self) -> tuple[int, _Trial] | None:

@@ -112,7 +112,7 @@ class Run:
 
     def _begin(self, first: Worker, ready: pipe.Ready) -> tuple[Transcript, Driver]:
         traits: tuple[Trait, ...] = tuple(ready.traits)  # type: ignore[arg-type]
-        history = self._history = HistoryWriter(private.artifact(self._history_path), self._header(traits))
+        history = self._history = HistoryWriter(private.artifact(self.history), self._header(traits))
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
         transcript = Transcript(history, retries=retries, retention_s=self._declared(ready))
         driver = self._driver = Driver(self._clients, transcript, self.notes, ops_max=self.scenario.ops_max)
@@ -130,7 +130,7 @@ class Run:
         return None if declared_s is None or declared_s < (wanted_s or 0.0) else declared_s
 
     @property
-    def _history_path(self) -> Path:
+    def history(self) -> Path:
         return self.folder / "history.jsonl"
 
     def _header(self, traits: tuple[Trait, ...]) -> HistoryHeader:
@@ -190,9 +190,9 @@ class Run:
 
     def _judged(self, reason: str | None) -> Verdict:
         """`reason` is what ended the run early, if anything did."""
-        if not self._history_path.exists():
+        if not self.history.exists():
             return Verdict(status="unknown", reason=reason)
-        verdict = analyze(History(self._history_path))
+        verdict = analyze(History(self.history))
         if reason is not None and verdict.status in ("held", "unknown"):
             return msgspec.structs.replace(verdict, status="unknown", reason=reason)
         if verdict.status == "unknown" and self.notes.hangs:

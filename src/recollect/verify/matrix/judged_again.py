@@ -1,0 +1,54 @@
+"""A violation is told only after its saved history was judged again, by a process that knows nothing else.
+
+`python -m recollect.verify.matrix.judged_again HISTORY` is that process. A verdict is a function of the history; where
+two processes come to different ones the mistake is ours, and nothing is concluded.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History
+from recollect.verify.judging.verdict import Verdict
+
+AGAIN_TIMEOUT_S = 60.0
+
+
+def told(verdict: Verdict, history: Path) -> Verdict:
+    """The verdict, if it may be told; `unknown` when a fresh process comes to another."""
+    if verdict.status != "violated":
+        return verdict
+    again = _in_fresh_process(history)
+    if isinstance(again, Verdict) and _conclusion(again) == _conclusion(verdict):
+        return verdict
+    came_to = again if isinstance(again, str) else _conclusion(again)
+    reason = (
+        f"{_conclusion(verdict)} in one process, and judged again in a fresh one from {history}: {came_to}. "
+        "This is a bug of recollect: please report it, with that file"
+    )
+    return msgspec.structs.replace(verdict, status="unknown", reason=reason)
+
+
+def _conclusion(verdict: Verdict) -> str:
+    names = ", ".join(f"{anomaly.count} {anomaly.name}" for anomaly in verdict.anomalies)
+    return f"{verdict.status} ({names})" if names else verdict.status
+
+
+def _in_fresh_process(history: Path) -> Verdict | str:
+    command = [sys.executable, "-m", __name__, str(history)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=AGAIN_TIMEOUT_S, check=False)
+        return msgspec.json.decode(done.stdout, type=Verdict)
+    except subprocess.TimeoutExpired:
+        return f"nothing within {AGAIN_TIMEOUT_S:g} s"
+    except msgspec.MsgspecError:
+        return f"it ended with {done.stderr.decode(errors='replace').strip()[-300:] or done.returncode}"
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(analyze(History(Path(sys.argv[1])))))
