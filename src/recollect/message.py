@@ -1,12 +1,15 @@
 """A message of a conversation, and the record that engines keep of it.
 
-A record is JSON: ``{"v": 1, "id", "role", "content", "timestamp", "metadata"}``. Three rules:
+A record is JSON: ``{"v": 2, "id", "role", "content", "timestamp", "metadata"}``, and a checksum that JSON takes for
+white space (`checksum`). Three rules:
 
 * *Old records are lifted.* `UPCASTERS` is a chain: entry ``n`` turns a record of version ``n`` into one of version
   ``n + 1``. Version 0 is everything without a version: the shapes other tools have left in people's databases.
+  Version 1 had no checksum; version 2 has the same fields.
 * *Newer records are kept.* Fields this release does not know stay in `Message.extra`, the version in
   `Message.schema`, and both are written back unchanged. Roles are plain text, never an enumeration.
-* *Nothing is dropped.* Bytes that cannot be understood become `Damaged`, with the bytes and the reason.
+* *Nothing is dropped.* Bytes that cannot be understood, or that are not those that were written, become `Damaged`, with
+  the bytes and the reason.
 
 What JSON cannot hold (NaN, bytes, tuples, keys that are not text) is refused before anything is written, because it
 would come back different: `json_values`. Lone surrogates are held: they are rare, so only they pay for the slower
@@ -24,10 +27,11 @@ from typing import Annotated
 import msgspec
 
 from recollect.bounds import INTEGER_MAX
+from recollect.checksum import CHECKSUM_BYTES, checksum
 from recollect.errors import Refused, shorten, shown
 from recollect.json_values import Json, check_json, check_text, kind_of, refuse_pairs
 
-SCHEMA = 1
+SCHEMA = 2
 """The record version this release writes."""
 
 RECORD_BYTES_MAX = 64 * 1024 * 1024
@@ -82,7 +86,7 @@ def encode(message: Message) -> bytes:
         ) from None
     if len(record) > RECORD_BYTES_MAX:
         raise _too_large(message, len(record))
-    return record
+    return record + checksum(record)
 
 
 def _encode_surrogates(fields: dict[str, Json]) -> bytes:
@@ -95,6 +99,9 @@ def decode(raw: bytes) -> Message | Damaged:
     """The message of a record of any version or known shape. Never raises for what the engine holds in its place."""
     if type(raw) is not bytes:
         return _not_bytes(raw)
+    tail = raw[-CHECKSUM_BYTES:]
+    if tail.isspace() and tail != checksum(raw[:-CHECKSUM_BYTES]):
+        return _changed(raw)
     try:
         record = _decode_current(raw)
     except _NOT_CURRENT:
@@ -108,6 +115,10 @@ def decode_all(raws: Iterable[bytes]) -> list[Message | Damaged]:
     for raw in raws:
         if type(raw) is not bytes:
             decoded.append(_not_bytes(raw))
+            continue
+        tail = raw[-CHECKSUM_BYTES:]
+        if tail.isspace() and tail != checksum(raw[:-CHECKSUM_BYTES]):
+            decoded.append(_changed(raw))
             continue
         try:
             record = _decode_current(raw)
@@ -125,6 +136,10 @@ def _not_bytes(found: object) -> Damaged:
     return Damaged(raw, f"the bytes of a record belong here, and the engine holds {kind}")
 
 
+def _changed(raw: bytes) -> Damaged:
+    return Damaged(raw, "its checksum is wrong: these are not the bytes that were written")
+
+
 def _decode_other(raw: bytes) -> Message | Damaged:
     """Another version, an unknown field, a lone surrogate, or damage: the slow way tells which."""
     try:
@@ -137,9 +152,9 @@ _NOT_CURRENT = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class _CurrentRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The record of the current version, for the fast way in and out."""
+    """The record of the current version, for the fast way in and out. Version 1 had the same fields."""
 
-    v: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)]
+    v: Annotated[int, msgspec.Meta(ge=1, le=SCHEMA)]
     id: str
     role: str
     content: str | list[Json]
@@ -154,14 +169,19 @@ _decode_current = msgspec.json.Decoder(_CurrentRecord).decode
 def _encode_known(message: Message) -> bytes:
     return _encode_json(
         _CurrentRecord(
-            message.schema, message.id, message.role, message.content, message.timestamp, message.metadata
+            max(message.schema, SCHEMA),
+            message.id,
+            message.role,
+            message.content,
+            message.timestamp,
+            message.metadata,
         )
     )
 
 
 def _as_mapping(message: Message) -> dict[str, Json]:
     return {
-        "v": message.schema,
+        "v": max(message.schema, SCHEMA),
         "id": message.id,
         "role": message.role,
         "content": message.content,
@@ -179,8 +199,8 @@ def _check(message: Message) -> None:
     check_text(message.role, "role")
     check_text(message.id, "id")
     _check_timestamp(message.timestamp)
-    if type(message.schema) is not int or not SCHEMA <= message.schema <= INTEGER_MAX:
-        raise Refused(f"schema: the version of a record, {SCHEMA} or above; not {shown(message.schema)}")
+    if type(message.schema) is not int or not 1 <= message.schema <= INTEGER_MAX:
+        raise Refused(f"schema: the version of a record, 1 or above; not {shown(message.schema)}")
     if not isinstance(message.metadata, dict) or not isinstance(message.extra, dict):
         raise Refused("metadata and extra: mappings of text to JSON")
     size = len(message.role) + len(message.id)
@@ -384,4 +404,12 @@ def _block_text(block: Json) -> str:
     return text if isinstance(text, str) else ""
 
 
-UPCASTERS: dict[int, Callable[[dict[str, Json]], dict[str, Json]]] = {0: _lift_unversioned}
+def _lift_unchecked(record: dict[str, Json]) -> dict[str, Json]:
+    """Version 1 → 2: the same fields, without a checksum after them."""
+    return {**record, "v": 2}
+
+
+UPCASTERS: dict[int, Callable[[dict[str, Json]], dict[str, Json]]] = {
+    0: _lift_unversioned,
+    1: _lift_unchecked,
+}

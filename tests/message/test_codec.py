@@ -1,6 +1,7 @@
 """Whatever is said comes back as it was, or is refused with its place."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -8,7 +9,9 @@ from hypothesis import strategies as st
 
 from recollect import Damaged, Message, Refused
 from recollect.json_values import DEPTH_MAX
-from recollect.message import RECORD_BYTES_MAX, decode, encode
+from recollect.message import RECORD_BYTES_MAX, SCHEMA, decode, decode_all, encode
+
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 anything = st.text(st.characters())  # lone surrogates and control characters included
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -25,7 +28,7 @@ messages = st.builds(
     metadata=st.dictionaries(anything, json_values, max_size=3),
     id=anything,
     extra=st.dictionaries(anything.map(lambda name: f"x{name}"), json_values, max_size=2),
-    schema=st.integers(1, 9),
+    schema=st.integers(SCHEMA, 9),
 )
 
 
@@ -58,10 +61,42 @@ def test_no_bytes_make_decoding_raise(raw: bytes) -> None:
 
 @given(messages, st.integers(0, 10_000), st.integers(0, 255))
 @settings(max_examples=200, deadline=None)
-def test_a_flipped_byte_never_makes_decoding_raise(message: Message, place: int, value: int) -> None:
-    raw = bytearray(encode(message))
+def test_a_changed_byte_is_damage_with_the_raw_bytes(message: Message, place: int, value: int) -> None:
+    record = encode(message)
+    raw = bytearray(record)
     raw[place % len(raw)] = value
-    assert isinstance(decode(bytes(raw)), Message | Damaged)
+    changed = bytes(raw)
+    for found in (decode(changed), *decode_all([changed])):
+        if changed == record:
+            assert found == message
+        else:
+            assert isinstance(found, Damaged)
+            assert found.raw == changed
+
+
+@pytest.mark.parametrize("golden", ["v2-text", "v2-blocks", "v2-lone-surrogate", "v3-from-a-newer-release"])
+def test_every_flipped_bit_is_damage(golden: str) -> None:
+    record = json.loads((GOLDEN / f"{golden}.json").read_text())["record"].encode()
+    assert isinstance(decode(record), Message)
+    for bit in range(len(record) * 8):
+        raw = bytearray(record)
+        raw[bit // 8] ^= 1 << bit % 8
+        assert isinstance(decode(bytes(raw)), Damaged), (bit, bytes(raw))
+
+
+@given(messages, st.integers(1, 400))
+@settings(max_examples=200, deadline=None)
+def test_a_record_that_was_cut_is_damage_or_its_own_text(message: Message, length: int) -> None:
+    """Without its checksum it is a record of a release that had none: its JSON still has to be whole."""
+    record = encode(message)
+    found = decode(record[:-length])
+    assert isinstance(found, Damaged) or found == message
+
+
+def test_a_message_of_an_earlier_version_is_written_as_the_current_one() -> None:
+    message = decode(encode(Message("user", "x", schema=1)))
+    assert isinstance(message, Message)
+    assert message.schema == SCHEMA
 
 
 def test_five_megabytes_and_nothing() -> None:

@@ -7,6 +7,7 @@ import tracemalloc
 from collections import OrderedDict, defaultdict
 from typing import Any
 
+import msgspec
 import numpy
 import pytest
 from hypothesis import example, given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from recollect import Message, Refused
 from recollect.appending import checked_append
 from recollect.json_values import INTEGER_BITS_MAX
-from recollect.message import RECORD_BYTES_MAX, Damaged, decode, decode_all, encode
+from recollect.message import RECORD_BYTES_MAX, SCHEMA, Damaged, decode, decode_all, encode
 
 
 class Text(str):
@@ -243,7 +244,9 @@ def test_anything_comes_back_equal_or_is_refused(
     ):
         record = record_or_refusal(message)
         if isinstance(record, bytes):
-            assert decode(record) == message
+            # An earlier version is written as the current one.
+            written = msgspec.structs.replace(message, schema=max(message.schema, SCHEMA))
+            assert decode(record) == written
         else:
             assert len(str(record)) < 500
 
