@@ -64,11 +64,14 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "lost-update" in done.stdout
-    assert "seen again in" in done.stdout
+    assert "confirmed" in done.stdout
     (cell,) = cells((tmp_path / "out.json").read_text())
     assert cell["reproduced"] is not None
-    assert cell["replay"] in [line.strip() for line in done.stdout.splitlines()], "in one piece, to be copied"
-    replayed = recollect(*cell["replay"].split()[1:], "--times", "2", cwd=tmp_path)
+    (finding,) = json.loads((tmp_path / "out.json").read_text())["findings"]
+    assert finding["replay"] in [line.strip() for line in done.stdout.splitlines()], (
+        "in one piece, to be copied"
+    )
+    replayed = recollect(*finding["replay"].split()[1:], "--times", "2", cwd=tmp_path)
     assert "lost-update: seen in" in replayed.stdout
 
 

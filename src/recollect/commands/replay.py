@@ -19,6 +19,7 @@ from recollect.verify.matrix.results import Results, exit_code
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.providers import url as addresses
 from recollect.verify.report import terminal
+from recollect.verify.report.progress import LiveProgress
 from recollect.verify.running import scenario as scenarios
 from recollect.verify.running.scenario import Scenario
 
@@ -49,11 +50,11 @@ def replay(
         typer.echo(f"cannot write to {run}: {error.strerror or error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     try:
-        with terminal.LiveProgress(console, times) as progress:
+        with LiveProgress(console, times) as progress:
             results = Matrix(cells, folder, workers=workers, listener=progress, confirm=False).run()
     finally:
         run_folder.remove_if_unused(folder)
-    terminal.show(console, results)
+    terminal.show(console, results, verbose=True)
     _rate(console, results)
     write_json(results, json_file)
     raise typer.Exit(exit_code(results))

@@ -16,6 +16,7 @@ from recollect.commands.writing import (
     JsonOption,
     JunitOption,
     StrictOption,
+    VerboseOption,
     write_json,
     write_reports,
 )
@@ -32,6 +33,7 @@ def report(
         str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
     ] = None,
     strict: StrictOption = False,
+    verbose: VerboseOption = False,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
     junit_file: JunitOption = None,
@@ -48,7 +50,7 @@ def report(
         raise typer.Exit(exit_codes.USAGE) from None
     console = Console(stderr=json_file == "-")
     merged = merge(parts)
-    terminal.show(console, merged)
+    terminal.show(console, merged, verbose=verbose)
     write_json(merged, json_file)
     write_reports(merged, html_file, junit_file, require, strict=strict)
     raise typer.Exit(exit_code(merged, require, strict=strict))
@@ -58,12 +60,20 @@ def merge(parts: list[Results]) -> Results:
     """One result of several: cells side by side, times added up, folders made part of each cell's own."""
     if len(parts) == 1:
         return parts[0]
-    cells = [
-        msgspec.structs.replace(result, folder=f"{part.folder}/{result.folder}" if result.folder else "")
-        for part in parts
-        for result in part.results
-    ]
+    cells = [_moved(result, part) for part in parts for result in part.results]
     return Results(seed=parts[0].seed, elapsed_s=sum(part.elapsed_s for part in parts), results=tuple(cells))
+
+
+def _moved(result: Result, part: Results) -> Result:
+    smallest = result.smallest_run
+    if smallest is not None:
+        smallest = msgspec.structs.replace(smallest, folder=part.place(smallest.folder))
+    return msgspec.structs.replace(
+        result,
+        folder=part.place(result.folder),
+        hidden_by=part.place(result.hidden_by),
+        smallest_run=smallest,
+    )
 
 
 def _load(path: Path) -> Results:

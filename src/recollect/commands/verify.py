@@ -20,6 +20,7 @@ from recollect.commands.writing import (
     JsonOption,
     JunitOption,
     StrictOption,
+    VerboseOption,
     folder_of_run,
     write_json,
     write_reports,
@@ -35,6 +36,7 @@ from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, c
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.providers import url as addresses
 from recollect.verify.report import terminal
+from recollect.verify.report.progress import LiveProgress
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import KINDS
 from recollect.verify.running.workloads import WORKLOADS
@@ -155,6 +157,7 @@ def verify(
     retain: RetainOption = None,
     require: RequireOption = None,
     strict: StrictOption = False,
+    verbose: VerboseOption = False,
     full: FullOption = False,
     budget: BudgetOption = None,
     seed: SeedOption = None,
@@ -205,7 +208,7 @@ def verify(
     results = run(
         request, console, out=out, budget_s=budget_s, workers=workers, fail_fast=fail_fast, confirm=confirm
     )
-    terminal.show(console, results)
+    terminal.show(console, results, verbose=verbose)
     write_json(results, json_file)
     write_reports(results, html_file, junit_file, require, strict=strict)
     raise typer.Exit(exit_code(results, require, strict=strict))
@@ -238,7 +241,7 @@ def run(
     cells, broken = _lay_out(request)
     runnable = sum(cell.skipped is None for cell in cells)
     with folder_of_run(out, f"seed{request.seed}") as folder:
-        with _terminated_like_interrupted(), terminal.LiveProgress(console, runnable, budget_s) as progress:
+        with _terminated_like_interrupted(), LiveProgress(console, runnable, budget_s) as progress:
             matrix = Matrix(
                 cells,
                 folder,

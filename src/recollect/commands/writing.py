@@ -14,7 +14,8 @@ import typer
 
 from recollect import exit_codes, private
 from recollect.verify import run_folder
-from recollect.verify.matrix.results import Require, Results, document
+from recollect.verify.matrix.document import document
+from recollect.verify.matrix.results import Require, Results
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output.")
@@ -24,6 +25,10 @@ HtmlOption = Annotated[
 ]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Fail on documented losses and on `exposed` too.")
+]
+VerboseOption = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Every cell's own words below the table, not only the findings."),
 ]
 JunitOption = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI systems.")

@@ -51,6 +51,8 @@ class Anomaly(msgspec.Struct, frozen=True):
     silent: bool
     first: WitnessEvents
     sentence: str
+    covered: bool = False
+    """Inside the engine's promise, or the caller's to guard against: no bug of the store."""
 
     @property
     def voice(self) -> str:
@@ -88,6 +90,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     covered: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     truncated: bool = False
+
+    @property
+    def broken(self) -> tuple[Anomaly, ...]:
+        """What no promise covers; of a loss that is only too large, all there is."""
+        if self.status != "violated":
+            return ()
+        return tuple(anomaly for anomaly in self.anomalies if not anomaly.covered) or self.anomalies
 
     @property
     def account(self) -> str:
@@ -148,7 +157,10 @@ def judge(evidence: Evidence) -> Verdict:
         promise=given.sentence,
         promise_source=given.source,
         promised_window_s=given.window_s,
-        anomalies=tuple(_anomaly(evidence, group) for group in named),
+        anomalies=tuple(
+            _anomaly(evidence, group, _allows(evidence, given, group) or _is_exposed(given, group))
+            for group in named
+        ),
         covered=covered,
         not_covered=not_covered,
         truncated=evidence.truncated,
@@ -260,9 +272,11 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     return None
 
 
-def _anomaly(evidence: Evidence, group: Named) -> Anomaly:
+def _anomaly(evidence: Evidence, group: Named, covered: bool) -> Anomaly:
     silent = all(detection.silent for detection in group.detections)
-    return Anomaly(group.name, group.elements, silent, _witness(evidence, group.first), group.sentence)
+    return Anomaly(
+        group.name, group.elements, silent, _witness(evidence, group.first), group.sentence, covered
+    )
 
 
 def _witness(evidence: Evidence, detection: Detection) -> WitnessEvents:

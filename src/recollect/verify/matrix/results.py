@@ -1,9 +1,9 @@
-"""The result of a cell, and of a whole run: what reports render, what is saved, and the `--json` document."""
+"""The result of a cell, and of a whole run: what reports render, what is saved."""
 
 import shlex
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -13,7 +13,8 @@ from recollect.secret import from_json, to_artifact
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
 from recollect.verify.judging.op import HistoryHeader
-from recollect.verify.judging.verdict import UNDER_STRICT, Verdict
+from recollect.verify.judging.steps import StepTaken
+from recollect.verify.judging.verdict import UNDER_STRICT, Anomaly, Verdict
 from recollect.verify.judging.verdict import exit_code as exit_code_of
 from recollect.verify.running.scenario import Scenario
 
@@ -26,6 +27,16 @@ Require = str
 
 Trouble = Literal["unopened", "internal"]
 """A target that cannot be opened, or an error of ours."""
+
+
+class SmallestRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest run that still shows what a cell showed, step by step, and where it is kept."""
+
+    scenario: Scenario
+    anomaly: Anomaly
+    steps: tuple[StepTaken, ...] = ()
+    folder: str = ""
+    """Relative to the run's folder."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +56,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """How often of how many further runs the same anomaly was seen."""
     smallest: Scenario | None = None
     """The smallest schedule that still shows it."""
+    smallest_run: SmallestRun | None = None
+    shrunk: str = ""
+    """How far it was made smaller, and why no further, in words."""
+    hidden_by: str = ""
+    """The folder of the cell whose finding keeps this one from saying anything of its own."""
     notes: tuple[str, ...] = ()
     trouble: Trouble | None = None
     """What keeps the cell from saying anything about the store, where it is no verdict at all."""
@@ -68,8 +84,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     def folder_of(self, result: Result) -> str:
         """The cell's own folder, which can be replayed; empty where it has none."""
+        return self.place(result.folder)
+
+    def place(self, folder: str) -> str:
+        """A folder of one of the run's cells, from where the command was given."""
         # Of merged shards each cell has the whole of it.
-        return f"{self.folder}/{result.folder}" if self.folder and result.folder else result.folder
+        return f"{self.folder}/{folder}" if self.folder and folder else folder
 
     def history_of(self, result: Result) -> str | None:
         folder = self.folder_of(result)
@@ -122,45 +142,8 @@ def _described(header: HistoryHeader) -> Scenario:
     )
 
 
-def document(results: Results) -> dict[str, Any]:
-    """The `--json` document: the stable interface."""
-    return {
-        "recollect": results.recollect,
-        "seed": results.seed,
-        "elapsed_s": round(results.elapsed_s, 1),
-        "cells": [_cell(result, results) for result in results.results],
-    }
-
-
-def _cell(result: Result, results: Results) -> dict[str, Any]:
-    scenario = result.scenario
-    figures: dict[str, Any] = msgspec.to_builtins(result.verdict)
-    return {
-        "target": scenario.target,
-        "engine": scenario.engine_name,
-        "engine_version": result.engine_version,
-        "provider": result.provider,
-        "policy": scenario.policy,
-        "fault": scenario.fault,
-        "variant": scenario.variant,
-        "workload": scenario.workload,
-        **figures,
-        "elapsed_s": round(result.elapsed_s, 2),
-        "operations": result.operations,
-        "reproduced": result.reproduced,
-        "smallest": None if result.smallest is None else _size(result.smallest),
-        "notes": list(result.notes),
-        "history": results.history_of(result),
-        "replay": results.replay_of(result),
-    }
-
-
 def replay_command(folder: str) -> str:
     return f"recollect replay {shlex.quote(folder)}"
-
-
-def _size(scenario: Scenario) -> dict[str, Any]:
-    return {"writers": scenario.writers, "sessions": scenario.sessions, "operations": scenario.ops_max}
 
 
 def exit_code(results: Results, require: Require | None = None, *, strict: bool = False) -> int:

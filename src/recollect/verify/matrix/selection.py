@@ -279,8 +279,9 @@ def _of_target(request: VerifyRequest, target: str, abilities: frozenset[str] | 
                 retain_s=request.retain_s,
                 path=request.path,
                 seed=request.seed,
-                **({} if writers is None else {"writers": writers}),
             )
+            if writers is not None:
+                scenario = msgspec.structs.replace(scenario, writers=writers)
             yield Cell(scenario, misfit or FAULTS[case.fault].obstacle(scenario))
 
 

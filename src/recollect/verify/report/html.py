@@ -26,7 +26,7 @@ from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict, Witne
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
-from recollect.verify.report.terminal import STYLES
+from recollect.verify.report.symbols import STYLES
 from recollect.verify.report.timeline import Timeline, of_history
 
 PICTURES_BYTES = 160_000

@@ -16,7 +16,8 @@ import msgspec
 from recollect import exit_codes, private
 from recollect.verify.judging.history import HistoryError
 from recollect.verify.judging.verdict import Verdict
-from recollect.verify.matrix.results import document, exit_code, of_history
+from recollect.verify.matrix.document import document
+from recollect.verify.matrix.results import exit_code, of_history
 
 
 def render(verdict: Verdict) -> str:

@@ -1,123 +1,202 @@
-"""The terminal: live progress while cells run, then one table, then each violation as one plain sentence."""
+"""The terminal: one table, what is not held in a few lines, and the findings, the most important last.
+
+Everything that a cell has to say is on the page and under `--verbose`; here one bug is told once, in a screenful.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from recollect.verify.judging.steps import EVERYONE, StepTaken
 from recollect.verify.judging.verdict import WORST_FIRST, Status
-from recollect.verify.matrix.matrix import CellEvent
+from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Result, Results
+from recollect.verify.report.symbols import STYLES
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
-STYLES: dict[Status, tuple[str, str]] = {
-    "held": ("✓", "green"),
-    "documented-loss": ("◐", "yellow"),
-    "exposed": ("◌", "yellow"),
-    "violated": ("✗", "bold red"),
-    "unknown": ("?", "magenta"),
-    "skipped": ("·", "dim"),
+LEGEND: dict[Status, str] = {
+    "held": "held",
+    "documented-loss": "lost as documented",
+    "exposed": "nothing protects the caller",
+    "violated": "violated",
+    "unknown": "unknown",
+    "skipped": "skipped",
 }
-
-LEGEND = """✓ held: nothing acknowledged was lost      ◐ documented loss: inside the engine's own promise
-◌ exposed: nothing protects the caller
-✗ violated      ? unknown      · skipped      figures: messages acknowledged, or lost/acknowledged"""
-
-
-class LiveProgress:
-    """Live progress on a terminal; one line per cell elsewhere."""
-
-    def __init__(self, console: Console, cells: int, budget_s: float | None = None) -> None:
-        self._console = console
-        self._cells = cells
-        self._budget_s = budget_s
-        self._started = time.monotonic()
-        self._ended = 0
-        self._current: dict[str, str] = {}
-        self._lost = {"documented-loss": 0, "violated": 0}
-        self._live = (
-            Live(get_renderable=self._picture, console=console, refresh_per_second=8, transient=True)
-            if console.is_terminal
-            else None
-        )
-
-    def __enter__(self) -> LiveProgress:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def __call__(self, event: CellEvent) -> None:
-        name = _short(event.scenario)
-        if event.kind == "ended":
-            self._ended += 1
-            self._current.pop(name, None)
-            assert event.result is not None
-            verdict = event.result.verdict
-            if verdict.status in self._lost:
-                self._lost[verdict.status] += verdict.lost
-            if self._live is None:
-                self._console.print(
-                    _line(event.result, self._ended, self._cells), highlight=False, soft_wrap=True
-                )
-        else:
-            self._current[name] = event.step
-            if event.step in ("confirm", "shrink"):
-                self._current = {name: "running it again"}
-
-    def _picture(self) -> Group:
-        """Also asked for between events, by the display's own thread: time goes on while a cell hangs."""
-        elapsed_s = time.monotonic() - self._started
-        left = "" if (left_s := self._left_s(elapsed_s)) is None else f", about {left_s:.0f} s left"
-        bar = ProgressBar(total=max(1, self._cells), completed=min(self._ended, self._cells), width=40)
-        lost = f"{self._lost['documented-loss']} lost as documented, {self._lost['violated']} lost against the promise"
-        head = Text(f"{self._ended}/{self._cells} cells, {elapsed_s:.0f} s{left} · {lost}")
-        current = [Text(f"  {name}: {step}", style="dim") for name, step in list(self._current.items())[-4:]]
-        return Group(bar, head, *current)
-
-    def _left_s(self, elapsed_s: float) -> float | None:
-        if not self._ended:
-            return None if self._budget_s is None else max(0.0, self._budget_s - elapsed_s)
-        by_rate_s = (self._cells - self._ended) * elapsed_s / self._ended
-        return by_rate_s if self._budget_s is None else max(0.0, min(by_rate_s, self._budget_s - elapsed_s))
+NAMED_MAX = 4
+TOLD_MAX = 3
+COLUMN_LEAST = 18
+"""Characters of one process's column; where there is less room, the steps are told one below the other."""
 
 
-def _short(scenario: Scenario) -> str:
-    parts = (scenario.target, scenario.policy, scenario.fault, scenario.variant, scenario.workload)
-    return " ".join(part for part in parts if part)
-
-
-def _line(result: Result, number: int, cells: int) -> Text:
-    symbol, style = STYLES[result.verdict.status]
-    line = Text(f"[{number}/{cells}] ")
-    line.append(f"{symbol} {result.verdict.status}", style=style)
-    line.append(f"  {_short(result.scenario)}  {_figure(result)}  {result.elapsed_s:.1f} s")
-    return line
-
-
-def show(console: Console, results: Results) -> None:
-    """The table, the violations, and what could not be concluded."""
-    tables = _tables(results.results, console.width)
-    for table in tables:
-        console.print(table)
-    if tables:
-        console.print(Text(LEGEND, style="dim"))
-    _violations(console, results)
+def show(console: Console, results: Results, *, verbose: bool = False) -> None:
+    """The tables, what is not held, the count, and the findings."""
+    found = findings(results)
+    numbers = {place: finding.number for finding in reversed(found) for place in finding.cells}
+    if _tables(console, results, numbers, verbose):
+        _legend(console, results)
+    if verbose:
+        _every_violation(console, results)
+        _losses(console, results)
+        _notes(console, results)
     _exposed(console, results)
-    _losses(console, results)
-    _left_out(console, results)
-    _notes(console, results)
-    ran = [result for result in results.results if result.verdict.status != "skipped"]
+    _left_out(console, results, verbose)
+    _count(console, results, found)
+    for finding in reversed(found):
+        _finding(console, results, finding, stepwise=verbose or finding.number == 1)
+
+
+# ---- the tables
+
+
+def _tables(console: Console, results: Results, numbers: dict[int, int], verbose: bool) -> bool:
+    """One for each target: faults down, policies across. Rows in which everything held are told in one line."""
+    targets = dict.fromkeys(result.scenario.target for result in results.results)
+    shown = False
+    for target in targets:
+        cells: dict[str, dict[str, list[int]]] = {}
+        for place, result in enumerate(results.results):
+            if result.scenario.target == target:
+                row = cells.setdefault(result.scenario.fault, {})
+                row.setdefault(_column(result, results), []).append(place)
+        ran = {
+            fault: row
+            for fault, row in cells.items()
+            if any(_ran(results.results[place]) for places in row.values() for place in places)
+        }
+        if ran:
+            console.print(_title(results, target), highlight=False, markup=False)
+            _table(console, results, ran, numbers, verbose)
+            shown = True
+    return shown
+
+
+def _title(results: Results, target: str) -> str:
+    engines = dict.fromkeys(
+        f"{result.scenario.engine_name} {result.engine_version}"
+        for result in results.results
+        if result.scenario.target == target and result.engine_version
+    )
+    return f"{target} on {', '.join(engines)}" if engines else target
+
+
+def _column(result: Result, results: Results) -> str:
+    """A policy; with the engine as it was asked for, where there are several."""
+    engines = {
+        other.scenario.engine for other in results.results if other.scenario.target == result.scenario.target
+    }
+    return (
+        f"{result.scenario.engine} {result.scenario.policy}" if len(engines) > 1 else result.scenario.policy
+    )
+
+
+def _table(
+    console: Console,
+    results: Results,
+    rows: dict[str, dict[str, list[int]]],
+    numbers: dict[int, int],
+    verbose: bool,
+) -> None:
+    policies = list(dict.fromkeys(policy for row in rows.values() for policy in row))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("  fault", no_wrap=True)
+    for policy in policies:
+        table.add_column(policy.replace(" ", "\n"), no_wrap=True)
+    held: list[str] = []
+    for fault, row in rows.items():
+        if not verbose and all(_held(results, places) for places in row.values()):
+            held.append(fault)
+        else:
+            table.add_row(
+                f"  {fault}", *(_cell(results, row.get(policy, []), numbers) for policy in policies)
+            )
+    if table.row_count:
+        console.print(table)
+    if held:
+        kept = sum(
+            results.results[place].verdict.acked
+            for name in held
+            for row in rows[name].values()
+            for place in row
+        )
+        text = f"  ✓ held, {kept:,} messages: {', '.join(held)}"
+        console.print(Padding(Text(text.strip(), style="green"), (0, 0, 0, 2)))
+
+
+def _ran(result: Result) -> bool:
+    return result.verdict.status != "skipped"
+
+
+def _held(results: Results, places: Sequence[int]) -> bool:
+    statuses = {results.results[place].verdict.status for place in places}
+    return statuses <= {"held", "skipped"} and "held" in statuses
+
+
+def _cell(results: Results, places: Sequence[int], numbers: dict[int, int]) -> Text:
+    if not places:
+        return Text("")
+    members = [results.results[place] for place in places]
+    worst = min((member.verdict.status for member in members), key=WORST_FIRST.index)
+    symbol, style = STYLES[worst]
+    same = [member.verdict for member in members if member.verdict.status == worst]
+    if worst in ("skipped", "unknown"):
+        return Text(symbol, style=style)
+    acked, lost = sum(verdict.acked for verdict in same), sum(verdict.lost for verdict in same)
+    bugs = sorted({numbers[place] for place in places if place in numbers})
+    told = f"{symbol} {lost}/{acked}" if lost else f"{symbol} {acked}"
+    return Text(told + "".join(f" #{bug}" for bug in bugs), style=style)
+
+
+def _legend(console: Console, results: Results) -> None:
+    there = {result.verdict.status for result in results.results}
+    words = [f"{STYLES[status][0]} {LEGEND[status]}" for status in WORST_FIRST if status in there]
+    console.print(
+        Text(f"{'   '.join(words)}   figures: acknowledged, or lost/acknowledged", style="dim"),
+    )
+
+
+# ---- what is not held
+
+
+def _exposed(console: Console, results: Results) -> None:
+    groups: dict[str, list[Result]] = {}
+    for result in results.results:
+        if result.verdict.status == "exposed":
+            groups.setdefault(result.verdict.reason or "", []).append(result)
+    for reason, group in groups.items():
+        console.print(Text(f"◌ exposed: {reason} [{_listed(group)}]", style="yellow"))
+
+
+def _left_out(console: Console, results: Results, verbose: bool) -> None:
+    """Every `unknown` says why; of what was skipped the reasons are under `--verbose`."""
+    reasons: dict[tuple[Status, str], list[Result]] = {}
+    for result in results.results:
+        if result.verdict.status in ("skipped", "unknown"):
+            key = (result.verdict.status, result.verdict.reason or "no reason given")
+            reasons.setdefault(key, []).append(result)
+    nothing_ran = not any(_ran(result) for result in results.results)
+    for (status, reason), group in reasons.items():
+        if verbose or nothing_ran or status == "unknown" or _was_cut_short(reason):
+            console.print(
+                f"{status} ({len(group)}): {reason} [{_listed(group)}]",
+                style="dim",
+                highlight=False,
+                markup=False,
+            )
+
+
+def _was_cut_short(reason: str) -> bool:
+    """What was not run although it could have been: not to be overlooked."""
+    return reason in ("budget", "interrupted") or reason.startswith(("--fail-fast", "hidden by"))
+
+
+def _count(console: Console, results: Results, found: Sequence[Finding]) -> None:
+    ran = [result for result in results.results if _ran(result)]
     operations = sum(result.operations for result in ran)
     counts = ", ".join(
         f"{count} {status}"
@@ -131,132 +210,104 @@ def show(console: Console, results: Results) -> None:
             else "no workload fits what the target can do"
         )
     seeds = f"seed{'s'[: len(results.seeds) > 1]} {', '.join(map(str, results.seeds))}"
+    bugs = "" if not found else f"; {len(found)} finding{'s'[: len(found) > 1]}"
     console.print(
-        f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} ({seeds})",
+        f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} ({seeds}){bugs}",
         highlight=False,
     )
 
 
-def _tables(results: Iterable[Result], width: int) -> list[Table]:
-    """Target × policy rows and fault columns; as many tables as it takes for every column to be readable."""
-    results = list(results)
-    names = _names({result.scenario.target for result in results})
-    rows: dict[tuple[str, str], dict[str, list[Result]]] = {}
-    faults: dict[str, None] = {}
-    for result in results:
-        scenario = result.scenario
-        faults.setdefault(scenario.fault)
-        row = rows.setdefault((names[scenario.target], scenario.policy), {})
-        row.setdefault(scenario.fault, []).append(result)
-    ordered = sorted(rows.items(), key=lambda item: item[0][0])
-    columns = [
-        (fault, [_cell(row.get(fault, [])) for _, row in ordered])
-        for fault in faults
-        if any(_ran(row.get(fault, [])) for _, row in ordered)
-    ]
-    if not columns:
-        return []
-    taken = sum(max((len(name[part]) for name in rows), default=0) for part in (0, 1))
-    return [_table([name for name, _ in ordered], band) for band in _bands(columns, width - taken - 8)]
+# ---- a finding
 
 
-def _names(targets: set[str]) -> dict[str, str]:
-    """A target's row: its factory's name alone, where no other target has a factory of that name."""
-    short = [target.rpartition(":")[2] for target in targets]
-    return {
-        target: name if short.count(name) == 1 else target
-        for target, name in zip(targets, short, strict=True)
-    }
+def _finding(console: Console, results: Results, finding: Finding, *, stepwise: bool) -> None:
+    voice = "silent" if finding.silent else "loud"
+    often = "not run again" if finding.confirmation is None else f"confirmed {finding.confirmation}"
+    console.print()
+    console.print(Text(f"✗ Finding {finding.number}: {finding.name} ({voice}), {often}", style="bold red"))
+    console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
+    if stepwise and finding.steps:
+        console.print(Padding(_columns(finding.steps, console.width - 4), (1, 0, 1, 4)))
+    console.print(Padding(Text(_size(finding)), (0, 0, 0, 2)))
+    console.print(Padding(Text(_where(results, finding)), (0, 0, 0, 2)))
+    if finding.replay is not None:
+        # Not wrapped: it is to be copied in one piece, however long it is.
+        console.print(f"  {finding.replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
 
 
-Column = tuple[str, list[Text]]
-
-
-def _bands(columns: list[Column], width: int) -> list[list[Column]]:
-    """The columns in groups that fit side by side."""
-    bands: list[list[Column]] = [[]]
-    left = width
-    for fault, cells in columns:
-        needed = max(*(len(part) for part in _heading(fault).split("\n")), *(len(cell) for cell in cells)) + 3
-        if needed > left and bands[-1]:
-            bands.append([])
-            left = width
-        bands[-1].append((fault, cells))
-        left -= needed
-    return bands
-
-
-def _heading(fault: str) -> str:
-    return fault.replace("-", "-\n")
-
-
-def _table(names: list[tuple[str, str]], columns: list[Column]) -> Table:
-    table = Table(pad_edge=False)
-    table.add_column("target", no_wrap=True)
-    table.add_column("policy", no_wrap=True)
-    for fault, _ in columns:
-        table.add_column(_heading(fault), justify="right", no_wrap=True)
-    for number, (target, policy) in enumerate(names):
-        row = [cells[number] for _, cells in columns]
-        if any(row):
-            table.add_row(target, policy, *row)
+def _columns(steps: Sequence[StepTaken], width: int) -> Table:
+    """A column for each process, where they fit side by side."""
+    processes = sorted({step.process for step in steps if step.process != EVERYONE})
+    side_by_side = processes and (width - 3) // len(processes) >= COLUMN_LEAST
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", justify="right", style="dim", no_wrap=True)
+    for name in [f"process {process}" for process in processes] if side_by_side else ("",):
+        table.add_column(name)
+    for number, step in enumerate(steps, 1):
+        style = "bold red" if step.told else "dim" if step.process == EVERYONE else ""
+        if not side_by_side:
+            who = "" if step.process == EVERYONE else f"process {step.process} "
+            table.add_row(str(number), Text(f"{who}{step.text}", style=style))
+        else:
+            place = processes.index(step.process) if step.process != EVERYONE else 0
+            row = [Text("")] * len(processes)
+            row[place] = Text(step.text, style=style)
+            table.add_row(str(number), *row)
     return table
 
 
-def _ran(results: list[Result]) -> bool:
-    return any(result.verdict.status != "skipped" for result in results)
+def _size(finding: Finding) -> str:
+    """How large the smallest run is, and whether it could be made smaller."""
+    size = finding.smallest
+    if size.ops_max is None:
+        return finding.shrunk or "not made smaller"
+    where = "" if WORKLOADS[size.workload].sessions else f", {_counted(size.sessions, 'session')}"
+    text = f"{_counted(size.writers, 'writer')}{where}, {_counted(size.ops_max, 'operation')} each"
+    return f"{text}; {finding.shrunk}" if finding.shrunk else text
 
 
-def _cell(results: list[Result]) -> Text:
-    if not results:
-        return Text("")
-    worst = min(results, key=lambda result: WORST_FIRST.index(result.verdict.status))
-    symbol, style = STYLES[worst.verdict.status]
-    same = [result for result in results if result.verdict.status == worst.verdict.status]
-    if worst.verdict.status in ("skipped", "unknown"):
-        return Text(symbol, style=style)
-    acked = sum(result.verdict.acked for result in same)
-    lost = sum(result.verdict.lost for result in same)
-    return Text(f"{symbol} {lost}/{acked}" if lost else f"{symbol} {acked}", style=style)
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s'[: count != 1]}"
 
 
-def _figure(result: Result) -> str:
-    verdict = result.verdict
-    if verdict.status in ("skipped", "unknown"):
-        return verdict.reason or ""
-    return verdict.account
+def _where(results: Results, finding: Finding) -> str:
+    names = [_place(results.results[place].scenario) for place in finding.cells]
+    text = f"seen in {_counted(len(names), 'cell')}: {_few(names)}"
+    if len(finding.names) > 1:
+        text += f"; also as {', '.join(finding.names[1:])}"
+    if finding.hides:
+        text += f"; hides {_few([_place(results.results[place].scenario) for place in finding.hides])}"
+    return text
 
 
-def _violations(console: Console, results: Results) -> None:
+def _place(scenario: Scenario) -> str:
+    parts = (scenario.policy, scenario.fault, scenario.variant, scenario.workload)
+    return " ".join(part for part in parts if part)
+
+
+def _few(names: Iterable[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return ", ".join(names[:TOLD_MAX]) + (
+        f" and {len(names) - TOLD_MAX} more" if len(names) > TOLD_MAX else ""
+    )
+
+
+# ---- under --verbose
+
+
+def _every_violation(console: Console, results: Results) -> None:
     for result in results.results:
         if result.verdict.status != "violated":
             continue
-        console.print(Text(f"\n✗ {_short(result.scenario)}", style="bold red"))
+        console.print(Text(f"\n✗ {result.scenario.title}", style="bold red"))
         for anomaly in result.verdict.anomalies:
             console.print(f"  {anomaly.told}", highlight=False, markup=False)
         if result.reproduced is not None:
             seen, times = result.reproduced
             console.print(f"  seen again in {seen} of {times} further runs", highlight=False)
-        if result.smallest is not None:
-            size = result.smallest
-            where = "" if WORKLOADS[size.workload].sessions else " on one session"
-            console.print(
-                f"  still shown by {size.writers} writer(s) with {size.ops_max} operations each{where}",
-                highlight=False,
-            )
         replay = results.replay_of(result)
         if replay is not None:
-            # Not wrapped: it is to be copied in one piece, however long it is.
             console.print(f"  {replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
-
-
-def _exposed(console: Console, results: Results) -> None:
-    groups: dict[str, list[Result]] = {}
-    for result in results.results:
-        if result.verdict.status == "exposed":
-            groups.setdefault(result.verdict.reason or "", []).append(result)
-    for reason, group in groups.items():
-        console.print(Text(f"\n◌ {reason} [{_listed(group)}]", style="yellow"))
 
 
 def _losses(console: Console, results: Results) -> None:
@@ -268,24 +319,8 @@ def _losses(console: Console, results: Results) -> None:
         back_s = verdict.loss_window_s
         window = "" if back_s is None else f", back to {back_s:.2f} s before the fault"
         seen = ", ".join(f"{one.name} ({one.voice})" for one in verdict.anomalies)
-        text = f"  {_short(result.scenario)}: {verdict.account}, {seen}{window}. Promise: {verdict.promise}"
+        text = f"  {result.scenario.title}: {verdict.account}, {seen}{window}. Promise: {verdict.promise}"
         console.print(text, highlight=False, markup=False)
-
-
-def _left_out(console: Console, results: Results) -> None:
-    reasons: dict[tuple[Status, str], list[Result]] = {}
-    for result in results.results:
-        if result.verdict.status in ("skipped", "unknown"):
-            reasons.setdefault(
-                (result.verdict.status, result.verdict.reason or "no reason given"), []
-            ).append(result)
-    for (status, reason), group in reasons.items():
-        console.print(
-            f"{status} ({len(group)}): {reason} [{_listed(group)}]",
-            style="dim",
-            highlight=False,
-            markup=False,
-        )
 
 
 def _notes(console: Console, results: Results) -> None:
@@ -301,4 +336,6 @@ def _notes(console: Console, results: Results) -> None:
 
 def _listed(group: list[Result]) -> str:
     names = sorted({f"{result.scenario.target} {result.scenario.fault}" for result in group})
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return ", ".join(names[:NAMED_MAX]) + (
+        f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    )

@@ -44,6 +44,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     writers: int = 3
     readers: int = 1
     sessions: int = 3
+    apart: bool = False
+    """Every writer has sessions of its own: what needs two of them in one session does not get in the way."""
     ops_max: int | None = None
     """Operations of each client at most; None is bounded by the time alone."""
     before_s: float = 0.45
@@ -54,6 +56,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         parts = (self.target, self.engine, self.policy, self.fault, self.variant, self.workload)
         return ".".join(part.replace("/", "_").replace(":", "_") for part in parts if part)
+
+    @property
+    def title(self) -> str:
+        """As people read it: where, and what happened."""
+        parts = (self.target, self.policy, self.fault, self.variant, self.workload)
+        return " ".join(part for part in parts if part)
 
     @property
     def engine_name(self) -> str:

@@ -1,0 +1,209 @@
+"""A run told step by step: who did what in the session of a witness, in the order in which it ended.
+
+Made for the smallest run that shows something, where every step can be shown; of a longer one, those that the witness
+names and those next to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from recollect.verify.judging.detection import name_of
+from recollect.verify.judging.history import AnyHistory
+from recollect.verify.judging.op import Context, Event, OddElement, ReadAsked, RowsCounted, Seen, WriteAsked
+from recollect.verify.judging.read_deltas import OddTable, View, chain_of, count_of, from_runs
+from recollect.verify.judging.verdict import WitnessEvents
+
+STEPS_MAX = 12
+NAMES_MAX = 4
+ERROR_CHARACTERS = 60
+EVERYONE = -1
+"""The process of a step that is nobody's: a fault, or steps that are left out."""
+
+
+class StepTaken(msgspec.Struct, frozen=True):
+    """One operation, or what happened to the engine. `told` is the witness's own."""
+
+    process: int
+    text: str
+    told: bool = False
+
+
+class _Happening(msgspec.Struct):
+    """A step with the events that it is made of."""
+
+    step: StepTaken
+    session: str
+
+
+def steps_of(
+    history: AnyHistory, witness: WitnessEvents, steps_max: int = STEPS_MAX
+) -> tuple[StepTaken, ...]:
+    """What happened in the witness's session, at most `steps_max` of it."""
+    named = {*witness.events, *(() if witness.acknowledged is None else (witness.acknowledged,))}
+    rows = [row for row in _rows(history, named) if row.session in ("", witness.session) or row.step.told]
+    elsewhere = {row.session for row in rows} - {"", witness.session}
+    steps = [_placed(row) if elsewhere else row.step for row in rows]
+    return tuple(_shortened(steps, steps_max))
+
+
+def _placed(row: _Happening) -> StepTaken:
+    """With the session's id, where the witness speaks of two."""
+    if not row.session:
+        return row.step
+    return StepTaken(row.step.process, f'{row.step.text} in "{row.session}"', row.step.told)
+
+
+def _rows(history: AnyHistory, named: set[int]) -> Iterable[_Happening]:
+    asked: dict[int, Event] = {}
+    reader = _Reader()
+    for event in history:
+        if event.kind == "invoke":
+            asked[event.process] = event
+        elif event.process >= 0:
+            begun = asked.pop(event.process)
+            told = not named.isdisjoint((begun.index, event.index))
+            yield _Happening(StepTaken(event.process, reader.told(begun, event), told), begun.session)
+        elif (happened := _happened(event)) is not None:
+            yield _Happening(StepTaken(EVERYONE, happened, event.index in named), "")
+    for begun in asked.values():
+        text = f"{reader.asks(begun)}: no answer"
+        yield _Happening(StepTaken(begun.process, text, begun.index in named), begun.session)
+
+
+def _happened(event: Event) -> str | None:
+    match event.kind:
+        case "fault-injected":
+            return None if event.operation in ("none", "concurrent-writers") else event.operation
+        case "engine-stopped":
+            return "the engine is down"
+        case "engine-started":
+            return "the engine is up again"
+        case "engine-refused":
+            return f"the engine refuses to start: {_short(event.error or '')}"
+        case _:
+            return None
+
+
+class _Reader:
+    """Puts operations into words. It remembers what was read last: reads are saved as differences."""
+
+    def __init__(self) -> None:
+        self._odd = OddTable()
+        self._views: dict[tuple[str, int], View] = {}
+        self._latest: dict[tuple[int, str], tuple[int, View]] = {}
+        """What each process last read of a session, and the event that ended the read."""
+
+    def told(self, begun: Event, ended: Event) -> str:
+        """An operation and its end."""
+        value, asks = ended.value, self.asks(begun)
+        if ended.kind == "fail":
+            return f"{asks}: error, {_short(ended.error or 'unnamed')}"
+        if ended.kind == "unknown":
+            return f"{asks}: no answer"
+        if isinstance(value, Seen):
+            ask = begun.value if isinstance(begun.value, ReadAsked) else None
+            return f"{asks}: {_listed(self._view(begun, ended, ask, value), self._odd)}"
+        if isinstance(value, Context) and value.parts:
+            # Its first part is one of the session's reads, and later ones are saved as differences from it.
+            self._view(begun, ended, value.parts[0].ask, value.parts[0].seen)
+        if isinstance(value, RowsCounted):
+            return f"the engine has {value.rows} of the session's messages"
+        return asks
+
+    def _view(self, begun: Event, ended: Event, ask: ReadAsked | None, seen: Seen) -> View:
+        key = (begun.session, chain_of(ask, count_of(seen)))
+        view = self._views[key] = self._odd.decode(self._views.get(key, []), seen)
+        self._latest[begun.process, begun.session] = (ended.index, view)
+        return view
+
+    def asks(self, begun: Event) -> str:
+        value = begun.value
+        if isinstance(value, WriteAsked):
+            return self._writes(begun, value)
+        if isinstance(value, ReadAsked) and value.last is not None:
+            return f"reads the last {value.last}"
+        if isinstance(value, ReadAsked) and value.after is not None:
+            return f"reads after {name_of(value.after)}"
+        return {"forget": "forgets the session", "context": "reads a context", "search": "searches"}.get(
+            begun.operation, "reads"
+        )
+
+    def _writes(self, begun: Event, write: WriteAsked) -> str:
+        new = list(range(write.first, write.first + len(write.checksums)))
+        if begun.operation != "save":
+            return f"appends {_names(new)}" + ("" if write.expect is None else f", expecting {write.expect}")
+        event, list_read = self._latest.get((begun.process, begun.session), (None, []))
+        if event is None or event != write.base:
+            return f"saves its list with {_names(new)}"
+        dropped = set(from_runs(write.dropped))
+        return (
+            f"saves {_names([number for number in list_read if number >= 0 and number not in dropped] + new)}"
+        )
+
+
+def _listed(view: View, odd: OddTable) -> str:
+    if not view:
+        return "nothing"
+    whole = [number for number in view if number >= 0]
+    strange = [odd[number] for number in view if number < 0]
+    parts = [_names(whole)] if whole else []
+    parts += [_strange(found) for found in strange[:2]]
+    if len(strange) > 2:
+        parts.append(f"{len(strange) - 2} more that nobody wrote so")
+    return ", ".join(parts)
+
+
+def _strange(found: OddElement) -> str:
+    if found.damaged:
+        return "one that the store calls damaged"
+    if found.message is not None:
+        return f"{name_of(found.message)} changed"
+    return f"{_short(found.text)!r}"
+
+
+def _names(numbers: Sequence[int]) -> str:
+    """``m0, m1, m4…m9``: runs of three and more are told by their ends."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] + 1 == number:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    told = [
+        f"{name_of(run[0])}…{name_of(run[-1])}" if len(run) > 2 else ", ".join(map(name_of, run))
+        for run in runs
+    ]
+    if len(told) > NAMES_MAX:
+        told = [*told[: NAMES_MAX - 1], f"… {told[-1]} ({len(numbers)})"]
+    return ", ".join(told)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= ERROR_CHARACTERS else f"{line[:ERROR_CHARACTERS]}…"
+
+
+def _shortened(steps: list[StepTaken], steps_max: int) -> Iterable[StepTaken]:
+    """Those that the witness names, and whatever is nearest to them; the gaps say how many are left out."""
+    if len(steps) <= steps_max:
+        return steps
+    anchors = [place for place, step in enumerate(steps) if step.told] or [len(steps) - 1]
+    by_distance = sorted(range(len(steps)), key=lambda place: min(abs(place - anchor) for anchor in anchors))
+    kept = sorted(by_distance[:steps_max])
+    shown: list[StepTaken] = []
+    before = -1
+    for place in kept:
+        if place > before + 1:
+            shown.append(_gap(place - before - 1))
+        shown.append(steps[place])
+        before = place
+    if before < len(steps) - 1:
+        shown.append(_gap(len(steps) - 1 - before))
+    return shown
+
+
+def _gap(count: int) -> StepTaken:
+    return StepTaken(EVERYONE, f"… {count} more step{'s'[: count > 1]} …")

@@ -1,0 +1,71 @@
+"""The `--json` document of a run: the stable interface. Fields are added to it, and never renamed."""
+
+from typing import Any
+
+import msgspec
+
+from recollect.verify.matrix.findings import Finding, findings
+from recollect.verify.matrix.results import Result, Results
+from recollect.verify.running.scenario import Scenario
+
+
+def document(results: Results) -> dict[str, Any]:
+    found = findings(results)
+    of_cell = {place: finding.number for finding in reversed(found) for place in finding.cells}
+    return {
+        "recollect": results.recollect,
+        "seed": results.seed,
+        "elapsed_s": round(results.elapsed_s, 1),
+        "findings": [_finding(finding, results) for finding in found],
+        "cells": [
+            _cell(result, results) | {"finding": of_cell.get(place)}
+            for place, result in enumerate(results.results)
+        ],
+    }
+
+
+def _cell(result: Result, results: Results) -> dict[str, Any]:
+    scenario = result.scenario
+    figures: dict[str, Any] = msgspec.to_builtins(result.verdict)
+    return {
+        "target": scenario.target,
+        "engine": scenario.engine_name,
+        "engine_version": result.engine_version,
+        "provider": result.provider,
+        "policy": scenario.policy,
+        "fault": scenario.fault,
+        "variant": scenario.variant,
+        "workload": scenario.workload,
+        **figures,
+        "elapsed_s": round(result.elapsed_s, 2),
+        "operations": result.operations,
+        "reproduced": result.reproduced,
+        "smallest": None if result.smallest is None else _size(result.smallest),
+        "notes": list(result.notes),
+        "history": results.history_of(result),
+        "replay": results.replay_of(result),
+    }
+
+
+def _finding(finding: Finding, results: Results) -> dict[str, Any]:
+    return {
+        "number": finding.number,
+        "target": finding.target,
+        "name": finding.name,
+        "silent": finding.silent,
+        "sentence": finding.sentence,
+        "also": list(finding.names[1:]),
+        "confirmed": finding.confirmation,
+        "cells": [results.results[place].scenario.title for place in finding.cells],
+        "hides": [results.results[place].scenario.title for place in finding.hides],
+        "smallest": {
+            **_size(finding.smallest),
+            "shrunk": finding.shrunk,
+            "steps": [msgspec.to_builtins(step) for step in finding.steps],
+        },
+        "replay": finding.replay,
+    }
+
+
+def _size(scenario: Scenario) -> dict[str, Any]:
+    return {"writers": scenario.writers, "sessions": scenario.sessions, "operations": scenario.ops_max}

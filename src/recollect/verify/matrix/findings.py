@@ -1,0 +1,219 @@
+"""Findings: violated cells grouped by their cause, so that one bug is told once.
+
+A cell that needs no fault comes first: what shows there is there in every cell, under whatever name the fault lends
+it. Cells that need one are one finding where they share the name of an anomaly. Numbers go by importance, the first
+one is to be mended first; whoever prints them to a terminal prints that one last, where it is seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from recollect.verify.judging.history import History, HistoryError
+from recollect.verify.judging.steps import StepTaken, steps_of
+from recollect.verify.judging.verdict import Anomaly
+from recollect.verify.matrix.results import Result, Results, replay_command
+from recollect.verify.matrix.selection import DEFAULT_WORKLOADS
+from recollect.verify.running.faults.process import ONE_WRITER
+from recollect.verify.running.scenario import Scenario
+
+NO_FAULT = frozenset({"none", "concurrent-writers"})
+"""Faults that break nothing."""
+
+FAMILIES: tuple[frozenset[str], ...] = (
+    frozenset(
+        {
+            "lost-update",
+            "dropped",
+            "trimmed",
+            "silent-reset",
+            "hidden",
+            "torn-turn",
+            "lost-tail",
+            "hole",
+            "expired-early",
+        }
+    ),
+    frozenset({"stale-read", "own-write-missing", "non-monotonic-read", "fractured-read"}),
+    frozenset({"duplicate", "phantom", "dirty-read", "resurrected", "never-expired"}),
+    frozenset({"corrupted", "unreadable", "cross-session-leak"}),
+)
+"""What one mistake may be called, depending on when it is looked at."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One bug: its name, what it did in the smallest run that shows it, and where else it was seen."""
+
+    number: int
+    target: str
+    name: str
+    silent: bool
+    sentence: str
+    names: tuple[str, ...]
+    """All that its cells call it; the first is `name`."""
+    cells: tuple[int, ...]
+    """Places in `Results.results`, the clearest first."""
+    hides: tuple[int, ...] = ()
+    """Cells that could not be run, or could not show anything else, because of it."""
+    confirmed: tuple[int, int] | None = None
+    smallest: Scenario
+    shrunk: str
+    """How far the run was made smaller, in words."""
+    steps: tuple[StepTaken, ...] = ()
+    folder: str = ""
+    """Of the smallest run: what is replayed."""
+
+    @property
+    def replay(self) -> str | None:
+        return replay_command(self.folder) if self.folder else None
+
+    @property
+    def confirmation(self) -> str | None:
+        return None if self.confirmed is None else "{} of {}".format(*self.confirmed)
+
+
+def findings(results: Results) -> tuple[Finding, ...]:
+    """The bugs of a run, the most important first."""
+    groups = [
+        group
+        for target in dict.fromkeys(result.scenario.target for result in results.results)
+        for group in _groups(results, target)
+    ]
+    groups.sort(key=lambda group: _importance(results, group))
+    return tuple(_finding(results, number, group) for number, group in enumerate(groups, 1))
+
+
+class _Cause(msgspec.Struct):
+    """Cells with one cause. `names` are the anomalies that it explains."""
+
+    cells: list[int]
+    names: set[str]
+
+
+def _groups(results: Results, target: str) -> list[_Cause]:
+    violated = {
+        place: {anomaly.name for anomaly in result.verdict.broken}
+        for place, result in enumerate(results.results)
+        if result.verdict.status == "violated" and result.scenario.target == target
+    }
+    bare = {place: names for place, names in violated.items() if _needs_no_fault(results.results[place])}
+    groups = _joined(bare)
+    rest: dict[int, set[str]] = {}
+    for place, names in violated.items():
+        if place in bare:
+            continue
+        if (known := _explained(results, groups, place, names)) is not None:
+            known.cells.append(place)
+        else:
+            rest[place] = names - {name for group in groups for name in group.names} or names
+    return groups + _joined(rest)
+
+
+def _needs_no_fault(result: Result) -> bool:
+    return result.scenario.fault in NO_FAULT
+
+
+def _explained(results: Results, groups: list[_Cause], place: int, names: set[str]) -> _Cause | None:
+    """A bug that needs no fault, and that shows in this cell too."""
+    for group in groups:
+        # With one writer and plain texts there is nothing to avoid: the fault only lends it another name.
+        everywhere = any(_alone(results.results[cell]) for cell in group.cells)
+        if names <= (_family(group.names) if everywhere else group.names):
+            return group
+        # Where writers get into each other's way, the rest of what such a cell shows says nothing of its own.
+        if not everywhere and not results.results[place].scenario.apart and names & group.names:
+            return group
+    return None
+
+
+def _alone(result: Result) -> bool:
+    """Whether one writer with plain texts is enough for it."""
+    scenario = result.scenario if result.smallest_run is None else result.smallest_run.scenario
+    writers = 1 if scenario.variant == ONE_WRITER else scenario.writers
+    return _needs_no_fault(result) and writers == 1 and scenario.workload in DEFAULT_WORKLOADS
+
+
+def _family(names: set[str]) -> set[str]:
+    return names.union(*(family for family in FAMILIES if family & names))
+
+
+def _joined(cells: dict[int, set[str]]) -> list[_Cause]:
+    """Cells that share a name, directly or through others, are one group."""
+    groups: list[_Cause] = []
+    for place, names in cells.items():
+        joined = _Cause([place], set(names))
+        for group in [group for group in groups if group.names & names]:
+            joined = _Cause(group.cells + joined.cells, group.names | joined.names)
+            groups.remove(group)
+        groups.append(joined)
+    return groups
+
+
+def _importance(results: Results, group: _Cause) -> tuple[bool, bool, int]:
+    """What needs no fault first, then what nobody is told of, then what shows in many cells."""
+    members = [results.results[place] for place in group.cells]
+    bare = any(map(_needs_no_fault, members))
+    silent = any(anomaly.silent for member in members for anomaly in member.verdict.broken)
+    return not bare, not silent, -len(members)
+
+
+def _finding(results: Results, number: int, group: _Cause) -> Finding:
+    places = sorted(group.cells, key=lambda place: (_clarity(results.results[place], group), place))
+    lead = results.results[places[0]]
+    anomaly = _named(lead.verdict.broken, group.names)
+    smallest = lead.smallest_run
+    told = anomaly if smallest is None else smallest.anomaly
+    return Finding(
+        number=number,
+        target=lead.scenario.target,
+        name=told.name,
+        silent=told.silent,
+        sentence=told.sentence,
+        names=_all_names(results, places, group, told.name),
+        cells=tuple(places),
+        hides=_hidden(results, places),
+        confirmed=lead.reproduced,
+        smallest=lead.scenario if smallest is None else smallest.scenario,
+        shrunk=lead.shrunk,
+        steps=_steps(results, lead, anomaly) if smallest is None else smallest.steps,
+        folder=results.folder_of(lead) if smallest is None else results.place(smallest.folder),
+    )
+
+
+def _clarity(result: Result, group: _Cause) -> tuple[bool, bool, bool, bool]:
+    """The cell that tells it best comes first: made smaller, run again, without a fault, under a name of its own."""
+    own = not group.names.isdisjoint(anomaly.name for anomaly in result.verdict.broken)
+    return result.smallest_run is None, result.reproduced is None, not _needs_no_fault(result), not own
+
+
+def _named(broken: Sequence[Anomaly], names: set[str]) -> Anomaly:
+    return next((anomaly for anomaly in broken if anomaly.name in names), broken[0])
+
+
+def _all_names(results: Results, places: Iterable[int], group: _Cause, first: str) -> tuple[str, ...]:
+    """The finding's own name, then the others, the most frequent first."""
+    counts = Counter(
+        anomaly.name
+        for place in places
+        for anomaly in results.results[place].verdict.broken
+        if anomaly.name in group.names
+    )
+    return (first, *(name for name, _ in counts.most_common() if name != first))
+
+
+def _hidden(results: Results, places: Iterable[int]) -> tuple[int, ...]:
+    folders = {results.results[place].folder for place in places} - {""}
+    return tuple(place for place, result in enumerate(results.results) if result.hidden_by in folders)
+
+
+def _steps(results: Results, result: Result, anomaly: Anomaly) -> tuple[StepTaken, ...]:
+    """Of a run that was not made smaller: what its own history says around the witness."""
+    history = results.history_of(result)
+    try:
+        return () if history is None else steps_of(History(Path(history)), anomaly.first)
+    except (OSError, HistoryError):
+        return ()

@@ -1,0 +1,178 @@
+"""One bug, one finding: which cells belong together, and how a finding is told."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from recollect.verify.judging.steps import StepTaken
+from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
+from recollect.verify.matrix.document import document
+from recollect.verify.matrix.findings import findings
+from recollect.verify.matrix.results import Result, Results, SmallestRun
+from recollect.verify.report import terminal
+from recollect.verify.running.scenario import Scenario
+
+
+def anomaly(name: str, *, covered: bool = False) -> Anomaly:
+    return Anomaly(name, 3, True, WitnessEvents(session="s"), f"{name} happened", covered)
+
+
+def cell(fault: str, *names: str, status: str = "violated", **more: Any) -> Result:
+    scenario = Scenario(target="app:make", engine="redis", policy="rdb", fault=fault, **more)
+    verdict = Verdict(status=status, acked=9, anomalies=tuple(map(anomaly, names)))  # type: ignore[arg-type]
+    return Result(scenario=scenario, verdict=verdict, folder=f"{fault}-{more.get('workload', '')}")
+
+
+def told(*cells: Result) -> list[tuple[str, tuple[int, ...]]]:
+    found = findings(Results(results=cells))
+    assert [finding.number for finding in found] == list(range(1, len(found) + 1))
+    return [(finding.name, finding.cells) for finding in found]
+
+
+def test_a_bug_that_needs_no_fault_is_the_same_in_every_cell_that_shows_it() -> None:
+    writers = cell("none", "lost-update", "stale-read", workload="rewrite")
+    assert told(
+        writers,
+        cell("kill-engine", "lost-update", "lost-tail"),
+        cell("cut", "stale-read"),
+        cell("pause", status="held"),
+    ) == [("lost-update", (0, 1, 2))]
+
+
+def test_a_cell_that_avoids_the_first_bug_shows_the_second() -> None:
+    writers = cell("none", "lost-update", workload="rewrite")
+    assert told(writers, cell("lost-ack", "duplicate", apart=True), cell("cut", "duplicate", apart=True)) == [
+        ("lost-update", (0,)),
+        ("duplicate", (1, 2)),
+    ]
+
+
+def test_a_bug_of_one_writer_has_other_names_under_a_fault() -> None:
+    alone = cell("none", "hole", variant="one-writer", workload="turns")
+    assert told(alone, cell("kill-engine", "lost-tail"), cell("restart", "silent-reset")) == [
+        ("hole", (0, 1, 2))
+    ]
+    assert told(alone, cell("kill-engine", "lost-tail"), cell("lost-ack", "duplicate")) == [
+        ("hole", (0, 1)),
+        ("duplicate", (2,)),
+    ]
+
+
+def test_cells_that_need_a_fault_belong_together_by_name() -> None:
+    first, second, third = (
+        cell("kill-engine", "lost-tail"),
+        cell("restart", "lost-tail", "hole"),
+        cell("power-loss", "hole"),
+    )
+    assert told(first, second, third) == [("lost-tail", (0, 1, 2))]
+    assert told(first, cell("clock-back", "reorder")) == [("lost-tail", (0,)), ("reorder", (1,))]
+
+
+def test_what_a_promise_covers_is_no_finding() -> None:
+    verdict = Verdict(
+        status="violated", anomalies=(anomaly("silent-reset", covered=True), anomaly("reorder"))
+    )
+    broken = Result(scenario=cell("restart").scenario, verdict=verdict)
+    assert told(broken, cell("kill-engine", "lost-tail", status="documented-loss")) == [("reorder", (0,))]
+
+
+def test_two_stores_do_not_share_a_finding() -> None:
+    other = cell("none", "lost-update")
+    other = Result(
+        scenario=Scenario(target="b:make", engine="redis", policy="rdb", fault="none"), verdict=other.verdict
+    )
+    assert [cells for _, cells in told(cell("none", "lost-update"), other)] == [(0,), (1,)]
+
+
+def shrunk() -> Result:
+    steps = (
+        StepTaken(0, "reads: nothing"),
+        StepTaken(1, "reads: nothing"),
+        StepTaken(0, "saves m0", told=True),
+        StepTaken(1, "saves m1"),
+        StepTaken(2, "reads: m1", told=True),
+    )
+    first = cell("none", "lost-update", workload="rewrite")
+    small = Scenario(
+        target="app:make",
+        engine="redis",
+        policy="rdb",
+        fault="none",
+        workload="rewrite",
+        writers=2,
+        sessions=1,
+        ops_max=2,
+    )
+    told = Anomaly("lost-update", 1, True, WitnessEvents(session="s"), "m1 went over m0")
+    return Result(
+        scenario=first.scenario,
+        verdict=first.verdict,
+        folder=first.folder,
+        reproduced=(3, 3),
+        smallest_run=SmallestRun(scenario=small, anomaly=told, steps=steps, folder="small"),
+        shrunk="nothing smaller shows it",
+    )
+
+
+def test_a_finding_is_told_from_its_smallest_run() -> None:
+    document_ = document(Results(folder="runs/x", results=(shrunk(), cell("cut", "lost-update"))))
+    (finding,) = document_["findings"]
+    assert finding["sentence"] == "m1 went over m0"
+    assert finding["confirmed"] == "3 of 3"
+    assert finding["replay"] == "recollect replay runs/x/small"
+    assert finding["cells"] == ["app:make rdb none rewrite", "app:make rdb cut append"]
+    assert finding["smallest"]["operations"] == 2
+    assert [step["text"] for step in finding["smallest"]["steps"]][-1] == "reads: m1"
+    assert [cell["finding"] for cell in document_["cells"]] == [1, 1]
+
+
+def printed(*results: Result, width: int = 80, verbose: bool = False) -> list[str]:
+    file = io.StringIO()
+    terminal.show(Console(file=file, width=width), Results(folder="runs/x", results=results), verbose=verbose)
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+FAULTS = (
+    "kill-engine",
+    "restart",
+    "power-loss",
+    "kill-app",
+    "lost-ack",
+    "cut",
+    "half-open",
+    "pause",
+    "evict",
+)
+
+
+def test_the_terminal_ends_with_the_most_important_finding_in_one_screen() -> None:
+    held = [cell(fault, status="held", apart=True) for fault in FAULTS]
+    lines = printed(shrunk(), *held, cell("latency", "duplicate", apart=True))
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "  recollect replay runs/x/small"
+    titles = [line for line in lines if "Finding" in line]
+    assert titles == [
+        "✗ Finding 2: duplicate (silent), not run again",
+        "✗ Finding 1: lost-update (silent), confirmed 3 of 3",
+    ]
+    heads = next(line for line in lines if "process 0" in line)
+    saved = next(line for line in lines if "saves m1" in line)
+    assert saved.index("saves m1") == heads.index("process 1"), "each process has its column"
+    assert "2 writers, 1 session, 2 operations each; nothing smaller shows it" in "\n".join(lines)
+    assert any("held, 81 messages: kill-engine, restart" in line for line in lines)
+
+
+def test_verbose_has_every_cell_s_own_words() -> None:
+    quiet, loud = (
+        printed(shrunk(), cell("cut", "lost-update")),
+        printed(shrunk(), cell("cut", "lost-update"), verbose=True),
+    )
+    assert "✗ app:make rdb cut append" not in quiet
+    assert "✗ app:make rdb cut append" in loud
+
+
+def test_too_many_processes_for_columns_are_told_one_below_the_other() -> None:
+    lines = printed(shrunk(), width=40)
+    assert any("process 1 saves m1" in line for line in lines)
