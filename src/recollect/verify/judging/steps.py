@@ -58,18 +58,18 @@ def _placed(row: _Happening) -> StepTaken:
 
 def _rows(history: AnyHistory, named: set[int]) -> Iterable[_Happening]:
     asked: dict[int, Event] = {}
-    reader = _Reader()
+    narrator = _Narrator()
     for event in history:
         if event.kind == "invoke":
             asked[event.process] = event
         elif event.process >= 0:
             begun = asked.pop(event.process)
             told = not named.isdisjoint((begun.index, event.index))
-            yield _Happening(StepTaken(event.process, reader.told(begun, event), told), begun.session)
+            yield _Happening(StepTaken(event.process, narrator.told(begun, event), told), begun.session)
         elif (happened := _happened(event)) is not None:
             yield _Happening(StepTaken(EVERYONE, happened, event.index in named), "")
     for begun in asked.values():
-        text = f"{reader.asks(begun)}: no answer"
+        text = f"{narrator.asks(begun)}: no answer"
         yield _Happening(StepTaken(begun.process, text, begun.index in named), begun.session)
 
 
@@ -87,7 +87,7 @@ def _happened(event: Event) -> str | None:
             return None
 
 
-class _Reader:
+class _Narrator:
     """Puts operations into words. It remembers what was read last: reads are saved as differences."""
 
     def __init__(self) -> None:
