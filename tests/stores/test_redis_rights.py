@@ -1,18 +1,20 @@
 """A user under ACL: what it may not do is said at open, before anything is written."""
 
+import asyncio
 import re
 from collections.abc import Iterator
-from importlib import resources
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recollect import CannotOpen, Message, open_store
-from recollect.stores.redis.rights import COMMANDS
-from recollect.verify.engines import Engine
+from recollect import CannotOpen, Message, SessionState, open_store
+from recollect.stores.redis import rights
+from recollect.stores.redis.rights import COMMANDS, OPTIONAL, REQUESTS, TRIED
+from recollect.verify.engines import Engine, Replicated
 from tests.contract.reading import texts
-from tests.stores.redis_places import BUILDS, hands_on, new_prefix, started
+from tests.stores.redis_places import BUILDS, address, hands_on, new_prefix, started
 
 
 @pytest.fixture(scope="module", params=BUILDS)
@@ -29,12 +31,58 @@ def as_user(engine: Engine, hands: Any, prefix: str, *rules: str) -> str:
     return f"unix://{prefix}:secret@{url.partition('@')[2]}&prefix={prefix}"
 
 
-def test_every_command_of_the_scripts_is_tried() -> None:
-    used: set[str] = set()
-    for script in resources.files("recollect.stores.redis").joinpath("lua").iterdir():
-        used |= set(re.findall(r"redis\.p?call\('(\w+)'", script.read_text()))
-    assert used
-    assert used <= COMMANDS
+def test_every_command_is_tried() -> None:
+    assert COMMANDS == TRIED
+    assert not COMMANDS & OPTIONAL
+
+
+def test_nothing_else_is_sent() -> None:
+    """Every command in the package's own code is one of the lists."""
+    sent: set[str] = set()
+    for source in Path(rights.__file__).parent.glob("*.py"):
+        sent |= set(re.findall(r'pack(?:_arguments)?\(\(?"([A-Z]+)"', source.read_text()))
+    assert REQUESTS <= sent <= COMMANDS | OPTIONAL
+
+
+HANDSHAKE = {"AUTH", "HELLO", "SELECT", "CLIENT"}
+"""Sent by the driver when it connects."""
+
+
+async def everything(url: str) -> None:
+    """Every call of a store, on every way that its scripts have."""
+    for ttl, refresh in ((None, "append"), (timedelta(hours=1), "read"), (None, "append")):
+        async with open_store(url, ttl=ttl, refresh=refresh, turns_kept=2) as store:
+            for number in range(4):
+                for _ in range(2):
+                    await store.append("s", [Message("user", "x")], turn=f"{number} {ttl}")
+            await store.append("s", [Message("user", "x")] * 3, expect=(await store.history("s"))[-1].sequence)
+            await store.history("s", last=1)
+            await store.history("s", after=1)
+            await store.state("s")
+            assert [name async for name in store.sessions()] == ["s"]
+    async with open_store(url, ttl=timedelta(milliseconds=1)) as store:
+        await store.append("short", [Message("user", "x")])
+        while await store.state("short") is not SessionState.EXPIRED:
+            await asyncio.sleep(0.01)
+        assert await store.sweep() == 1
+        await store.forget("s")
+        await store.forget("nobody")
+
+
+async def test_the_engine_saw_no_other_command(engine: Engine) -> None:
+    """Counted by the engine itself, commands of scripts included."""
+    with hands_on(engine) as hands:
+        hands.config_resetstat()
+        await everything(address(engine))
+        counted = {name.split("|")[0].removeprefix("cmdstat_").upper() for name in hands.info("commandstats")}
+    assert counted - HANDSHAKE - {"RESET"} <= COMMANDS | OPTIONAL
+
+
+@pytest.mark.parametrize("command", sorted(OPTIONAL - {"CLUSTER", "WAIT", "WAITAOF"}))
+async def test_what_is_optional_may_be_missing(engine: Engine, command: str) -> None:
+    prefix = new_prefix()
+    with hands_on(engine) as hands:
+        await everything(as_user(engine, hands, prefix, "~*", "+@all", f"-{command.lower()}"))
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
@@ -86,3 +134,18 @@ async def test_a_user_with_no_more_than_is_documented_does_everything(engine: En
         async with open_store(url) as store:
             assert (await store.append("s", [Message("user", "third")])).last == 3
         assert hands.keys(f"{prefix}:rights:*") == []
+
+
+async def test_waits_that_are_not_allowed_are_named_at_open() -> None:
+    """WAITAOF is needed only by a store that waits for fsyncs, WAIT by one that waits for replicas."""
+    prefix = new_prefix()
+    with started("valkey", "aof-everysec") as engine, hands_on(engine) as hands:
+        url = as_user(engine, hands, prefix, "~*", "+@all", "-waitaof", "-wait")
+        async with open_store(url) as store:
+            await store.append("s", [Message("user", "x")])
+        with pytest.raises(CannotOpen, match=r"may not run WAITAOF, .*\+waitaof$"):
+            await open_store(url, durability="fsynced")
+        assert isinstance(engine, Replicated)
+        engine.replica()
+        with pytest.raises(CannotOpen, match=r"may not run WAIT, .*\+wait$"):
+            await open_store(url, replicas=1)

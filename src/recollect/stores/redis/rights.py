@@ -9,10 +9,18 @@ it answers that it cannot, and nothing is written.
 import uuid
 
 from recollect.errors import CannotOpen
+from recollect.stores.redis.script import APPEND, FORGET, READ, STATE
 from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 PROBE_LIFE_MS = 10_000
+
+REQUESTS = frozenset({"SET", "GET", "SCAN", "EVAL", "EVALSHA"})
+"""What the store itself sends, without which it cannot work; beside it `OPTIONAL`."""
+OPTIONAL = frozenset({"INFO", "CONFIG", "CLUSTER", "MULTI", "EXEC", "WAIT", "WAITAOF"})
+"""What it sends and can do without, or needs only where replicas or fsyncs are waited for."""
+COMMANDS = REQUESTS.union(*(script.commands for script in (APPEND, READ, FORGET, STATE)))
+"""What every store needs: its own requests, and those of its scripts."""
 
 _AT_A_STRING: dict[str, tuple[str | int, ...]] = {
     "GET": (),
@@ -41,9 +49,8 @@ _AT_NO_KEY: dict[str, tuple[str | int, ...]] = {
     "EVAL": ("return 1", 0),
     "EVALSHA": ("0" * 40, 0),
 }
-
-COMMANDS = frozenset(_AT_A_STRING) | frozenset(_AT_NOTHING) | frozenset(_AT_NO_KEY) | {"SET", "UNLINK"}
-"""What every store needs: its own requests, and those of its scripts."""
+TRIED = frozenset(_AT_A_STRING) | frozenset(_AT_NOTHING) | frozenset(_AT_NO_KEY) | {"SET", "UNLINK"}
+"""How each can be tried has to be said above; the tests compare this with `COMMANDS`."""
 
 
 class Rights:

@@ -1,6 +1,7 @@
 """The server-side scripts, in `lua/`. Each runs alone in the engine: one round trip, whole or not at all."""
 
 import hashlib
+import re
 from importlib import resources
 
 from recollect.stores.redis.wire import pack_arguments
@@ -14,6 +15,8 @@ class Script:
 
     def __init__(self, name: str) -> None:
         source = resources.files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+        self.commands = frozenset(re.findall(r"redis\.p?call\('(\w+)'", source.decode()))
+        """What it asks of the engine. The scripts themselves are the list."""
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
         self._digest_head = pack_arguments(("EVALSHA", digest, KEYS))
         self._source_head = pack_arguments(("EVAL", source, KEYS))
