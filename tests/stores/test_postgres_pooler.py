@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import re
 import shutil
 import socket
 import subprocess
@@ -120,6 +121,23 @@ async def test_a_mode_that_shares_sessions_is_refused_with_the_cure(pooler: Pool
             await open_store(url)
     with pytest.raises(CannotOpen, match=CURE):
         await open_recall(url)
+
+
+@needs_pgbouncer
+@pytest.mark.parametrize("size", [1, 2, 20])
+async def test_many_that_open_at_once_are_all_refused(
+    postgres: PostgresEngine, pooler: Pooler, size: int
+) -> None:
+    """Each takes sessions away from the others, so that what one looks for may be where it does not look."""
+    async with open_store(postgres.endpoint.url):
+        pass
+    url = pooler("transaction", default_pool_size=size)
+    for _ in range(6):
+        opened = await asyncio.gather(
+            *(open_store(url, timeout_s=20) for _ in range(12)), return_exceptions=True
+        )
+        assert [str(one) for one in opened if not isinstance(one, CannotOpen)] == []
+        assert all(re.search(CURE, str(one)) for one in opened), opened
 
 
 @needs_pgbouncer

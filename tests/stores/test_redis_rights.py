@@ -55,7 +55,9 @@ async def everything(url: str) -> None:
             for number in range(4):
                 for _ in range(2):
                     await store.append("s", [Message("user", "x")], turn=f"{number} {ttl}")
-            await store.append("s", [Message("user", "x")] * 3, expect=(await store.history("s"))[-1].sequence)
+            await store.append(
+                "s", [Message("user", "x")] * 3, expect=(await store.history("s"))[-1].sequence
+            )
             await store.history("s", last=1)
             await store.history("s", after=1)
             await store.state("s")

@@ -9,12 +9,13 @@ import asyncpg
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.postgres.durability import PostgresSettings, read_settings
-from recollect.stores.postgres.errors import POOLED_CURE, read_error
+from recollect.stores.postgres.errors import POOLED, POOLED_CURE, read_error
 from recollect.stores.postgres.pool import Connection, connect, remaining_s
 from recollect.stores.postgres.schema import RELEASE_SCHEMA, Version, read_version, usable
 
 SERVER_VERSION_MIN = 150_000
 SHARED_CHECK_S = 1.0
+SHARED_LOOKS = 16
 
 _SERVER = """
 SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_schema() IS NULL,
@@ -81,30 +82,56 @@ async def check_not_shared(connection: Connection, url: str, deadline: float) ->
     """Refuses a pooler that gives one session of the server to several connections.
 
     Their prepared statements have the same names then: at best one is missed, at worst another one is run. A pooler is
-    there if the server's process is not the one that the connection was told. That it shares is proven if a second
-    connection finds the statement of the first; one that keeps statements apart has renamed it.
+    there if the server's process is not the one that the connection was told. One that keeps statements apart has
+    renamed ours, which is seen within a transaction. Of the others, one shares if the connection ever misses its
+    statement, or a second connection ever finds it. Who opens at the same time takes sessions away, so that one look
+    proves little: there are many, by both at the same time.
     """
     if connection.get_server_pid() == await connection.fetchval("SELECT pg_backend_pid()"):
         return
     name = f"recollect_{uuid.uuid4().hex}"
-    await connection.prepare("SELECT 1", name=name, timeout=remaining_s(deadline))
-    await connection.execute(
-        "SELECT 1", timeout=remaining_s(deadline)
-    )  # until then the session is not given back
+    try:
+        async with connection.transaction():
+            # Held by a name: the driver closes a statement that nobody holds.
+            kept = await connection.prepare("SELECT 1", name=name, timeout=remaining_s(deadline))
+            if not await _finds(connection, name, deadline):
+                return
+        shared = await _is_shared(connection, url, kept.get_name(), deadline)
+    except POOLED as error:
+        raise CannotOpen(f"PostgreSQL: {POOLED_CURE}") from error
+    except asyncpg.ConnectionDoesNotExistError as error:
+        if "statement pooling" in str(error):  # has no transactions
+            raise CannotOpen(f"PostgreSQL: {POOLED_CURE}") from error
+        raise
+    if shared:
+        raise CannotOpen(f"PostgreSQL: {POOLED_CURE}")
+
+
+async def _is_shared(connection: Connection, url: str, name: str, deadline: float) -> bool:
+    async def lost() -> bool:
+        return not await _finds(connection, name, deadline)
+
     limit = min(deadline, time.monotonic() + SHARED_CHECK_S)
     try:
         other = await connect(url, limit)
     except EngineUnavailable:  # a pool of one session, which this connection has for itself
-        return
+        return await lost()
     try:
-        found = "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE name = $1)"
-        shared = await other.fetchval(found, name, timeout=remaining_s(limit))
-    except TimeoutError:
-        return
+        shared = await _finds(other, name, limit)
+        for _ in range(SHARED_LOOKS):
+            if shared:
+                return True
+            shared = any(await asyncio.gather(lost(), _finds(other, name, deadline)))
+    except TimeoutError:  # the same, or all sessions are in use: then others have had this one meanwhile
+        shared = await lost()
     finally:
         await _end(other)
-    if shared:
-        raise CannotOpen(f"PostgreSQL: {POOLED_CURE}")
+    return shared
+
+
+async def _finds(connection: Connection, name: str, deadline: float) -> bool:
+    found = "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE name = $1)"
+    return bool(await connection.fetchval(found, name, timeout=remaining_s(deadline)))
 
 
 async def check_server(connection: Connection, commit_mode: str, timeout_s: float) -> None:
