@@ -8,11 +8,11 @@ from typing import Annotated, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from recollect import __version__, exit_codes
+from recollect.commands.console import PlainConsole
 from recollect.doctor import Diagnosis, Symptom, examine, scrub
 from recollect.doctor.diagnosis import DiagnosisStatus, Level
 from recollect.errors import CannotOpen, EngineUnavailable, Refused
@@ -63,7 +63,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(document(diagnosis), indent=2, ensure_ascii=False))
     else:
-        show(Console(highlight=False, markup=False), diagnosis)
+        show(PlainConsole(highlight=False, markup=False), diagnosis)
     raise typer.Exit(diagnosis.exit_code)
 
 
@@ -77,7 +77,7 @@ def document(diagnosis: Diagnosis) -> dict[str, object]:
     return {"recollect": __version__, "status": diagnosis.status, **told}
 
 
-def show(console: Console, diagnosis: Diagnosis) -> None:
+def show(console: PlainConsole, diagnosis: Diagnosis) -> None:
     name = " ".join(part for part in (diagnosis.engine, diagnosis.version) if part)
     policy = f", policy {diagnosis.policy}" if diagnosis.policy else ""
     console.print(f"{name} at {diagnosis.address}{policy}")
@@ -89,7 +89,7 @@ def show(console: Console, diagnosis: Diagnosis) -> None:
     console.print("\nNothing was changed.", style="dim")
 
 
-def _symptom(console: Console, symptom: Symptom) -> None:
+def _symptom(console: PlainConsole, symptom: Symptom) -> None:
     symbol, style = SYMBOLS[symptom.level]
     head = Text(f"{symbol} ", style=style)
     head.append(symptom.sentence, style="" if symptom.level == "note" else "bold")

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from recollect import exit_codes
+from recollect.commands.console import PlainConsole
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.listing import Listing, everything
 
@@ -27,7 +27,7 @@ def engines(
     if as_json:
         typer.echo(json.dumps(asdict(listing), indent=2))
         return
-    console = Console()
+    console = PlainConsole()
     console.print(_found(listing))
     if listing.missing:
         console.print(_missing(listing))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from recollect import __version__, exit_codes, private
+from recollect.commands.console import PlainConsole
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.verify import seconds
 from recollect.commands.writing import folder_of_run
@@ -61,7 +61,7 @@ def explore(
 
     Exit codes: 0 held or documented loss, 1 violated, 2 usage, 3 nothing could be concluded.
     """
-    console = Console(stderr=json_file == "-")
+    console = PlainConsole(stderr=json_file == "-")
     modes = _modes(mode)
     if level not in LEVELS:
         raise typer.BadParameter(f"--level {level}: 1, 2 or 3")
@@ -138,7 +138,7 @@ def _resumed(target: str, folder: Path, held: ExitStack) -> tuple[Path, TargetRu
     return held.enter_context(folder_of_run(folder, "explore")), run
 
 
-def _look(console: Console, run: TargetRun, folder: Path, mode: str) -> None:
+def _look(console: PlainConsole, run: TargetRun, folder: Path, mode: str) -> None:
     image = folder / f"crash-image-{mode}"
     if not image.is_dir():
         raise BadRequest(f"no crash image of {mode!r} in {folder}: every state held, or none was judged yet")
@@ -151,7 +151,7 @@ def _look(console: Console, run: TargetRun, folder: Path, mode: str) -> None:
         checking.close()
 
 
-def _explored(run: TargetRun, folder: Path, plan: ExplorePlan, console: Console) -> Explored:
+def _explored(run: TargetRun, folder: Path, plan: ExplorePlan, console: PlainConsole) -> Explored:
     scratch = home()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:

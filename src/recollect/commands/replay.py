@@ -8,10 +8,11 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from recollect import exit_codes
+from recollect.commands.console import PlainConsole
 from recollect.commands.writing import JsonOption, write_json
+from recollect.errors import shorten
 from recollect.secret import SecretUrl
 from recollect.verify import run_folder
 from recollect.verify.matrix.matrix import Matrix
@@ -21,13 +22,19 @@ from recollect.verify.providers import url as addresses
 from recollect.verify.report import terminal
 from recollect.verify.report.progress import LiveProgress
 from recollect.verify.running import scenario as scenarios
+from recollect.verify.running import seal
+from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import Scenario
+from recollect.verify.running.workloads import WORKLOADS
 
 
 def replay(
     run: Annotated[Path, typer.Argument(help="The folder of one cell, as the report names it.")],
     times: Annotated[int, typer.Option(help="How often.", min=1)] = 5,
     workers: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 1,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run what the scenario names, though somebody else saved it.")
+    ] = False,
     json_file: JsonOption = None,
 ) -> None:
     """Run a saved scenario again, with the same schedule, and say how often it shows the same.
@@ -35,14 +42,19 @@ def replay(
     The seed repeats what each client asks and when the fault strikes. On a real engine it cannot repeat how they
     interleave, which is why the answer is a rate. A run on an engine of yours was saved without its credentials: set
     RECOLLECT_REDIS_URL or RECOLLECT_POSTGRES_URL to the address, or answer the question.
+
+    A scenario names code to run: a target, an interpreter. One that this user did not save on this machine is refused
+    unless you --trust it.
     """
     try:
         scenario = scenarios.load(run)
     except (OSError, msgspec.MsgspecError) as error:
         typer.echo(f"{run} is not the folder of a cell: {error}{_cells_in(run)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
+    _check_names(scenario, run)
+    _check_trusted(scenario, run, trust)
     scenario = _with_credentials(scenario, run)
-    console = Console(stderr=json_file == "-")
+    console = PlainConsole(stderr=json_file == "-")
     cells = [Cell(scenario)] * times
     try:
         folder = run_folder.new(run, "replays")
@@ -58,6 +70,30 @@ def replay(
     _rate(console, results)
     write_json(results, json_file)
     raise typer.Exit(exit_code(results))
+
+
+def _check_names(scenario: Scenario, run: Path) -> None:
+    """Another release may have saved it, or changed since it was saved."""
+    known = {"fault": FAULTS, "workload": WORKLOADS}
+    wrong = [kind for kind, names in known.items() if getattr(scenario, kind) not in names]
+    if not wrong and scenario.variant not in ("", *FAULTS[scenario.fault].variants):
+        wrong = [] if FAULTS[scenario.fault].named_variant else ["variant"]
+    if wrong:
+        told = " and ".join(f"{kind} {getattr(scenario, kind)!r}" for kind in wrong)
+        typer.echo(f"{run}: this release knows no {told}; replay it with the release that saved it", err=True)
+        raise typer.Exit(exit_codes.USAGE)
+
+
+def _check_trusted(scenario: Scenario, run: Path, trust: bool) -> None:
+    code = seal.code_in(scenario)
+    if not code or trust or seal.fits(run):
+        return
+    typer.echo(
+        f"{run} was not saved by this user on this machine, and would run {shorten(', '.join(code), 500)}: "
+        f"look at {run / scenarios.FILE}, and add --trust if that may run here",
+        err=True,
+    )
+    raise typer.Exit(exit_codes.USAGE)
 
 
 def _with_credentials(scenario: Scenario, run: Path) -> Scenario:
@@ -86,7 +122,7 @@ def _cells_in(folder: Path) -> str:
     return f"; it has the cells {', '.join(found[:3])}{' …' if len(found) > 3 else ''}" if found else ""
 
 
-def _rate(console: Console, results: Results) -> None:
+def _rate(console: PlainConsole, results: Results) -> None:
     names: dict[str, int] = {}
     for result in results.results:
         for name in {anomaly.name for anomaly in result.verdict.anomalies}:

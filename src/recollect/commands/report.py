@@ -7,9 +7,9 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from recollect import exit_codes
+from recollect.commands.console import PlainConsole
 from recollect.commands.verify import check_require
 from recollect.commands.writing import (
     HtmlOption,
@@ -48,7 +48,7 @@ def report(
     except (OSError, msgspec.MsgspecError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
-    console = Console(stderr=json_file == "-")
+    console = PlainConsole(stderr=json_file == "-")
     merged = merge(parts)
     terminal.show(console, merged, verbose=verbose)
     write_json(merged, json_file)

@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 from msgspec.structs import replace
-from rich.console import Console
 
 from recollect import exit_codes
+from recollect.commands.console import PlainConsole
 from recollect.commands.writing import (
     HtmlOption,
     JsonOption,
@@ -203,7 +203,7 @@ def verify(
         shard=_shard(shard),
         writers=writers,
     )
-    console = Console(stderr=json_file == "-")
+    console = PlainConsole(stderr=json_file == "-")
     budget_s = seconds(budget) if budget is not None else None if full else BUDGET_S
     results = run(
         request, console, out=out, budget_s=budget_s, workers=workers, fail_fast=fail_fast, confirm=confirm
@@ -228,7 +228,7 @@ def _address(provider: str | None, engine: str) -> SecretUrl | None:
 
 def run(
     request: VerifyRequest,
-    console: Console,
+    console: PlainConsole,
     *,
     out: Path | None,
     budget_s: float | None,

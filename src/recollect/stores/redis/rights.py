@@ -49,8 +49,8 @@ _AT_NO_KEY: dict[str, tuple[str | int, ...]] = {
     "EVAL": ("return 1", 0),
     "EVALSHA": ("0" * 40, 0),
 }
-TRIED = frozenset(_AT_A_STRING) | frozenset(_AT_NOTHING) | frozenset(_AT_NO_KEY) | {"SET", "UNLINK"}
-"""How each can be tried has to be said above; the tests compare this with `COMMANDS`."""
+_TRIED = frozenset(_AT_A_STRING) | frozenset(_AT_NOTHING) | frozenset(_AT_NO_KEY) | {"SET", "UNLINK"}
+assert COMMANDS == _TRIED, f"say how to try {sorted(COMMANDS ^ _TRIED)}, or no longer to"
 
 
 class Rights:

@@ -25,6 +25,8 @@ from recollect.verify.running.scenario import Scenario
 
 CONFIRM_TIMES = 3
 SHRINK_TIMES = 6
+NAME_MAX = 180
+"""Of a scenario, in characters of a folder's name; the number before it is what tells folders apart."""
 
 
 @dataclass
@@ -237,7 +239,7 @@ class Matrix:
 
     def _name(self, number: int, trial: _Trial) -> str:
         """A folder of its own for every run, also when the same scenario runs several times."""
-        name = f"{number:03}-{trial.cell.scenario.name}"
+        name = f"{number:03}-{trial.cell.scenario.name[:NAME_MAX]}"
         return name if trial.purpose == "first" else f"{name}.{trial.purpose}-{trial.again}"
 
 

@@ -22,7 +22,7 @@ from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import OK_OPS_MIN, HistoryHeader, Trait
 from recollect.verify.judging.verdict import Verdict, must_recover
-from recollect.verify.running import engine_inspection, logs
+from recollect.verify.running import engine_inspection, logs, seal
 from recollect.verify.running.clients import Clients
 from recollect.verify.running.driver import Driver
 from recollect.verify.running.faults import FAULTS
@@ -76,6 +76,7 @@ class Run:
     def execute(self) -> Verdict:
         """Runs the scenario and judges its history."""
         save(self.scenario, self.folder)
+        seal.write(self.folder)
         (self.folder / logs.ENGINE_LOG).unlink(missing_ok=True)
         reason: str | None = None
         try:

@@ -6,11 +6,15 @@ strikes. On real engines it does not fix how the clients interleave, so a replay
 
 import random
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from recollect import private
 from recollect.secret import SecretUrl, from_json, to_artifact
+
+FILE = "scenario.json"
+"""In the folder of a run."""
 
 KINDS: dict[str, str] = {"valkey": "redis"}
 """Products that are the same engine under another name."""
@@ -21,36 +25,41 @@ SLOW_IMPORTS = {"server": RECALL, "embedded": (*RECALL, "chromadb")}
 """Of targets on Chroma, by its policy: they take up to seconds to import, and start no thread of their own doing so."""
 
 
+Text = Annotated[str, msgspec.Meta(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+"""What is not so is refused on loading: a scenario may come from anywhere."""
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    target: str
-    engine: str
+    target: Text
+    engine: Text
     """With its version, where one was asked for: ``redis@7``."""
-    policy: str
-    fault: str
-    workload: str = "append"
-    variant: str = ""
+    policy: Text
+    fault: Text
+    workload: Text = "append"
+    variant: Text = ""
     """Which of a fault's ways, such as the moment of a kill or the line; empty is its default."""
-    provider: str | None = None
+    provider: Text | None = None
     url: SecretUrl | None = None
     """An engine that the user prepared, instead of one of ours. Saved without its credentials."""
-    engine_config: str | None = None
-    previous: str | None = None
+    engine_config: Text | None = None
+    previous: Text | None = None
     """The target of the other release, for rolling deploys."""
-    previous_python: str | None = None
-    retain_s: float | None = None
-    path: tuple[str, ...] = ()
+    previous_python: Text | None = None
+    retain_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    path: tuple[Text, ...] = ()
     """Folders to import the target from, before those that Python looks into anyway."""
     seed: int = 0
-    writers: int = 3
-    readers: int = 1
-    sessions: int = 3
+    writers: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 3
+    readers: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 1
+    sessions: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 3
     apart: bool = False
     """Every writer has sessions of its own: what needs two of them in one session does not get in the way."""
-    ops_max: int | None = None
+    ops_max: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Operations of each client at most; None is bounded by the time alone."""
-    before_s: float = 0.45
+    before_s: Seconds = 0.45
     """Time before the fault strikes, and after it has healed."""
-    after_s: float = 0.2
+    after_s: Seconds = 0.2
 
     @property
     def name(self) -> str:
@@ -90,8 +99,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 def save(scenario: Scenario, folder: Path) -> None:
     text = msgspec.json.format(msgspec.json.encode(scenario, enc_hook=to_artifact))
-    private.write_artifact(folder / "scenario.json", text)
+    private.write_artifact(folder / FILE, text)
 
 
 def load(folder: Path) -> Scenario:
-    return msgspec.json.decode((folder / "scenario.json").read_bytes(), type=Scenario, dec_hook=from_json)
+    return msgspec.json.decode((folder / FILE).read_bytes(), type=Scenario, dec_hook=from_json)

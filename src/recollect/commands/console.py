@@ -1,0 +1,21 @@
+"""The terminal that commands print to: what others wrote reaches it as text, never as orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from recollect.printable import printable
+
+
+class PlainConsole(Console):
+    """Escapes control characters in all text, wherever it comes from. Colours are Rich's own and stay."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable() or segment.text == "\n":
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
