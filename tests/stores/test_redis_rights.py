@@ -46,8 +46,8 @@ HANDSHAKE = {"AUTH", "HELLO", "SELECT", "CLIENT"}
 
 async def everything(url: str) -> None:
     """Every call of a store, on every way that its scripts have."""
-    for ttl, refresh in ((None, "append"), (timedelta(hours=1), "read"), (None, "append")):
-        async with open_store(url, ttl=ttl, refresh=refresh, turns_kept=2) as store:
+    for ttl in (None, timedelta(hours=1), None):
+        async with open_store(url, ttl=ttl, refresh="read" if ttl else "append", turns_kept=2) as store:
             for number in range(4):
                 for _ in range(2):
                     await store.append("s", [Message("user", "x")], turn=f"{number} {ttl}")

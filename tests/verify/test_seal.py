@@ -40,15 +40,15 @@ def scenario(tmp_path: Path, canary: Path, kind: str) -> Scenario:
     plain = Scenario(
         target="sqlite", engine="sqlite", policy="wal-full", fault="restart", before_s=0.1, after_s=0.1
     )
-    more: dict[str, object] = {
+    kinds: dict[str, dict[str, object]] = {
         "target": {"target": "store_of_others:make", "path": (str(folder),)},
         "previous": {"previous": "store_of_others:make", "path": (str(folder),), "fault": "older-writer"},
         "interpreter": {"previous_python": str(interpreter), "fault": "older-writer"},
         "configuration": {"engine": "redis", "policy": "custom", "engine_config": str(folder / "redis.conf")},
         "provider": {"engine": "redis", "policy": "none", "provider": f"compose:{folder}"},
         "nothing": {},
-    }[kind]
-    return msgspec.structs.replace(plain, **more)
+    }
+    return msgspec.structs.replace(plain, **kinds[kind])
 
 
 def saved(tmp_path: Path, one: Scenario) -> Path:

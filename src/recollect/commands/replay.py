@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -74,7 +75,7 @@ def replay(
 
 def _check_names(scenario: Scenario, run: Path) -> None:
     """Another release may have saved it, or changed since it was saved."""
-    known = {"fault": FAULTS, "workload": WORKLOADS}
+    known: dict[str, Collection[str]] = {"fault": FAULTS, "workload": WORKLOADS}
     wrong = [kind for kind, names in known.items() if getattr(scenario, kind) not in names]
     if not wrong and scenario.variant not in ("", *FAULTS[scenario.fault].variants):
         wrong = [] if FAULTS[scenario.fault].named_variant else ["variant"]
