@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from recollect.verify.judging.history import RecordedHistory
-from recollect.verify.judging.op import Element, HistoryHeader, ReadAsked, RowsCounted
+from recollect.verify.judging.op import BadEnd, Element, HistoryHeader, ReadAsked, RowsCounted
 
 from .history_simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
 
@@ -521,6 +522,27 @@ def index_divergence(seed: int) -> Planted:
     return plot.plant("index-divergence", [message])
 
 
+def _ended(seed: int, how: Literal["raised", "hang"]) -> Planted:
+    """Where every step is chosen, an operation ends as nothing excuses."""
+    plot = Plot(seed, faults=False, retention_s=None, unknowns=0.0)
+    plot.prologue()
+    for _ in range(plot.rng.randint(1, 3)):
+        process = plot.pick()
+        plot.tick()
+        plot.writer.invoke_read(process, plot.victim.name)
+        plot.tick()
+        plot.writer.unknown(process, "RuntimeError: another coroutine is reading", BadEnd(how))
+    return plot.plant(how, [])
+
+
+def raised(seed: int) -> Planted:
+    return _ended(seed, "raised")
+
+
+def hang(seed: int) -> Planted:
+    return _ended(seed, "hang")
+
+
 PLANTS: dict[str, Callable[[int], Planted]] = {
     "refuses-to-start": refuses_to_start,
     "unreadable": unreadable,
@@ -545,4 +567,6 @@ PLANTS: dict[str, Callable[[int], Planted]] = {
     "expired-early": expired_early,
     "never-expired": never_expired,
     "index-divergence": index_divergence,
+    "raised": raised,
+    "hang": hang,
 }

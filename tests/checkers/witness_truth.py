@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from recollect.verify.judging.history import RecordedHistory
 from recollect.verify.judging.op import (
+    BadEnd,
     Context,
     Event,
     Found,
@@ -331,6 +332,12 @@ def _never_recovered(facts: Facts, anomaly: Anomaly, message: int) -> None:
     assert not any(done > healed for done in facts.acked.values())
 
 
+def _blamed(facts: Facts, anomaly: Anomaly, message: int) -> None:
+    event = facts.events[anomaly.first.events[0]]
+    assert event.kind in ("fail", "unknown")
+    assert event.value == BadEnd("raised" if anomaly.name == "raised" else "hang")
+
+
 _RULES: dict[str, Callable[[Facts, Anomaly, int], None]] = {
     "refuses-to-start": _refused,
     "unreadable": _unreadable,
@@ -355,4 +362,6 @@ _RULES: dict[str, Callable[[Facts, Anomaly, int], None]] = {
     "expired-early": _lost,
     "never-expired": _overdue,
     "index-divergence": _diverged,
+    "raised": _blamed,
+    "hang": _blamed,
 }

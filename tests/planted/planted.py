@@ -71,7 +71,9 @@ def told(verdict: Verdict) -> str:
     return ": ".join(part for part in (verdict.status, names, verdict.reason or "") if part)
 
 
-WITHOUT_A_STORE: dict[str, str] = {}
+WITHOUT_A_STORE: dict[str, str] = dict.fromkeys(
+    ("raised", "hang"), "looked for in interleavings alone: see tests/interleavings/cells.py"
+)
 """Faults and anomalies that no planted store can be caught through or under, and why."""
 
 

@@ -174,7 +174,16 @@ CALLED_BY_OTHERS = {
     "revision",
     "upgrade",
     # asyncio
+    "_make_socket_transport",
+    "can_write_eof",
     "data_received",
+    "get_protocol",
+    "is_closing",
+    "is_reading",
+    "resume_reading",
+    "set_write_buffer_limits",
+    "sock_connect",
+    "writelines",
     # targets by their address: `recollect verify --previous recollect.verify.builtin:redis_next`
     "chroma_next",
     "postgres_next",

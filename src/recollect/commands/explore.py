@@ -14,8 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from recollect import __version__, exit_codes, private
 from recollect.commands.console import PlainConsole
 from recollect.commands.explore_showing import show, show_look, show_refusal
-from recollect.commands.verify import seconds
-from recollect.commands.writing import folder_of_run
+from recollect.commands.interleavings import OrdersAsked, explore_orders
+from recollect.commands.verify import seconds as duration
+from recollect.commands.writing import HtmlOption, JsonOption, folder_of_run
 from recollect.verify import engines
 from recollect.verify.disk import LEVELS, MODES, Mode, scan
 from recollect.verify.disk.building import ShimUnavailableError
@@ -29,6 +30,43 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
 from recollect.verify.target.workers import TargetBroken
 
+_Modes = Annotated[list[str] | None, typer.Option(help="ext4, strict; repeatable. Both by default.")]
+_Messages = Annotated[int, typer.Option(help="How many the recorded run writes.", min=1)]
+_Budget = Annotated[
+    str, typer.Option(help="Time for finding and judging, for each mode; the rest can be done later.")
+]
+_Resume = Annotated[
+    Path | None, typer.Option(help="Go on with the run in this folder, instead of a new one.")
+]
+_Look = Annotated[
+    str | None,
+    typer.Option(help="With --resume: what the store reads on the crash image of this mode, ext4 or strict."),
+]
+_Interleavings = Annotated[
+    bool, typer.Option("--interleavings", help="Try every order of a few concurrent operations instead.")
+]
+_How = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Interleavings of tasks, threads or processes; repeatable. By default what fits the store."
+    ),
+]
+_Program = Annotated[
+    list[str] | None,
+    typer.Option(help="What the clients do, such as 'a r | a'; repeatable. See docs/interleavings.md."),
+]
+_Cancel = Annotated[
+    bool, typer.Option("--cancel", help="Interleavings: also cancel one operation, wherever it waits.")
+]
+_Bound = Annotated[
+    int, typer.Option(help="Interleavings: preemptions, where not all can be tried.", min=0, max=9)
+]
+_Seconds = Annotated[float, typer.Option(help="Interleavings: time for all programs together.", min=0.1)]
+_ReplayOption = Annotated[
+    str | None,
+    typer.Option("--replay", metavar="SCHEDULE", help="Interleavings: one schedule of the --program."),
+]
+
 
 def explore(
     target: Annotated[str, typer.Argument(help="sqlite, redis, postgres, or package.module:factory.")],
@@ -37,52 +75,88 @@ def explore(
     level: Annotated[
         int, typer.Option(help="1: each crash point. 2: and single pages and names. 3: and writes.")
     ] = 2,
-    mode: Annotated[list[str] | None, typer.Option(help="ext4, strict; repeatable. Both by default.")] = None,
-    messages: Annotated[int, typer.Option(help="How many the recorded run writes.", min=1)] = 50,
+    mode: _Modes = None,
+    messages: _Messages = 50,
     workers: Annotated[int, typer.Option(help="Processes side by side.", min=1)] = 2,
-    budget: Annotated[
-        str, typer.Option(help="Time for finding and judging, for each mode; the rest can be done later.")
-    ] = "60s",
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder, instead of a new one.")
-    ] = None,
-    look: Annotated[
-        str | None,
-        typer.Option(
-            help="With --resume: what the store reads on the crash image of this mode, ext4 or strict."
-        ),
-    ] = None,
-    json_file: Annotated[
-        str | None, typer.Option("--json", help="Write one JSON document; - is standard output.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the recording; runs/… by default.")] = None,
+    budget: _Budget = "60s",
+    resume: _Resume = None,
+    look: _Look = None,
+    interleavings: _Interleavings = False,
+    how: _How = None,
+    program: _Program = None,
+    cancel: _Cancel = False,
+    bound: _Bound = 2,
+    seconds: _Seconds = 30.0,
+    replay: _ReplayOption = None,
+    json_file: JsonOption = None,
+    html: HtmlOption = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for what is recorded; runs/… by default.")] = None,
 ) -> None:
-    """Record one run of a store, and try every state that a power loss could have left the disk in.
+    """Record one run of a store, and try every state that a power loss could have left the disk in. With
+    --interleavings: try every order of a few concurrent operations.
 
     Exit codes: 0 held or documented loss, 1 violated, 2 usage, 3 nothing could be concluded.
     """
-    console = PlainConsole(stderr=json_file == "-")
-    modes = _modes(mode)
+    if interleavings:
+        asked_orders = OrdersAsked(
+            target,
+            engine,
+            policy,
+            how or (),
+            program or (),
+            cancel,
+            bound,
+            seconds,
+            replay,
+            json_file,
+            html,
+            out,
+        )
+        explore_orders(asked_orders)
+    _refuse_without_interleavings(how=how, program=program, cancel=cancel, replay=replay, html=html)
     if level not in LEVELS:
         raise typer.BadParameter(f"--level {level}: 1, 2 or 3")
+    states = StatesAsked(
+        target, engine, policy, messages, level, _modes(mode), workers, duration(budget), resume, look, out
+    )
+    _explore_states(states, json_file)
+
+
+def _refuse_without_interleavings(**given: object) -> None:
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(f"--{name} belongs to --interleavings")
+
+
+@dataclass(frozen=True)
+class StatesAsked:
+    """What the command line says of crash states."""
+
+    target: str
+    engine: str | None
+    policy: str | None
+    messages: int
+    level: int
+    modes: list[Mode]
+    workers: int
+    budget_s: float
+    resume: Path | None
+    look: str | None
+    out: Path | None
+
+
+def _explore_states(asked: StatesAsked, json_file: str | None) -> None:
+    console = PlainConsole(stderr=json_file == "-")
     folder: Path | None = None
     try:
         with ExitStack() as held:
-            asked = Asked(target, engine, policy, messages)
-            folder, run = _resumed(target, resume, held) if resume else _recorded(asked, out, held)
-            if look is not None:
-                _look(console, run, folder, look)
+            folder, run = (
+                _resumed(asked.target, asked.resume, held) if asked.resume else _recorded(asked, held)
+            )
+            if asked.look is not None:
+                _look(console, run, folder, asked.look)
                 return
-            budget_s = seconds(budget)
-            found = [
-                _explored(
-                    run,
-                    folder,
-                    ExplorePlan(one, level, workers, budget_s, run.about.start, never_read(run.about.engine)),
-                    console,
-                )
-                for one in modes
-            ]
+            found = [_explored(run, folder, _plan(asked, one, run), console) for one in asked.modes]
     except (BadRequest, DamagedRecording, LogFullError) as bad:
         typer.echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
@@ -91,13 +165,21 @@ def explore(
         raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     except KeyboardInterrupt:
         if folder is not None:
-            typer.echo(f"interrupted; go on with: recollect explore {target} --resume {folder}", err=True)
+            again = f"recollect explore {asked.target} --resume {folder}"
+            typer.echo(f"interrupted; go on with: {again}", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     documents = [show(console, run, one, folder) for one in found]
     if json_file is not None:
         text = json.dumps({"recollect": __version__, "explorations": documents}, indent=2)
         typer.echo(text) if json_file == "-" else private.write_artifact(Path(json_file), text + "\n")
     raise typer.Exit(_exit_code(found))
+
+
+def _plan(asked: StatesAsked, mode: Mode, run: TargetRun) -> ExplorePlan:
+    about = run.about
+    return ExplorePlan(
+        mode, asked.level, asked.workers, asked.budget_s, about.start, never_read(about.engine)
+    )
 
 
 def _modes(asked: list[str] | None) -> list[Mode]:
@@ -107,23 +189,13 @@ def _modes(asked: list[str] | None) -> list[Mode]:
     return [mode for mode in MODES if not asked or mode in asked]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The run to be recorded."""
-
-    target: str
-    engine: str | None
-    policy: str | None
-    messages: int
-
-
-def _recorded(asked: Asked, out: Path | None, held: ExitStack) -> tuple[Path, TargetRun]:
+def _recorded(asked: StatesAsked, held: ExitStack) -> tuple[Path, TargetRun]:
     policies = (asked.policy,) if asked.policy else ()
     request = VerifyRequest(targets=(asked.target,), engine=asked.engine, policies=policies)
     check(request)
     spec = engine_of(request, asked.target)
     chosen = asked.policy or engines.ENGINES[spec.partition("@")[0]].default_policy
-    folder = held.enter_context(folder_of_run(out, "explore"))
+    folder = held.enter_context(folder_of_run(asked.out, "explore"))
     if exploration.is_recorded(folder):
         raise BadRequest(f"{folder} has a recording: --resume it, or choose another folder with --out")
     return folder, exploration.record(asked.target, spec, chosen, messages=asked.messages, folder=folder)

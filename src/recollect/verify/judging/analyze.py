@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 from recollect.verify.judging.gathering import collect
+from recollect.verify.judging.half_turns import half_turns
 from recollect.verify.judging.history import AnyHistory
 from recollect.verify.judging.order_proof import prove
 from recollect.verify.judging.verdict import Verdict, judge
@@ -18,6 +19,7 @@ def analyze(history: AnyHistory) -> Verdict:
     try:
         evidence = collect(history)
         evidence.proven = prove(history, evidence)
+        evidence.half_turns = half_turns(history, evidence)
         return judge(evidence)
     finally:
         if was_enabled:

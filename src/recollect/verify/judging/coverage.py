@@ -7,6 +7,7 @@ listed with the reason why this history says nothing about it; what the target i
 from __future__ import annotations
 
 from recollect.verify.judging.evidence import CLOCK_FAULTS, Evidence
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 
 _DISCLAIMED: dict[str, str] = {
     "single_writer": "lost-update: the target claims a single writer only (single_writer)",
@@ -15,12 +16,19 @@ _DISCLAIMED: dict[str, str] = {
     "ordered_by_clock": "reorder: the target orders by its clock, not by real time (ordered_by_clock)",
 }
 
+OF_ORDERS = frozenset({"raised", "hang"})
+"""Where faults are injected an error is no anomaly: only interleavings have every step under control."""
+
 
 def coverage(
     evidence: Evidence, names: tuple[str, ...], found: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names this history could have shown (what was found, it has), and sentences about everything else."""
     gaps = {name: gap for name, gap in _gaps(evidence).items() if name not in found}
+    if evidence.header.workload == INTERLEAVINGS and evidence.has_batches:
+        gaps.pop("torn-turn", None)  # where every step is chosen, half a turn needs no fault
+    elif evidence.header.workload != INTERLEAVINGS:
+        names = tuple(name for name in names if name not in OF_ORDERS)
     covered = tuple(name for name in names if name not in gaps)
     missing = [f"{name}: {gaps[name]}" for name in names if name in gaps]
     missing += [_DISCLAIMED[trait] for trait in evidence.header.traits]

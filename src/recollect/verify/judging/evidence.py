@@ -146,6 +146,24 @@ class FirstRead(NamedTuple):
     kept: bool
 
 
+class BlamedEnd(NamedTuple):
+    """An operation that raised, or never ended, although nothing was broken."""
+
+    how: str
+    session: int
+    at: int
+    operation: str
+    error: str
+
+
+class HalfTurn(NamedTuple):
+    """A read has the `seen` messages of a turn, and not the others."""
+
+    turn: int
+    read: int
+    seen: int
+
+
 class Refusal(NamedTuple):
     """The engine did not come back on its own data."""
 
@@ -264,6 +282,9 @@ class Evidence:
     regressions: list[Regression] = field(default_factory=list)
     failed_reads: list[FailedRead] = field(default_factory=list)
     first_reads: list[FirstRead] = field(default_factory=list)
+    bad_ends: list[BlamedEnd] = field(default_factory=list)
+    half_turns: list[HalfTurn] = field(default_factory=list)
+    """Of reads while the turn may have been written still; looked for in interleavings only."""
     refusals: list[Refusal] = field(default_factory=list)
     outage: Outage | None = None
     hidden: dict[int, Hidden] = field(default_factory=dict)

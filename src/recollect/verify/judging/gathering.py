@@ -17,6 +17,7 @@ from recollect.verify.judging.evidence import (
     IN_WINDOW,
     NEVER,
     NOT_A_DISTURBANCE,
+    BlamedEnd,
     Disturbance,
     Divergence,
     DoubleAccept,
@@ -31,6 +32,7 @@ from recollect.verify.judging.folding_reads import ReadFolder
 from recollect.verify.judging.history import AnyHistory, HistoryError
 from recollect.verify.judging.op import (
     Acknowledged,
+    BadEnd,
     Context,
     Event,
     FaultDetail,
@@ -108,7 +110,7 @@ class _Collector:
                     if kind == "ok":
                         ok_ops += 1
                     else:
-                        self._ended_badly(event)
+                        self._ended_badly(event, caller.session.number)
                     if caller.session.life is not None:
                         self._age(caller, event)
                     complete[caller.event.operation](caller, event)
@@ -121,8 +123,11 @@ class _Collector:
         if event is not None:
             self.evidence.events = event.index + 1
 
-    def _ended_badly(self, event: Event) -> None:
+    def _ended_badly(self, event: Event, session: int) -> None:
         self.evidence.failed_outcomes += event.kind == "fail"
+        if type(event.value) is BadEnd:
+            ended = BlamedEnd(event.value.how, session, event.index, event.operation, event.error or "")
+            self.evidence.bad_ends.append(ended)
         if event.error:
             self.evidence.errors[event.error] += 1
 

@@ -21,6 +21,7 @@ import msgspec
 from recollect.verify.judging.op import (
     FORMAT,
     Acknowledged,
+    BadEnd,
     Context,
     Element,
     Event,
@@ -125,13 +126,13 @@ class HistoryWriter:
     def ok_search(self, process: int, listed: Iterable[int], found: Iterable[int]) -> int:
         return self._complete("ok", process, Found(to_runs(listed), to_runs(found)))
 
-    def fail(self, process: int, error: str) -> int:
+    def fail(self, process: int, error: str, blame: BadEnd | None = None) -> int:
         """The operation certainly had no effect; or a read raised although the engine answered."""
-        return self._complete("fail", process, None, error)
+        return self._complete("fail", process, blame, error)
 
-    def unknown(self, process: int, error: str) -> int:
+    def unknown(self, process: int, error: str, blame: BadEnd | None = None) -> int:
         """No answer came, or one that leaves open whether the operation took effect."""
-        return self._complete("unknown", process, None, error)
+        return self._complete("unknown", process, blame, error)
 
     def fault_injected(self, fault: str, value: FaultDetail | None = None) -> int:
         return self._disturb("fault-injected", fault, value)

@@ -136,6 +136,15 @@ class Acknowledged(
     replicas: int = 0
 
 
+class BadEnd(msgspec.Struct, frozen=True, tag="ended", tag_field="is", gc=False):
+    """Value of a completion that nothing excuses: no fault was near, and the error is no answer that a caller expects.
+
+    Written only where whoever ran the operations had everything else under control (interleavings).
+    """
+
+    how: Literal["raised", "hang"]
+
+
 class FaultDetail(msgspec.Struct, frozen=True, tag="disturbance", tag_field="is", omit_defaults=True):
     """Value of a fault or engine event. `offset_s` moves the engine's clock until the fault is healed."""
 
@@ -143,7 +152,7 @@ class FaultDetail(msgspec.Struct, frozen=True, tag="disturbance", tag_field="is"
     detail: str = ""
 
 
-Value = WriteAsked | ReadAsked | Seen | Context | Found | RowsCounted | Acknowledged | FaultDetail
+Value = WriteAsked | ReadAsked | Seen | Context | Found | RowsCounted | Acknowledged | BadEnd | FaultDetail
 
 
 class Event(msgspec.Struct, omit_defaults=True, gc=False):
@@ -192,3 +201,7 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     clock_bound_s: float = 1.0
     ok_ops_min: int = OK_OPS_MIN
     started_s: float = 0.0
+    program: str = ""
+    """Of an interleaving: what the clients did."""
+    schedule: str = ""
+    """Of an interleaving: in which order, as `recollect explore --replay` takes it."""

@@ -27,7 +27,7 @@ def prove(history: AnyHistory, evidence: Evidence) -> list[Proven]:
             suspects[session].append(found)
     proven: dict[int, Proven] = {}
     if suspects:
-        for read, session, view in _views(history, set(suspects)):
+        for read, session, view in views(history, set(suspects)):
             for found in suspects[session]:
                 if found.message not in proven and _precedes(view, found.message, found.other):
                     proven[found.message] = Proven(found.message, found.other, found.read, read)
@@ -38,8 +38,8 @@ def _precedes(view: View, left: int, right: int) -> bool:
     return left in view and right in view and view.index(left) < view.index(right)
 
 
-def _views(history: AnyHistory, sessions: set[str]) -> Iterator[tuple[int, str, View]]:
-    """Every read of these sessions in full: its number, its session and its elements."""
+def views(history: AnyHistory, sessions: set[str] | None = None) -> Iterator[tuple[int, str, View]]:
+    """Every read of these sessions, or of all, in full: its number, its session and its elements."""
     odds = OddTable()
     chains: dict[tuple[str, int], View] = {}
     asks: dict[int, ReadAsked | None] = {}
@@ -51,7 +51,7 @@ def _views(history: AnyHistory, sessions: set[str]) -> Iterator[tuple[int, str, 
             asks[event.process] = event.value if type(event.value) is ReadAsked else None
         elif event.kind == "ok":
             read += 1
-            if event.session not in sessions:
+            if sessions is not None and event.session not in sessions:
                 continue
             ask, seen = asks.get(event.process), Seen()
             if type(event.value) is Context:

@@ -98,6 +98,11 @@ def describe(error: BaseException, scrub: Callable[[str], str] = str) -> str:
     return f"{type(error).__name__}: {text}"[:300]
 
 
+def kinds(error: BaseException) -> list[str]:
+    """The names of the error's class and its bases."""
+    return [kind.__name__ for kind in type(error).__mro__]
+
+
 def _causes(error: BaseException) -> list[BaseException]:
     """The error, and what it wraps: SQLAlchemy's `orig`, and explicit causes."""
     found: list[BaseException] = []

@@ -117,6 +117,8 @@ class Failed(msgspec.Struct, tag="failed"):
 
     outcome: Failure
     error: str
+    kinds: list[str] = []
+    """Names of the error's class and its bases."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -126,6 +128,10 @@ class Ready(msgspec.Struct, tag="ready"):
     abilities: list[str]
     traits: list[str]
     retention_s: float | None = None
+    is_async: bool = False
+    """Its methods are coroutines."""
+    expected_errors: list[str] = []
+    """Names of errors that the target declares as answers."""
 
 
 class Broken(msgspec.Struct, tag="broken"):

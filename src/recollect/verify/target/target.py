@@ -167,6 +167,22 @@ class Target:
         return list(declared)
 
     @property
+    def is_async(self) -> bool:
+        """Whether its methods are coroutines: several tasks can use it, and threads cannot."""
+        return self._methods.is_async
+
+    @property
+    def expected_errors(self) -> list[str]:
+        """Names of exceptions that the target declares as answers: nothing was written, and the caller tries again."""
+        declared: Any = getattr(self._factory, "expected_errors", None)
+        declared = declared or getattr(self._methods.kind, "expected_errors", ())
+        if isinstance(declared, str) or not all(isinstance(name, str) for name in declared):
+            raise BadTarget(
+                f"target {self.spec!r}: expected_errors is {declared!r}, not the names of exceptions"
+            )
+        return list(declared)
+
+    @property
     def retention_s(self) -> float | None:
         """How long the store says that memory lives, from a session's latest append on; None is for ever."""
         declared = getattr(self._factory, "retention_s", None) or getattr(
@@ -317,6 +333,11 @@ class _Methods:
         default = self._read[self.limit].default if self.limit else None
         self.limit_has_default = isinstance(default, int) and not isinstance(default, bool)
         self.message = self._message_maker()
+
+    @property
+    def is_async(self) -> bool:
+        methods = (getattr(self._store, name, None) for name in (self._shape.write, self.read))
+        return any(inspect.iscoroutinefunction(method) for method in methods)
 
     def has(self, name: str) -> bool:
         return callable(getattr(self._store, name, None))

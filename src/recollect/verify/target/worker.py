@@ -85,7 +85,14 @@ class _Responder:
             if control is not None:
                 clock.obey(control)
             target = await self._open(prepare)
-            ready = pipe.Ready(target.shape.name, target.abilities, target.traits, target.retention_s)
+            ready = pipe.Ready(
+                target.shape.name,
+                target.abilities,
+                target.traits,
+                target.retention_s,
+                target.is_async,
+                target.expected_errors,
+            )
         except (BadTarget, FactoryRaised) as error:
             self._send(pipe.Broken(self._scrub(str(error))))
             return
@@ -116,37 +123,18 @@ class _Responder:
         self._sending.begin()
         try:
             with watch:  # type: ignore[union-attr]
-                reply = await self._perform(target, request)
+                reply = await perform(target, request)
         except Exception as error:
             outcome = (
                 outcomes.of_write(error, only_write=self._sending.only_one_write())
                 if writing
                 else outcomes.of_read(error)
             )
-            return pipe.Failed(outcome, outcomes.describe(error, self._scrub))
+            return pipe.Failed(outcome, outcomes.describe(error, self._scrub), outcomes.kinds(error))
         if self._watched and writing and self._watch is not None and self._watch.seen:
             self._watched = False
             return pipe.Lines(self._watch.seen)
         return reply
-
-    async def _perform(self, target: Target, request: pipe.Request) -> pipe.Reply:
-        match request:
-            case pipe.AppendMessages(session, said, turn, expect):
-                return await target.append(session, said, turn, expect)
-            case pipe.Save(session, said, drop):
-                return await target.save(session, said, drop)
-            case pipe.Read(session, last, after):
-                raw, sequence = await target.read(session, last, after)
-                return elements(raw, sequence)
-            case pipe.ReadContext(session):
-                return pipe.Parts([elements(part) for part in await target.context(session)])
-            case pipe.Forget(session):
-                await target.forget(session)
-                return pipe.Acked()
-            case pipe.SearchIndex(session):
-                listed, found = await target.search(session)
-                return pipe.FoundBy(elements(listed).numbers, elements(found).numbers)
-        raise AssertionError(request)
 
     def _arm(self, target: Target, request: pipe.Watch) -> pipe.Reply:
         if self._watch is None:
@@ -174,3 +162,24 @@ class _Responder:
 
     def _send(self, reply: pipe.Reply) -> None:
         self._connection.send_bytes(pipe.encode(reply))
+
+
+async def perform(target: Target, request: pipe.Request) -> pipe.Reply:
+    """Asks the store for it, and says what came back."""
+    match request:
+        case pipe.AppendMessages(session, said, turn, expect):
+            return await target.append(session, said, turn, expect)
+        case pipe.Save(session, said, drop):
+            return await target.save(session, said, drop)
+        case pipe.Read(session, last, after):
+            raw, sequence = await target.read(session, last, after)
+            return elements(raw, sequence)
+        case pipe.ReadContext(session):
+            return pipe.Parts([elements(part) for part in await target.context(session)])
+        case pipe.Forget(session):
+            await target.forget(session)
+            return pipe.Acked()
+        case pipe.SearchIndex(session):
+            listed, found = await target.search(session)
+            return pipe.FoundBy(elements(listed).numbers, elements(found).numbers)
+    raise AssertionError(request)

@@ -17,6 +17,7 @@ from recollect.verify.judging.checkers import (
     duplicate,
     expired_early,
     fractured_read,
+    hang,
     hidden,
     hole,
     index_divergence,
@@ -26,6 +27,7 @@ from recollect.verify.judging.checkers import (
     non_monotonic_read,
     own_write_missing,
     phantom,
+    raised,
     refuses_to_start,
     reorder,
     resurrected,
@@ -61,6 +63,8 @@ CHECKERS: tuple[Checker, ...] = (
     expired_early,
     never_expired,
     index_divergence,
+    raised,
+    hang,
 )
 ANOMALIES: tuple[str, ...] = tuple(checker.NAME for checker in CHECKERS)
 

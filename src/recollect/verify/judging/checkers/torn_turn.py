@@ -1,8 +1,9 @@
-"""After recovery, some but not all messages of one turn.
+"""Some but not all messages of one turn: after recovery, or in any read of an interleaving.
 
-Verifies: acknowledged turns of which a part is missing for good after a disturbance; and turns with an
-unknown outcome of which a part is there in the last whole read, begun after the disturbance was over.
-Does not verify: half a turn seen while it is being written; targets that declare `no_batches`.
+Verifies: acknowledged turns of which a part is missing for good after a disturbance; turns with an unknown outcome of
+which a part is there in the last whole read, begun after the disturbance was over; and, in an interleaving, where
+nothing breaks, half a turn in any whole read.
+Does not verify: half a turn seen while it is being written, in a run with faults; targets that declare `no_batches`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NAME = "torn-turn"
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     if "no_batches" in evidence.header.traits:
         return []
-    return _acknowledged(evidence, claimed) + _in_doubt(evidence, claimed)
+    return _acknowledged(evidence, claimed) + _in_doubt(evidence, claimed) + _halves(evidence, claimed)
 
 
 def _acknowledged(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
@@ -62,6 +63,16 @@ def _in_doubt(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     return found
 
 
+def _halves(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    found = []
+    for half in evidence.half_turns:
+        messages, session = evidence.turn_messages(half.turn), evidence.turn_session[half.turn]
+        if not claimed & set(messages):
+            events = (evidence.turn_invoked[half.turn], evidence.read_done[half.read])
+            found.append(Detection(messages[0], session, events, other=half.turn, text=str(half.seen)))
+    return found
+
+
 def _present(evidence: Evidence, turn: int) -> list[int]:
     return [message for message in evidence.turn_messages(turn) if evidence.state[message] & IN_WHOLE]
 
@@ -77,6 +88,12 @@ def _recovered_from(evidence: Evidence, turn: int, read: int) -> Disturbance | N
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     turn = detection.other
+    if detection.text:
+        return (
+            f"Half a turn: the read that ended at event {detection.events[1]} has {detection.text} of the "
+            f"{len(evidence.turn_messages(turn))} messages of one turn (event {detection.events[0]}), and no fault was "
+            "near."
+        )
     total, present = len(evidence.turn_messages(turn)), len(_present(evidence, turn))
     ended = "acknowledged" if evidence.turn_done[turn] != NEVER else "interrupted"
     return (

@@ -1,0 +1,251 @@
+"""`recollect explore --interleavings`: every order of a few concurrent operations, on a real engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+from rich.console import Console
+
+from recollect import __version__, exit_codes, private
+from recollect.commands.console import PlainConsole
+from recollect.commands.writing import folder_of_run
+from recollect.verify.explore.interleavings import telling
+from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram
+from recollect.verify.explore.interleavings.results import (
+    CONFIRMATIONS,
+    HOWS,
+    FailedSchedule,
+    How,
+    InterleavingsAsked,
+    InterleavingsFound,
+    ProgramExplored,
+)
+from recollect.verify.explore.interleavings.search import CODE
+from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
+from recollect.verify.judging.verdict import Status, exit_code
+from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
+
+
+@dataclass(frozen=True)
+class OrdersAsked:
+    """What the command line says."""
+
+    target: str
+    engine: str | None
+    policy: str | None
+    hows: Sequence[str]
+    programs: Sequence[str]
+    cancel: bool
+    bound: int
+    seconds: float
+    replay: str | None
+    json_file: str | None
+    html: Path | None
+    out: Path | None
+
+
+def explore_orders(asked: OrdersAsked) -> None:
+    console = PlainConsole(stderr=asked.json_file == "-")
+    try:
+        engine = _checked(asked)
+        with ExitStack() as held:
+            folder = held.enter_context(folder_of_run(asked.out, "interleavings"))
+            done = [_explored(console, one) for one in _questions(asked, engine, folder)]
+    except (BadRequest, BadProgram) as bad:
+        typer.echo(str(bad), err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
+    found = [one.found for one in done]
+    _write(asked, found)
+    if any(one.refused for one in done):
+        raise typer.Exit(exit_codes.USAGE)
+    raise typer.Exit(exit_code([cast(Status, one.status) for one in found]))
+
+
+def _checked(asked: OrdersAsked) -> str:
+    """Refuses what cannot be done before anything starts; gives the engine."""
+    policies = (asked.policy,) if asked.policy else ()
+    request = VerifyRequest(targets=(asked.target,), engine=asked.engine, policies=policies)
+    check(request)
+    for how in asked.hows:
+        if how not in HOWS:
+            raise BadRequest(f"--how {how}: one of {', '.join(HOWS)}")
+    for text in asked.programs:
+        ClientsProgram.parse(text)
+    if asked.replay is not None:
+        if len(asked.programs) != 1 or len(asked.hows) != 1:
+            raise BadRequest(
+                "--replay needs the one --program and the one --how that the schedule belongs to"
+            )
+        if "".join(CODE.findall(asked.replay)) != asked.replay.replace("-", ""):
+            raise BadRequest(f"--replay {asked.replay}: not a schedule, such as AABBA")
+    return engine_of(request, asked.target)
+
+
+def _questions(asked: OrdersAsked, engine: str, folder: Path) -> list[InterleavingsAsked]:
+    hows: Sequence[str] = asked.hows
+    if not hows:
+        hows = ("auto",)
+    replay = None if asked.replay is None else asked.replay.replace("-", "")
+    return [
+        InterleavingsAsked(
+            target=asked.target,
+            engine=engine,
+            how=cast(How, how),
+            policy=asked.policy,
+            programs=tuple(asked.programs),
+            cancel=asked.cancel or any(mark in (replay or "") for mark in "!~"),
+            bound=asked.bound,
+            seconds=asked.seconds / len(hows),
+            replay=replay,
+            folder=str(_own_folder(folder / how)),
+        )
+        for how in hows
+    ]
+
+
+def _own_folder(path: Path) -> Path:
+    private.artifact_folder(path)
+    return path
+
+
+def _explored(console: Console, asked: InterleavingsAsked) -> AllDone:
+    with console.status(f"{asked.target} on {asked.engine}, {asked.how}") as status:
+
+        def listener(one: ProgramExplored) -> None:
+            status.update(f"{one.program}: {one.coverage}, {one.schedules:,} schedules")
+
+        done = explore_interleavings(asked, listener)
+    _show(console, done)
+    return done
+
+
+# ---- what is printed
+
+
+def _show(console: Console, done: AllDone) -> None:
+    found, asked = done.found, done.found.asked
+    if done.refused:
+        typer.echo(found.reason, err=True)
+        return
+    what = f"{asked.target} on {asked.engine}, {found.how}{' with a cancellation' if asked.cancel else ''}"
+    reason = f" ({found.reason})" if found.reason is not None and found.status == "unknown" else ""
+    _print(console, f"{what}: {found.status}{reason}")
+    if found.failure is not None:
+        _show_failure(console, found, found.failure)
+    elif done.steps:
+        _print(console, telling.columns(asked.programs[0], done.steps))
+    if asked.replay is None:
+        _print(console, f"Tried: {found.coverage} in {found.elapsed_s:.1f} s.")
+
+
+def _show_failure(console: Console, found: InterleavingsFound, failure: FailedSchedule) -> None:
+    _print(console, f"\n{', '.join(failure.names)}: {telling.sentence(failure)}\n")
+    _print(console, telling.columns(failure.program, failure.steps))
+    if found.asked.replay is None:
+        _print(
+            console,
+            f"\nFound at schedule {failure.found_at}; replayed on fresh stores: {failure.confirmed} of "
+            f"{CONFIRMATIONS}. Again with:\n  {replay_command(found, failure)}",
+        )
+    _print(console, f"Its history: {failure.history}")
+
+
+def replay_command(found: InterleavingsFound, failure: FailedSchedule) -> str:
+    asked = found.asked
+    engine = f" --engine {asked.engine}" if ":" in asked.target else ""
+    policy = f" --policy {asked.policy}" if asked.policy else ""
+    return (
+        f"recollect explore {asked.target}{engine}{policy} --interleavings --how {found.how} "
+        f"--program '{failure.program}' --replay '{failure.schedule or '-'}'"
+    )
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+# ---- what is written
+
+
+def document(found: InterleavingsFound) -> dict[str, Any]:
+    """One way of exploring one target, for `--json`."""
+    failure = found.failure
+    return {
+        "target": found.asked.target,
+        "engine": found.asked.engine,
+        "engine_version": found.engine_version,
+        "policy": found.policy,
+        "how": found.how,
+        "cancel": found.asked.cancel,
+        "status": found.status,
+        "reason": found.reason,
+        "coverage": found.coverage,
+        "elapsed_s": round(found.elapsed_s, 3),
+        "programs": [_program(one) for one in found.programs],
+        "failure": None if failure is None else _failure(found, failure),
+    }
+
+
+def _program(one: ProgramExplored) -> dict[str, Any]:
+    numbers = (
+        "schedules",
+        "judged",
+        "redundant",
+        "histories",
+        "exhausted",
+        "bound",
+        "diverged",
+        "unfinished",
+    )
+    told = {name: getattr(one, name) for name in numbers}
+    return {"program": one.program, "coverage": one.coverage, **told, "seconds": round(one.seconds, 3)}
+
+
+def _failure(found: InterleavingsFound, failure: FailedSchedule) -> dict[str, Any]:
+    return {
+        "names": list(failure.names),
+        "sentence": telling.sentence(failure),
+        "program": failure.program,
+        "schedule": failure.schedule,
+        "preemptions": failure.preemptions,
+        "found_at": failure.found_at,
+        "confirmed": f"{failure.confirmed} of {CONFIRMATIONS}",
+        "history": failure.history,
+        "replay": replay_command(found, failure),
+        "steps": [step._asdict() for step in failure.steps],
+    }
+
+
+def _write(asked: OrdersAsked, found: list[InterleavingsFound]) -> None:
+    if asked.json_file is not None:
+        documents = {"recollect": __version__, "interleavings": [document(one) for one in found]}
+        text = json.dumps(documents, indent=2, ensure_ascii=False)
+        if asked.json_file == "-":
+            typer.echo(text)
+        else:
+            private.write_artifact(Path(asked.json_file), text + "\n")
+    if asked.html is not None:
+        private.write_artifact(asked.html, _page(found))
+
+
+def _page(found: list[InterleavingsFound]) -> str:
+    parts = []
+    for one in found:
+        title = escape(f"{one.asked.target} on {one.asked.engine}, {one.how}: {one.status}")
+        parts.append(f"<h1>{title}</h1><p>{escape(one.reason or one.coverage)}</p>")
+        if one.failure is not None:
+            replay = escape(replay_command(one, one.failure))
+            parts.append(f"<p>{escape(telling.sentence(one.failure))}</p>{telling.svg(one.failure)}")
+            parts.append(f"<p>{escape(one.coverage)}</p><pre>{replay}</pre>")
+    style = "body{font:15px sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}svg{max-width:100%;height:auto}"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Interleavings</title><style>{style}</style>'
+        f"{''.join(parts)}</html>\n"
+    )

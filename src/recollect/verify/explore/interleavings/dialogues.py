@@ -1,0 +1,305 @@
+"""Requests and replies as an engine's protocol frames them: what a request is, and when its reply is whole.
+
+A `Dialogue` watches one connection. `request` takes what the client wrote, says in a few words what it is, and what
+it touches (its footprint); `reply` takes what the engine answered, and says when the answer is whole. `copy` is for
+looking at a request that has not been sent yet.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from recollect.verify.explore.interleavings.footprints import (
+    NOTHING,
+    REDIS_SETUP,
+    WRITES_ALL,
+    Footprint,
+    of_redis,
+    of_sql,
+)
+from recollect.verify.explore.interleavings.program import spans
+from recollect.verify.target.marked_text import numbers_in
+
+
+class SentRequest(NamedTuple):
+    """What a client asked the engine."""
+
+    label: str
+    footprint: Footprint
+    setup: bool = False
+    """Part of opening a connection: of no interest to anybody else."""
+    waits: bool = False
+    """The engine may keep it until somebody else has done something."""
+
+
+NUMBERS_PER_SCHEDULE = 1000
+
+
+def carried(request: bytes, reply: bytes, footprint: Footprint) -> str:
+    """What a request wrote or read of the test messages, in a few words."""
+    wrote, read = _messages(request), _messages(reply)
+    if any(write for _, write in footprint):
+        return f"writes {spans(wrote)}" if wrote else ""
+    return f"reads {spans(read) or 'nothing'}" if footprint else ""
+
+
+def _messages(data: bytes) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(number % NUMBERS_PER_SCHEDULE for number in numbers_in(data)))
+
+
+class Dialogue:
+    """Unknown protocol: the reply is whole when the engine has been quiet for a moment."""
+
+    framed = False
+    backend: int | None = None
+    """The engine's own number of this connection, where it tells."""
+
+    def copy(self) -> Dialogue:
+        return copy.copy(self)
+
+    def whole(self, data: bytes) -> bool:
+        """Whether what the client wrote so far is a request, and not a part of one."""
+        return bool(data)
+
+    def request(self, data: bytes) -> SentRequest:
+        return SentRequest(f"{len(data)} bytes", WRITES_ALL)
+
+    def reply(self, data: bytes) -> bool:
+        return False
+
+
+# ---- Redis
+
+_WAITING = frozenset(b"BLPOP BRPOP BLMOVE BRPOPLPUSH BZPOPMIN BZPOPMAX WAIT WAITAOF XREAD XREADGROUP".split())
+
+
+class RespDialogue(Dialogue):
+    framed = True
+
+    def __init__(self) -> None:
+        self._wanted = 0
+        self._rest = b""
+        self._queued: Footprint | None = None
+        self._watched: Footprint = NOTHING
+
+    def whole(self, data: bytes) -> bool:
+        at = 0
+        while 0 <= at < len(data):
+            at = _behind(data, at)
+        return at == len(data) > 0
+
+    def request(self, data: bytes) -> SentRequest:
+        try:
+            commands = list(_commands(data))
+        except (ValueError, IndexError):
+            commands = []
+        if not commands:
+            return SentRequest(f"{len(data)} bytes", WRITES_ALL)
+        self._wanted += len(commands)
+        touched: Footprint = frozenset().union(*map(self._touched, commands))
+        names = [words[0].upper() for words in commands]
+        if len(names) > 1:
+            label = " ".join(name.decode("utf-8", "replace") for name in names)
+        else:
+            label = " ".join(word.decode("utf-8", "replace").split("\n")[0][:40] for word in commands[0][:2])
+        return SentRequest(
+            label,
+            touched,
+            setup=all(name in REDIS_SETUP for name in names),
+            waits=any(name in _WAITING for name in names),
+        )
+
+    def _touched(self, words: list[bytes]) -> Footprint:
+        """What is queued happens at EXEC, which also looks whether anybody wrote what is watched."""
+        name = words[0].upper()
+        touched = of_redis(words)
+        if name == b"MULTI":
+            self._queued = NOTHING
+        elif name in (b"EXEC", b"DISCARD"):
+            touched = (self._queued or NOTHING) | self._watched if name == b"EXEC" else NOTHING
+            self._queued, self._watched = None, NOTHING
+        elif name == b"UNWATCH":
+            self._watched = NOTHING
+        elif self._queued is not None:
+            self._queued |= touched
+            return NOTHING
+        elif name == b"WATCH":
+            self._watched |= touched
+        return touched
+
+    def reply(self, data: bytes) -> bool:
+        self._rest += data
+        while self._wanted > 0:
+            end = _behind(self._rest, 0)
+            if end < 0:
+                return False
+            pushed, self._rest = self._rest[:1] == b">", self._rest[end:]
+            self._wanted -= not pushed
+        return True
+
+
+def _commands(data: bytes) -> Iterator[list[bytes]]:
+    at = 0
+    while at < len(data):
+        if data[at : at + 1] != b"*":
+            raise ValueError("no array")
+        end = data.index(b"\r\n", at)
+        count, at = int(data[at + 1 : end]), end + 2
+        words = []
+        for _ in range(count):
+            end = data.index(b"\r\n", at)
+            size = int(data[at + 1 : end])
+            words.append(data[end + 2 : end + 2 + size])
+            at = end + 4 + size
+        yield words
+
+
+def _behind(data: bytes, at: int) -> int:
+    """The position behind the value that begins here, or -1 if it is not all there."""
+    end = data.find(b"\r\n", at)
+    if end < 0:
+        return -1
+    kind, head = data[at : at + 1], data[at + 1 : end]
+    at = end + 2
+    if kind in (b"$", b"=", b"!"):
+        if head == b"-1":
+            return at
+        at += int(head) + 2
+        return at if at <= len(data) else -1
+    if kind in (b"*", b"~", b">", b"%", b"|"):
+        for _ in range(max(0, int(head)) * (2 if kind in (b"%", b"|") else 1)):
+            at = _behind(data, at)
+            if at < 0:
+                return -1
+        return _behind(data, at) if kind == b"|" else at
+    return at
+
+
+# ---- PostgreSQL
+
+_SSL_REQUEST = 80877103
+_ABOUT_TYPES = re.compile(
+    r"select current_setting\('jit'\)|select set_config\('jit'|with recursive typeinfo_tree"
+)
+"""What asyncpg asks once on a connection, about types."""
+
+
+class PgDialogue(Dialogue):
+    framed = True
+
+    def __init__(self) -> None:
+        self._started = self._flushed = False
+        self._wanted = 0
+        self._status = b"I"
+        self._rest = b""
+        self._statements: dict[bytes, str] = {}
+        self._portals: dict[bytes, str] = {}
+
+    def copy(self) -> Dialogue:
+        twin = copy.copy(self)
+        twin._statements, twin._portals = dict(self._statements), dict(self._portals)
+        return twin
+
+    def whole(self, data: bytes) -> bool:
+        messages = list(_pg_messages(data, started=self._started))
+        last, _, end = messages[-1] if messages else (b"", b"", 0)
+        return end == len(data) and last in (b"startup", b"S", b"Q", b"p", b"H", b"X")
+
+    def request(self, data: bytes) -> SentRequest:
+        texts: list[str] = []
+        touched: Footprint = NOTHING
+        setup = True
+        self._flushed = False
+        for kind, body, _ in _pg_messages(data, started=self._started):
+            sql = self._heard(kind, body)
+            if sql is None:
+                continue
+            texts.append(sql)
+            if kind in (b"Q", b"E") and not _ABOUT_TYPES.match(" ".join(sql.lower().split())):
+                touched |= of_sql(sql, in_transaction=self._status != b"I")
+                setup = False
+        label = "; ".join(" ".join(text.split())[:60] for text in texts) or "prepare"
+        return SentRequest(label, touched, setup)
+
+    def _heard(self, kind: bytes, body: bytes) -> str | None:
+        """Keeps what the message says for later; gives what the engine is told to do, if anything."""
+        if kind == b"startup":
+            (code,) = struct.unpack_from("!i", body)
+            self._started = code != _SSL_REQUEST
+            self._wanted += 1
+            return "startup" if self._started else "SSLRequest"
+        if kind == b"Q":
+            self._wanted += 1
+            return body[:-1].decode("utf-8", "replace")
+        if kind == b"P":
+            name, sql = body.split(b"\0")[:2]
+            self._statements[name] = sql.decode("utf-8", "replace")
+        elif kind == b"B":
+            portal, name = body.split(b"\0")[:2]
+            self._portals[portal] = self._statements.get(name, "?")
+        elif kind == b"E":
+            return self._portals.get(body.split(b"\0")[0], "?")
+        elif kind == b"S":
+            self._wanted += 1
+        elif kind == b"H":
+            self._flushed = True
+        elif kind == b"p":
+            self._wanted = 1
+        return "terminate" if kind == b"X" else None
+
+    def reply(self, data: bytes) -> bool:
+        self._rest += data
+        if self._wanted and not self._started:  # the one byte that answers an SSLRequest
+            if self._rest:
+                self._rest, self._wanted = self._rest[1:], self._wanted - 1
+            return self._wanted == 0
+        while len(self._rest) >= 5:
+            kind = self._rest[:1]
+            (size,) = struct.unpack_from("!i", self._rest, 1)
+            if len(self._rest) < 1 + size:
+                return False
+            body, self._rest = self._rest[5 : 1 + size], self._rest[1 + size :]
+            if self._ends(kind, body):
+                self._wanted = max(0, self._wanted - 1)
+        return self._wanted == 0 and not self._rest
+
+    def _ends(self, kind: bytes, body: bytes) -> bool:
+        """Whether the engine has said what it has to say, and waits for the client."""
+        if kind == b"Z":
+            self._status = body[:1]
+            return True
+        if kind == b"K":
+            (self.backend,) = struct.unpack_from("!i", body)
+        if kind == b"R":
+            return bool(struct.unpack_from("!i", body)[0] not in (0, 12))
+        if kind == b"E":
+            return b"SFATAL\0" in body
+        return self._flushed and kind in (b"T", b"n") and not self._rest
+
+
+def _pg_messages(data: bytes, *, started: bool) -> Iterator[tuple[bytes, bytes, int]]:
+    """Kind, body, and the position behind it; the first message of a connection has no kind."""
+    at = 0
+    while at < len(data):
+        head = 1 if started else 0
+        if len(data) < at + head + 4:
+            return
+        (size,) = struct.unpack_from("!i", data, at + head)
+        end = at + head + size
+        if size < 4 or end > len(data):
+            return
+        kind = data[at : at + 1] if started else b"startup"
+        body = data[at + head + 4 : end]
+        started = started or body[:4] != struct.pack("!i", _SSL_REQUEST)
+        at = end
+        yield kind, body, at
+
+
+def dialogue(engine: str) -> Dialogue:
+    if engine == "redis":
+        return RespDialogue()
+    return PgDialogue() if engine == "postgres" else Dialogue()

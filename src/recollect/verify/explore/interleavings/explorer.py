@@ -1,0 +1,370 @@
+"""Runs the programs on a target, judges every schedule, and keeps the smallest that fails.
+
+In rounds: first every program with at most one preemption, which finds most; then every distinguishable order of each;
+then more preemptions, where that could not be finished. The later rounds share the time that is left among the
+programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from recollect import private
+from recollect.verify import engines
+from recollect.verify.engines import Engine
+from recollect.verify.engines.postgres import PostgresEngine
+from recollect.verify.explore.interleavings.judge import Judge, JudgedSchedule
+from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram, ProgramOp, programs
+from recollect.verify.explore.interleavings.results import (
+    CONFIRMATIONS,
+    FailedSchedule,
+    How,
+    InterleavingsAsked,
+    InterleavingsFound,
+    ProgramExplored,
+)
+from recollect.verify.explore.interleavings.schedule_history import AFTERWARDS, operation
+from recollect.verify.explore.interleavings.search import (
+    ByPreemptions,
+    Diverged,
+    Redundant,
+    Replay,
+    SleepSets,
+    Strategy,
+)
+from recollect.verify.explore.interleavings.tasks import TaskWorld
+from recollect.verify.explore.interleavings.world import LoggedStep, ScheduleRun, Stuck, Unfinished, World
+from recollect.verify.judging.op import Trait
+from recollect.verify.target import pipe
+from recollect.verify.target.login import logged_in
+from recollect.verify.target.workers import TargetBroken, Worker, Workers
+from recollect.verify.wire.pgwire import Connection
+
+POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
+"""Nothing breaks here, so nothing has to reach the disk."""
+
+DIVERGENCES_MAX = 3
+"""How often a schedule that went another way is tried again."""
+SMALLER_RUNS_MAX = 300
+REPLAYS_SECONDS = 10.0
+
+BLOCKED = "SELECT 1 WHERE cardinality(pg_blocking_pids({backend})) > 0"
+Listener = Callable[[ProgramExplored], None]
+
+
+class Explorer:
+    """One engine and one target; `explore` is called once."""
+
+    def __init__(self, asked: InterleavingsAsked) -> None:
+        self._asked = asked
+        self._held = ExitStack()
+        self._folder = Path(asked.folder)
+        name = asked.engine.partition("@")[0]
+        self._policy = asked.policy or POLICIES.get(name)
+        self._engine: Engine = engines.create(asked.engine, self._policy)
+        self._held.callback(self._engine.close)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        asked = self._asked
+        self._endpoint = self._engine.start()
+        self._held.enter_context(logged_in(self._endpoint))
+        self._is_blocked = self._watch_locks()
+        preload = (asked.target.partition(":")[0],) if ":" in asked.target else ()
+        self._workers = Workers(self._folder / "target.log", preload)
+        self._held.callback(self._workers.close_all)
+        self._reader: Worker
+        self._reader, self.ready = self._workers.start(asked.target, self._endpoint, prepare=True)
+        self._judge = Judge(
+            asked.target,
+            self._endpoint.engine,
+            self._endpoint.version,
+            self._endpoint.policy,
+            tuple(cast(list[Trait], self.ready.traits)),
+            frozenset(self.ready.expected_errors),
+        )
+        self.how: How = asked.how
+        if asked.how == "auto":
+            self.how = "tasks" if self.ready.is_async else "threads"
+        self._world = self._make_world()
+        self._held.callback(lambda: self._world.close())
+
+    def _watch_locks(self) -> Callable[[int], bool] | None:
+        """PostgreSQL says who waits for whom, and finds its own deadlocks quickly enough for us."""
+        if not isinstance(self._engine, PostgresEngine):
+            return None
+        watch = Connection(self._engine.address)
+        self._held.callback(watch.close)
+        watch.ask("ALTER SYSTEM SET deadlock_timeout = '50ms'")
+        watch.ask("SELECT pg_reload_conf()")
+        return lambda backend: bool(watch.ask(BLOCKED.format(backend=backend)))
+
+    def _make_world(self) -> World:
+        asked = self._asked
+        if self.how != "tasks":
+            raise TargetBroken(f"{asked.target}: {self.how} cannot be put in order yet; only tasks can")
+        return TaskWorld(
+            asked.target,
+            self._endpoint,
+            self._judge.history,
+            cancellations=int(asked.cancel),
+            is_blocked=self._is_blocked,
+        )
+
+    def close(self) -> None:
+        self._held.close()
+
+    # ---- all programs
+
+    def explore(self, listener: Listener = lambda one: None) -> InterleavingsFound:
+        """Until a schedule fails, nothing is left, or the time is over. Each program is told when it is done."""
+        began = time.perf_counter()
+        found = self._found()
+        pursuits = [_Pursuit(program) for program in self._programs()]
+        found.programs = [pursuit.explored for pursuit in pursuits]
+        try:
+            for pursuit, strategy, end in _rounds(pursuits, self._asked, began + self._asked.seconds):
+                if self._pursue(pursuit, strategy, end) is not None:
+                    break
+                listener(pursuit.explored)
+            for pursuit in pursuits:
+                if pursuit.explored.failure is not None:
+                    self._make_smaller(pursuit)
+                    self._confirm(pursuit)
+                    listener(pursuit.explored)
+        except Stuck as stuck:
+            found.trouble = str(stuck)
+        found.unseen = self._world.unseen
+        found.elapsed_s = time.perf_counter() - began
+        return found
+
+    def _found(self) -> InterleavingsFound:
+        return InterleavingsFound(
+            asked=self._asked,
+            how=self.how,
+            engine_version=self._endpoint.version,
+            policy=self._endpoint.policy,
+        )
+
+    def _programs(self) -> list[ClientsProgram]:
+        if self._asked.programs:
+            return [self._checked(ClientsProgram.parse(text)) for text in self._asked.programs]
+        return programs(self.ready.abilities, cancel=self._asked.cancel)
+
+    def _checked(self, program: ClientsProgram) -> ClientsProgram:
+        if (lack := program.lacks(self.ready.abilities)) is not None:
+            raise BadProgram(f"program {str(program)!r}: {lack}")
+        return program
+
+    def _pursue(self, pursuit: _Pursuit, strategy: Strategy, end: float) -> FailedSchedule | None:
+        """Runs the strategy's schedules of one program; marks what was finished."""
+        explored, began = pursuit.explored, time.perf_counter()
+        ended = True
+        for found in self._runs(pursuit, strategy, end):
+            if found is None:
+                ended = False
+                break
+            run, judged = found
+            if judged.doubt is not None:
+                explored.doubt = judged.doubt
+            if judged.anomalies and (not self._asked.wanted or self._asked.wanted in judged.names):
+                explored.failure = self._failed(pursuit.program, run, judged, explored.schedules)
+                ended = False
+                break
+        if ended and isinstance(strategy, ByPreemptions):
+            explored.bound = max(explored.bound, strategy.bound)
+        explored.exhausted |= ended and isinstance(strategy, SleepSets)
+        explored.seconds += time.perf_counter() - began
+        explored.histories = len(pursuit.histories)
+        return explored.failure
+
+    def _runs(
+        self, pursuit: _Pursuit, strategy: Strategy, end: float
+    ) -> Iterator[tuple[ScheduleRun, JudgedSchedule] | None]:
+        """Every schedule of the strategy that could be judged; None when the time is over."""
+        explored, divergences = pursuit.explored, 0
+        while strategy.start():
+            if time.perf_counter() > end:
+                strategy.again()
+                yield None
+                return
+            explored.schedules += 1
+            try:
+                run = self._world.run(pursuit.program, strategy)
+            except Redundant:
+                explored.redundant += 1
+                continue
+            except Unfinished:
+                explored.unfinished += 1
+                continue
+            except Diverged:
+                divergences += 1
+                if divergences <= DIVERGENCES_MAX:
+                    strategy.again()
+                else:
+                    explored.diverged += 1
+                    divergences = 0
+                continue
+            divergences = 0
+            explored.judged += 1
+            judged = self._judged(pursuit.program, run)
+            pursuit.histories.add(judged.key)
+            yield run, judged
+
+    def _judged(self, program: ClientsProgram, run: ScheduleRun) -> JudgedSchedule:
+        """What a process that was never there reads afterwards is part of the history."""
+        for session in program.sessions:
+            name = f" in session {session}" if session else ""
+
+            def note(kind: str, label: str, name: str = name) -> None:
+                if kind == "end":
+                    run.steps.append(LoggedStep("later", kind, label + name))
+
+            work = operation(run.history, AFTERWARDS, ProgramOp("r", session), note)
+            request = next(work)
+            assert isinstance(request, pipe.Read)
+            request.session = self._world.session(session)
+            self._reader.send(request)
+            with contextlib.suppress(StopIteration):
+                work.send(self._reader.receive())
+        return self._judge.judge(run.history)
+
+    def _failed(
+        self, program: ClientsProgram, run: ScheduleRun, judged: JudgedSchedule, at: int
+    ) -> FailedSchedule:
+        return FailedSchedule(
+            program=str(program),
+            schedule=run.schedule,
+            anomalies=judged.anomalies,
+            steps=tuple(run.steps),
+            preemptions=run.preemptions,
+            found_at=at,
+            history=self._save(run),
+        )
+
+    def _save(self, run: ScheduleRun) -> str:
+        """The same history with its schedule in the header."""
+        file = self._folder / "history.jsonl"
+        _, _, events = run.history.file.getvalue().partition(b"\n")
+        header = msgspec.structs.replace(run.history.writer.header, schedule=run.schedule)
+        private.write_artifact(file, (msgspec.json.encode(header) + b"\n" + events).decode())
+        return str(file)
+
+    # ---- one failure
+
+    def _make_smaller(self, pursuit: _Pursuit) -> None:
+        """Fewer operations while the same name is found, then fewer preemptions."""
+        failure = pursuit.explored.failure
+        assert failure is not None
+        end = time.perf_counter() + REPLAYS_SECONDS
+        smaller = True
+        while smaller and time.perf_counter() < end:
+            program = ClientsProgram.parse(failure.program)
+            smaller = False
+            for fewer in program.smaller():
+                if fewer.lacks(self.ready.abilities) is None and (
+                    found := self._search(fewer, failure, max(1, failure.preemptions), end)
+                ):
+                    failure, smaller = found, True
+                    break
+        if failure.preemptions > 1:
+            program = ClientsProgram.parse(failure.program)
+            failure = self._search(program, failure, failure.preemptions - 1, end) or failure
+        pursuit.explored.failure = failure
+
+    def _search(
+        self, program: ClientsProgram, failure: FailedSchedule, bound: int, end: float
+    ) -> FailedSchedule | None:
+        """The same name in another program, or with fewer preemptions."""
+        pursuit = _Pursuit(program)
+        for found in self._runs(pursuit, ByPreemptions(bound), end):
+            if found is None or pursuit.explored.schedules > SMALLER_RUNS_MAX:
+                return None
+            run, judged = found
+            if failure.anomalies[0].name in judged.names:
+                return self._failed(program, run, judged, failure.found_at)
+        return None
+
+    def _confirm(self, pursuit: _Pursuit) -> None:
+        """Replays the schedule on stores that have never been used."""
+        failure = pursuit.explored.failure
+        assert failure is not None
+        same = 0
+        for _ in range(CONFIRMATIONS):
+            with contextlib.suppress(Redundant, Diverged, Unfinished):
+                _, judged = self._replayed(ClientsProgram.parse(failure.program), failure.schedule)
+                same += bool(judged.names & set(failure.names))
+        pursuit.explored.failure = msgspec.structs.replace(failure, confirmed=same)
+
+    def _replayed(self, program: ClientsProgram, schedule: str) -> tuple[ScheduleRun, JudgedSchedule]:
+        strategy = Replay(schedule)
+        strategy.start()
+        run = self._world.run(program, strategy, fresh=True)
+        return run, self._judged(program, run)
+
+    def replay(self) -> tuple[InterleavingsFound, tuple[LoggedStep, ...]]:
+        """The one schedule that was asked for, and what happened in it."""
+        assert self._asked.replay is not None
+        program = self._checked(ClientsProgram.parse(self._asked.programs[0]))
+        explored = ProgramExplored(program=str(program), schedules=1)
+        found = self._found()
+        found.programs = [explored]
+        try:
+            run, judged = self._replayed(program, self._asked.replay)
+        except Diverged as diverged:
+            found.trouble = f"the schedule {self._asked.replay} does not fit: {diverged}"
+            return found, ()
+        except (Unfinished, Stuck) as reason:
+            found.trouble = str(reason)
+            return found, ()
+        explored.judged = 1
+        if judged.anomalies:
+            failure = self._failed(program, run, judged, 1)
+            explored.failure = msgspec.structs.replace(failure, confirmed=1)
+        return found, tuple(run.steps)
+
+
+class _Pursuit:
+    """One program on its way through the rounds."""
+
+    def __init__(self, program: ClientsProgram) -> None:
+        self.program = program
+        self.explored = ProgramExplored(program=str(program))
+        self.histories: set[bytes] = set()
+        self.by_preemptions = ByPreemptions(1)
+        self.exhausting = SleepSets()
+
+
+def _rounds(
+    pursuits: list[_Pursuit], asked: InterleavingsAsked, end: float
+) -> Iterator[tuple[_Pursuit, Strategy, float]]:
+    """Which program is pursued next, how, and until when."""
+    for pursuit in pursuits:
+        pursuit.by_preemptions.bound = min(1, asked.bound)
+        yield pursuit, pursuit.by_preemptions, end
+    if asked.how != "threads" and not asked.cancel:
+        for pursuit, until in _shares(pursuits, end):
+            yield pursuit, pursuit.exhausting, until
+    for bound in range(2, asked.bound + 1):
+        left = [pursuit for pursuit in pursuits if not pursuit.explored.exhausted]
+        for pursuit, until in _shares(left, end):
+            pursuit.by_preemptions.bound = bound
+            yield pursuit, pursuit.by_preemptions, until
+
+
+def _shares(pursuits: list[_Pursuit], end: float) -> Iterator[tuple[_Pursuit, float]]:
+    """What is left of the time, in equal parts; what one leaves over is for those after it."""
+    for done, pursuit in enumerate(pursuits):
+        now = time.perf_counter()
+        yield pursuit, now + max(0.0, end - now) / (len(pursuits) - done)

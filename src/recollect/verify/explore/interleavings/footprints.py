@@ -1,0 +1,124 @@
+"""What a step touches, and whether somebody could tell in which order two steps happened.
+
+A footprint is a set of places, each read or written. Two steps that share no place, or only read it, commute: orders
+that differ in nothing else are one order, and one of them is tried. What is not understood counts as a write to
+everything: then nothing is left out.
+"""
+
+from __future__ import annotations
+
+import re
+
+Footprint = frozenset[tuple[str, bool]]
+"""What is touched, and whether it is written."""
+
+EVERYTHING = "*"
+"""All that the engine has."""
+ORDER = "order of operations"
+"""Touched by the begin (read) and the end (written) of an operation: the checkers see which came first."""
+MEMORY = "memory"
+"""What the store keeps in the process."""
+
+NOTHING: Footprint = frozenset()
+WRITES_ALL: Footprint = frozenset({(EVERYTHING, True)})
+
+
+def conflict(one: Footprint, other: Footprint) -> bool:
+    """Whether somebody could tell in which order the two happened."""
+    for place, write in one:
+        for there, writes in other:
+            if ORDER in (place, there):
+                if place == there and write != writes:
+                    return True
+            elif (write or writes) and (place == there or _is_all(place, there)):
+                return True
+    return False
+
+
+def _is_all(one: str, other: str) -> bool:
+    return (one == EVERYTHING and other != MEMORY) or (other == EVERYTHING and one != MEMORY)
+
+
+# ---- Redis
+
+REDIS_SETUP = frozenset(
+    b"HELLO AUTH SELECT CLIENT PING ECHO INFO CONFIG COMMAND SCRIPT READONLY TIME LATENCY ROLE".split()
+)
+"""What opens a connection: of no interest to anybody else."""
+
+_READS = frozenset(
+    b"GET STRLEN GETRANGE EXISTS TYPE TTL PTTL MGET LRANGE LLEN LINDEX LPOS HGET HMGET HGETALL HLEN HKEYS HVALS "
+    b"HEXISTS SMEMBERS SISMEMBER SCARD ZRANGE ZREVRANGE ZRANGEBYSCORE ZCARD ZSCORE ZCOUNT XRANGE XREVRANGE XLEN "
+    b"WATCH".split()
+)
+_WRITES = frozenset(
+    b"SET SETEX PSETEX SETNX GETSET GETDEL GETEX APPEND SETRANGE INCR DECR INCRBY DECRBY INCRBYFLOAT EXPIRE PEXPIRE "
+    b"EXPIREAT PEXPIREAT PERSIST DEL UNLINK TOUCH LPUSH RPUSH LPUSHX RPUSHX LPOP RPOP LTRIM LSET LREM LINSERT HSET "
+    b"HSETNX HMSET HDEL HINCRBY SADD SREM SPOP ZADD ZREM ZINCRBY ZREMRANGEBYRANK ZREMRANGEBYSCORE XADD XDEL "
+    b"XTRIM".split()
+)
+_MANY_KEYS = frozenset(b"MGET DEL UNLINK EXISTS WATCH TOUCH".split())
+_NO_KEYS = REDIS_SETUP | frozenset(b"MULTI UNWATCH DISCARD WAIT WAITAOF".split())
+
+
+def of_redis(words: list[bytes]) -> Footprint:
+    """What one command touches; EXEC is its connection's business."""
+    name = words[0].upper()
+    if name in _NO_KEYS:
+        return NOTHING
+    if name in (b"EVAL", b"EVALSHA") and len(words) > 2 and words[2].isdigit():
+        return frozenset((_text(key), True) for key in words[3 : 3 + int(words[2])])
+    if name not in _READS | _WRITES or len(words) < 2:
+        return WRITES_ALL
+    keys = words[1:] if name in _MANY_KEYS else words[1:2]
+    return frozenset((_text(key), name in _WRITES) for key in keys)
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
+
+
+# ---- SQL
+
+_LOCAL = ("begin", "start", "set ", "show", "reset", "discard", "deallocate", "close", "savepoint", "release")
+_ENDS = ("commit", "end", "rollback", "abort")
+_WRITING = re.compile(
+    r"\b(insert|update|delete|merge|truncate|copy|create|drop|alter|notify|nextval|setval|lock)\b"
+    r"|\bfor (no |key )?(update|share)"
+)
+_CALLS = re.compile(r"\b([a-z_][a-z0-9_.]*)\s*\(")
+_PURE = frozenset(
+    b"coalesce max min count sum avg greatest least nullif cast array array_agg json_agg jsonb_agg string_agg row "
+    b"row_number json_build_object jsonb_build_object to_json to_jsonb json_object_agg lower upper length char_length "
+    b"substring trim now any all in exists values over partition and or not on as using where from select with "
+    b"distinct unnest generate_series rank lag lead first_value last_value abs floor ceil extract date_trunc "
+    b"to_timestamp cardinality".split()
+)
+"""Functions that write nothing, and words that may stand before a bracket."""
+
+
+def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
+    """What others can tell. Rows that were written inside a transaction are nobody's business before its COMMIT, but
+    for those who write too: they wait for it. A pool that resets a connection takes no locks: it gives them back."""
+    words = " ".join(sql.lower().split())
+    if words.startswith("select pg_advisory_unlock_all()"):
+        return frozenset({("locks", False)})
+    if words.startswith(_LOCAL):
+        return NOTHING
+    found = {("db", False)}
+    if "advisory" in words:
+        found.add(("locks", True))
+    if words.startswith(_ENDS):
+        return frozenset({("db", True), ("rows", True), ("locks", True)})
+    if not words.startswith(("select", "with", "table", "values")) or _may_write(words):
+        found.add(("rows", True))
+        if not in_transaction:
+            found.add(("db", True))
+    return frozenset(found)
+
+
+def _may_write(words: str) -> bool:
+    """A query may write through a function of the user's: whatever is not known to be harmless does."""
+    if _WRITING.search(words):
+        return True
+    return any(name.encode() not in _PURE and "advisory" not in name for name in _CALLS.findall(words))

@@ -1,0 +1,201 @@
+"""A connection of an event loop whose requests and replies wait until they are chosen.
+
+It never reaches the loop's selector: we send and receive ourselves, so the loop is quiet exactly when every task waits.
+What is written goes into segments, one for each client and moment. `arrive` sends the oldest one to the engine, and
+fetches the reply; `deliver` gives that reply to the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import select
+import socket
+import time
+from asyncio import trsock
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from recollect.verify.explore.interleavings.dialogues import Dialogue, SentRequest
+
+ACTOR: contextvars.ContextVar[str] = contextvars.ContextVar("actor", default="*")
+"""Whose step this is: a client's name, or * for what a store does by itself."""
+
+PATIENCE_S = 5.0
+BLOCKED_AFTER_MS = 10
+QUIET_AFTER_MS = 3
+"""How long an engine whose protocol we do not know says nothing when it has said all."""
+_CHUNK = 1 << 16
+
+real_clock = time.perf_counter
+"""Time as it is; what the store sees is ours."""
+
+
+@dataclass
+class Segment:
+    """What one client wrote to a connection in one go, and what came back."""
+
+    owner: str
+    moment: int
+    data: bytearray = field(default_factory=bytearray)
+    request: SentRequest | None = None
+    reply: bytes = b""
+
+
+class HeldConnection(asyncio.Transport):
+    """`moment` numbers the steps; `is_blocked` asks whether the engine keeps a request for somebody else's sake."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        protocol: Any,
+        dialogue: Dialogue,
+        *,
+        number: int,
+        loop: asyncio.AbstractEventLoop,
+        moment: Callable[[], int],
+        is_blocked: Callable[[HeldConnection], bool],
+    ) -> None:
+        super().__init__({"socket": trsock.TransportSocket(sock), "sockname": sock.getsockname()})
+        with contextlib.suppress(OSError):
+            self._extra["peername"] = sock.getpeername()  # type: ignore[attr-defined]
+        sock.setblocking(True)
+        self.socket, self.dialogue, self.number = sock, dialogue, number
+        self.out: list[Segment] = []
+        self.asked: Segment | None = None
+        self.answers: list[Segment] = []
+        self.in_engine = self.gone = False
+        self._protocol, self._loop = protocol, loop
+        self._moment, self._is_blocked = moment, is_blocked
+        self._inbox = bytearray()
+        self._eof = self._closing = False
+        self._peeked: tuple[int, SentRequest] | None = None
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), select.POLLIN)
+
+    # ---- what a driver calls
+
+    def write(self, data: Any) -> None:
+        if self._closing or not data:
+            return
+        owner, moment = ACTOR.get(), self._moment()
+        if not self.out or (self.out[-1].owner, self.out[-1].moment) != (owner, moment):
+            self.out.append(Segment(owner, moment))
+        self.out[-1].data += data
+
+    def writelines(self, parts: Iterable[Any]) -> None:
+        self.write(b"".join(parts))
+
+    def close(self) -> None:
+        """What was written is on its way anyway."""
+        if not self._closing:
+            self._closing = True
+            self._loop.call_soon(self._lost)
+
+    def abort(self) -> None:
+        self.close()
+
+    def _lost(self) -> None:
+        self._protocol.connection_lost(None)
+        if not self.out:
+            self.end()
+
+    def end(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self.socket.close()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol  # type: ignore[no-any-return]
+
+    def is_reading(self) -> bool:
+        return not self._closing
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        """Replies come one at a time, when they are chosen: there is nothing to hold back."""
+
+    def resume_reading(self) -> None:
+        """See `pause_reading`."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """A request that waits to be chosen is no reason to stop writing."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    # ---- what the scheduler does
+
+    @property
+    def next_request(self) -> SentRequest:
+        """The request that waits."""
+        data = self.out[0].data
+        if self._peeked is None or self._peeked[0] != len(data):
+            self._peeked = (len(data), self.dialogue.copy().request(bytes(data)))
+        return self._peeked[1]
+
+    def arrive(self) -> Segment:
+        """The oldest request reaches the engine, which executes it; the reply is fetched, and kept."""
+        asked = self.asked = self.out.pop(0)
+        self._peeked = None
+        asked.request = self.dialogue.request(bytes(asked.data))
+        try:
+            self.socket.sendall(asked.data)
+        except OSError:
+            self._eof = True
+            self._answered()
+            return asked
+        self.in_engine = True
+        self.fetch(PATIENCE_S)
+        if self._closing and not self.out:
+            self.end()
+        return asked
+
+    def fetch(self, patience_s: float) -> bool:
+        """Reads until the reply is whole; leaves it in the engine if it waits there for somebody else."""
+        end = real_clock() + patience_s
+        framed = self.dialogue.framed
+        while True:
+            if not self._poll.poll(BLOCKED_AFTER_MS if framed else QUIET_AFTER_MS):
+                if not framed and self._inbox:
+                    break
+                if self._is_blocked(self) or real_clock() > end:
+                    return False
+                continue
+            try:
+                data = self.socket.recv(_CHUNK)
+            except OSError:
+                data = b""
+            self._inbox += data
+            if not data or self.dialogue.reply(data):
+                self._eof = not data
+                break
+        self._answered()
+        return True
+
+    def _answered(self) -> None:
+        assert self.asked is not None
+        self.asked.reply, self._inbox = bytes(self._inbox), bytearray()
+        self.in_engine = False
+        self.answers.append(self.asked)
+
+    def deliver(self) -> None:
+        """The oldest reply is read."""
+        answer = self.answers.pop(0)
+        if self._closing:
+            return
+        if answer.reply:
+            self._protocol.data_received(answer.reply)
+        if self._eof and not self.answers:
+            self._protocol.eof_received()
+            self.close()

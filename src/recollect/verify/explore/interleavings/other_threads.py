@@ -1,0 +1,43 @@
+"""Threads that somebody else started: when they sleep, they have said what they have to say."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+_OURS = ("ThreadPoolExecutor", "recollect", "asyncio_")
+"""Pools whose jobs are known: the loop submits them."""
+
+sleep, real_clock = time.sleep, time.monotonic
+
+
+def others_run(pool: ThreadPoolExecutor) -> bool:
+    """Whether there are threads that are neither the main one nor a pool's."""
+    if threading.active_count() <= 1:
+        return False
+    ours = getattr(pool, "_threads", ())
+    return any(
+        thread is not threading.main_thread() and thread not in ours and not thread.name.startswith(_OURS)
+        for thread in threading.enumerate()
+    )
+
+
+def await_idle(limit_s: float = 0.5) -> None:
+    """Until every other thread sleeps."""
+    end = real_clock() + limit_s
+    me = threading.get_native_id()
+    calm = 0
+    while calm < 2 and real_clock() < end:
+        sleep(0.0002)
+        others = [thread.native_id for thread in threading.enumerate() if thread.native_id not in (None, me)]
+        calm = calm + 1 if all(is_asleep(f"self/task/{number}") for number in others) else 0
+
+
+def is_asleep(who: str) -> bool:
+    """Whether a process, or a thread of ours (`self/task/N`), waits; also if it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{who}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    return True

@@ -1,0 +1,283 @@
+"""What is outside of a process of tasks: connections, threads and time, each step of which is chosen.
+
+The event loop hands over to `Outside` whatever it would have left to the operating system. `offer` says what could
+happen there now; each option, when it is chosen, makes it happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.explore.interleavings.dialogues import carried, dialogue
+from recollect.verify.explore.interleavings.footprints import MEMORY, NOTHING, WRITES_ALL, Footprint
+from recollect.verify.explore.interleavings.held_connection import (
+    ACTOR,
+    PATIENCE_S,
+    HeldConnection,
+    Segment,
+    real_clock,
+)
+from recollect.verify.explore.interleavings.other_threads import await_idle, others_run
+from recollect.verify.explore.interleavings.search import Choice
+from recollect.verify.explore.interleavings.sight import SocketWatch
+from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop, ThreadJob
+
+SLEEP_MAX_S = 1.0
+"""Longer timers go off only when nothing else can happen."""
+DEADLOCK_S = 0.3
+"""How long the engine gets to resolve a deadlock of its own."""
+JOB_S = 0.2
+BEGINNING_S = 1000.0
+
+
+@dataclass
+class StepOption:
+    """Something that could happen now."""
+
+    choice: Choice
+    act: Callable[[], Footprint]
+    is_timer: bool = False
+    setup: bool = False
+    """Of no interest to anybody else: it happens at once."""
+
+
+class StepOptions(list[StepOption]):
+    """What could happen now; every code and every key is there once."""
+
+    def offer(
+        self,
+        actor: str,
+        what: str,
+        act: Callable[[], Footprint],
+        *,
+        mark: str = "",
+        setup: bool = False,
+        is_timer: bool = False,
+    ) -> None:
+        code, key = actor, f"{actor}:{what}"
+        while any(option.choice.code == code + mark for option in self):
+            code += "'"
+        while any(option.choice.key == key for option in self):
+            key += "'"
+        self.append(StepOption(Choice(actor, code + mark, key), act, is_timer, setup))
+
+
+class Audience(Protocol):
+    """Who wants to know what happens outside."""
+
+    def quiescent(self) -> None:
+        """Nothing is left to run: makes one thing happen."""
+        ...
+
+    def note(self, actor: str, kind: str, label: str, told: str = "") -> None: ...
+
+    def answered(self, asked: Segment) -> None:
+        """The engine has answered a request."""
+        ...
+
+
+class Outside:
+    """`is_blocked` asks the engine whether the connection with this number of its own waits for another."""
+
+    def __init__(
+        self, endpoint: Endpoint, audience: Audience, is_blocked: Callable[[int], bool] | None
+    ) -> None:
+        self._endpoint, self._audience, self._engine_blocks = endpoint, audience, is_blocked
+        self.now = BEGINNING_S
+        self.moment = 0
+        """Numbers the steps: what is written in one of them is one request."""
+        self.jobs: list[ThreadJob] = []
+        self.from_threads: list[asyncio.Handle] = []
+        self.pool = concurrent.futures.ThreadPoolExecutor(8, "recollect-jobs")
+        self.unseen: str | None = None
+        self.connections: list[HeldConnection] = []
+        self._connections_made = 0
+        self._places: dict[tuple[str, int], int] = {}
+        self._sockets = SocketWatch()
+
+    def open_loop(self) -> SteppedLoop:
+        """For a new store: nothing of the last one is left."""
+        self.now = BEGINNING_S
+        self.connections, self.jobs, self.from_threads = [], [], []
+        self._sockets.begin()
+        loop = SteppedLoop(self)
+        self._sockets.ours()
+        return loop
+
+    def begin_schedule(self) -> None:
+        self.connections = [connection for connection in self.connections if not connection.gone]
+        self._places = {}
+
+    def look_for_strangers(self) -> None:
+        if self._sockets.strangers(connection.socket for connection in self.connections):
+            self.out_of_sight("a driver has connections of its own")
+
+    # ---- what the loop calls
+
+    def quiescent(self) -> None:
+        self._audience.quiescent()
+
+    def connect(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, protocol: Any
+    ) -> asyncio.Transport:
+        self._connections_made += 1
+        made = HeldConnection(
+            sock,
+            protocol,
+            dialogue(self._endpoint.engine),
+            number=self._connections_made,
+            loop=loop,
+            moment=lambda: self.moment,
+            is_blocked=self._is_blocked,
+        )
+        self.connections.append(made)
+        return made
+
+    def out_of_sight(self, what: str) -> None:
+        self.unseen = self.unseen or what
+
+    # ---- what could happen next
+
+    def offer(self, options: StepOptions) -> None:
+        for one in self.connections:
+            if one.out and not one.gone and not one.in_engine:
+                owner, request = one.out[0].owner, one.next_request
+                what = f"arrive:{self.place(owner, one)}"
+                options.offer(owner, what, partial(self._arrive, one), setup=request.setup)
+            if one.answers:
+                answer = one.answers[0]
+                setup = answer.request is not None and answer.request.setup
+                what = f"deliver:{self.place(answer.owner, one)}"
+                options.offer(answer.owner, what, partial(self.deliver, one), setup=setup)
+        for job in self.jobs:
+            if job.running is None:
+                options.offer(job.actor, f"job:{job.number}", partial(self._start, job), setup=job.setup)
+            elif job.running.done():
+                options.offer(job.actor, f"done:{job.number}", partial(self._finish, job), setup=job.setup)
+        for handle in self.from_threads:
+            options.offer(_who_waits(handle), "hear", partial(self._hear, handle))
+
+    def offer_timer(self, loop: SteppedLoop, options: StepOptions) -> None:
+        timer = loop.next_timer()
+        if timer is not None and (timer.when() - self.now <= SLEEP_MAX_S or not options):
+            actor = _context_of(timer).get(ACTOR, "*")
+            act = partial(self._wait_until, timer.when(), actor)
+            options.offer(actor, f"timer:{timer.when() - BEGINNING_S:.6f}", act, is_timer=True)
+
+    def place(self, actor: str, connection: HeldConnection) -> int:
+        """Connections in the order in which the client came to them: which of two equal ones it got nobody can tell."""
+        known = sum(who == actor for who, _ in self._places)
+        return self._places.setdefault((actor, connection.number), known)
+
+    # ---- making it happen
+
+    def _arrive(self, connection: HeldConnection) -> Footprint:
+        asked = connection.arrive()
+        request = asked.request
+        assert request is not None
+        told = carried(bytes(asked.data), asked.reply, request.footprint)
+        self._audience.note(asked.owner, "setup" if request.setup else "arrive", request.label, told)
+        for other in self.connections:
+            if other.in_engine and other is not connection and other.fetch(PATIENCE_S):
+                assert other.asked is not None
+                self._audience.note(other.asked.owner, "unblocked", "")
+        if connection.in_engine:
+            self._audience.note(asked.owner, "blocked", request.label)
+        elif not request.setup:
+            self._audience.answered(asked)
+        return request.footprint
+
+    def deliver(self, connection: HeldConnection) -> Footprint:
+        request = connection.answers[0].request
+        self._audience.note(connection.answers[0].owner, "deliver", request.label if request else "")
+        connection.deliver()
+        return NOTHING
+
+    def _start(self, job: ThreadJob) -> Footprint:
+        if job.future.cancelled():
+            self.jobs.remove(job)
+            return NOTHING
+        if not job.setup:
+            self._audience.note(job.actor, "arrive", job.name)
+        job.running = job.submit()
+        concurrent.futures.wait([job.running], timeout=JOB_S)
+        return NOTHING if job.setup else WRITES_ALL | {(MEMORY, True)}
+
+    def _finish(self, job: ThreadJob) -> Footprint:
+        self.jobs.remove(job)
+        if not job.setup:
+            self._audience.note(job.actor, "deliver", job.name)
+        assert job.running is not None
+        if not job.future.cancelled():
+            error = job.running.exception()
+            if error is not None:
+                job.future.set_exception(error)
+            else:
+                job.future.set_result(job.running.result())
+        return NOTHING
+
+    def _wait_until(self, when: float, actor: str) -> Footprint:
+        self._audience.note(actor, "timer", f"{when - self.now:.3f} s pass")
+        self.now = max(self.now, when)
+        return NOTHING
+
+    def _hear(self, handle: asyncio.Handle) -> Footprint:
+        self.from_threads.remove(handle)
+        self._audience.note(_who_waits(handle), "deliver", "a thread's result")
+        loop = handle._loop  # type: ignore[attr-defined]
+        assert isinstance(loop, SteppedLoop)
+        loop.run_handle(handle)
+        return WRITES_ALL
+
+    # ---- waiting for others
+
+    def settle(self) -> None:
+        """Waits until the threads of the process wait, too."""
+        for job in self.jobs:
+            if job.running is not None and not job.running.done():
+                concurrent.futures.wait([job.running], timeout=0.05)
+        if others_run(self.pool):
+            await_idle()
+
+    def _is_blocked(self, connection: HeldConnection) -> bool:
+        if self._engine_blocks is not None and connection.dialogue.backend is not None:
+            return self._engine_blocks(connection.dialogue.backend)
+        request = connection.asked.request if connection.asked else None
+        return request is not None and request.waits
+
+    def engine_answers(self) -> bool:
+        """What waits in the engine is waited for before time goes on: it may find a deadlock itself."""
+        waiting = [connection for connection in self.connections if connection.in_engine]
+        end = real_clock() + (DEADLOCK_S if waiting else 0)
+        while waiting and real_clock() < end:
+            if [connection for connection in waiting if connection.fetch(0)]:
+                return True
+        return False
+
+    def comes_from_threads(self, patience_s: float) -> bool:
+        """Waits for a job that is under way."""
+        running = [job.running for job in self.jobs if job.running is not None]
+        first = concurrent.futures.FIRST_COMPLETED
+        return bool(running and concurrent.futures.wait(running, patience_s, first).done)
+
+
+def _who_waits(handle: asyncio.Handle) -> str:
+    """The client that waits for what a thread has to say."""
+    for argument in handle._args or ():
+        if isinstance(argument, asyncio.Future):
+            for _, context in getattr(argument, "_callbacks", None) or ():
+                return str(context.get(ACTOR, "*"))
+    return _context_of(handle).get(ACTOR, "*")
+
+
+def _context_of(handle: asyncio.Handle) -> contextvars.Context:
+    found: contextvars.Context = handle._context  # type: ignore[attr-defined]
+    return found

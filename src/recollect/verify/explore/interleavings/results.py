@@ -1,0 +1,147 @@
+"""What an exploration found, as it goes over a pipe and into a document."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from recollect.verify.explore.interleavings.world import LoggedStep
+from recollect.verify.judging.verdict import Anomaly
+
+How = Literal["auto", "tasks", "threads", "processes"]
+HOWS: tuple[How, ...] = ("auto", "tasks", "threads", "processes")
+"""`auto` is tasks for a store of coroutines, and threads for one without."""
+CONFIRMATIONS = 3
+
+
+class InterleavingsAsked(msgspec.Struct, frozen=True):
+    """What to explore."""
+
+    target: str
+    engine: str
+    how: How
+    policy: str | None = None
+    programs: tuple[str, ...] = ()
+    """None: those that the target's abilities allow."""
+    cancel: bool = False
+    bound: int = 2
+    seconds: float = 30.0
+    replay: str | None = None
+    """One schedule of the one program, instead of all."""
+    wanted: str = ""
+    """Go on until this anomaly is found."""
+    folder: str = ""
+    """For the target's own output, and for the history of what fails."""
+    path: tuple[str, ...] = ()
+    """Folders that modules are imported from."""
+
+
+class FailedSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule that shows something wrong."""
+
+    program: str
+    schedule: str
+    anomalies: tuple[Anomaly, ...]
+    steps: tuple[LoggedStep, ...]
+    preemptions: int
+    found_at: int
+    """How many schedules of the program were run until then."""
+    confirmed: int = 0
+    """How many of `CONFIRMATIONS` replays on fresh stores show the same name."""
+    history: str = ""
+    """File of the history, in the format of every other."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(anomaly.name for anomaly in self.anomalies))
+
+
+class ProgramExplored(msgspec.Struct, kw_only=True):
+    """What was tried of one program."""
+
+    program: str
+    schedules: int = 0
+    judged: int = 0
+    redundant: int = 0
+    """Runs that turned out to be the same as another, and were cut short."""
+    histories: int = 0
+    """Different ones."""
+    exhausted: bool = False
+    """Every distinguishable schedule was run."""
+    bound: int = -1
+    """Every schedule with so many preemptions was run."""
+    diverged: int = 0
+    unfinished: int = 0
+    doubt: str | None = None
+    seconds: float = 0.0
+    failure: FailedSchedule | None = None
+
+    @property
+    def coverage(self) -> str:
+        if self.exhausted:
+            return "every distinguishable order"
+        if self.bound >= 0:
+            return f"every order with at most {self.bound} preemption{'' if self.bound == 1 else 's'}"
+        return "a part of the orders" if self.judged else "nothing"
+
+    @property
+    def gap(self) -> str | None:
+        """Why nothing can be said of orders that should have been tried, or None."""
+        if self.doubt is not None:
+            return self.doubt
+        if self.diverged:
+            return f"{self.diverged} schedules went another way when they were repeated"
+        if self.unfinished:
+            return f"{self.unfinished} schedules do not end: a client asks the same again and again"
+        return None if self.judged else "the time ended before one schedule was judged"
+
+
+class InterleavingsFound(msgspec.Struct, kw_only=True):
+    """The whole exploration of one target, one way."""
+
+    asked: InterleavingsAsked
+    how: How = "auto"
+    engine_version: str = ""
+    policy: str = ""
+    programs: list[ProgramExplored] = []
+    unseen: str | None = None
+    """What was done out of sight."""
+    trouble: str | None = None
+    """Why it could not be explored."""
+    elapsed_s: float = 0.0
+
+    @property
+    def failure(self) -> FailedSchedule | None:
+        return next((one.failure for one in self.programs if one.failure is not None), None)
+
+    @property
+    def status(self) -> Literal["held", "violated", "unknown"]:
+        failure = self.failure
+        if failure is not None and failure.confirmed:
+            return "violated"
+        return "unknown" if self.reason is not None else "held"
+
+    @property
+    def reason(self) -> str | None:
+        """Why the exploration cannot say `held`, or None."""
+        if self.trouble is not None:
+            return self.trouble
+        if self.failure is not None and self.failure.confirmed:
+            return None
+        if self.failure is not None:
+            return f"{self.failure.names[0]} was seen once, and in none of {CONFIRMATIONS} replays"
+        if self.unseen is not None:
+            return f"{self.unseen}: what it does there was not put in order"
+        gaps = [f"{one.program}: {one.gap}" for one in self.programs if one.gap is not None]
+        if gaps:
+            return "; ".join(gaps[:3])
+        return None if self.programs else "no program fits what the target can do"
+
+    @property
+    def coverage(self) -> str:
+        """What was tried, in one sentence."""
+        kinds = [one.coverage for one in self.programs]
+        told = [f"{kind} of {kinds.count(kind)}" for kind in dict.fromkeys(kinds)]
+        count = sum(one.schedules for one in self.programs)
+        return f"{', '.join(told)} of {len(kinds)} programs; {count:,} schedules"

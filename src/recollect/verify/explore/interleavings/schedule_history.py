@@ -1,0 +1,195 @@
+"""The history of one schedule: a dozen events, in the format of every other history.
+
+Each client is a process of the history, what was there before is another one's work, and whoever reads afterwards was
+never there. Time is the number of the event: nothing here depends on how long anything took.
+
+`operation` is what one operation of a program asks of a store and makes of the answers, whoever carries the questions:
+a task, a thread or a process.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from itertools import count
+
+from recollect.verify.explore.interleavings.dialogues import NUMBERS_PER_SCHEDULE
+from recollect.verify.explore.interleavings.program import ProgramOp, spans
+from recollect.verify.judging.history import HistoryWriter
+from recollect.verify.judging.op import Acknowledged, BadEnd, Element, HistoryHeader, ReadAsked, WriteAsked
+from recollect.verify.target import pipe
+from recollect.verify.target.marked_text import Recognised, mark
+
+BEFORE = 98
+"""Process number of whoever appended what was there before."""
+AFTERWARDS = 99
+
+EXPECTED = frozenset({"Conflict", "Refused"})
+"""Errors that are an answer: they say truly that nothing was written, and why."""
+
+Note = Callable[[str, str], None]
+"""Tells the log what happened: its kind, and in words."""
+
+
+class ScheduleHistory:
+    """Records one schedule."""
+
+    def __init__(self, header: HistoryHeader, base: int, expected: frozenset[str] = EXPECTED) -> None:
+        """`base` is added to the numbers inside the messages: no other schedule's message has the same. `expected` are
+        the names of errors that are answers."""
+        ticks = count()
+        self.file = io.BytesIO()
+        self.writer = HistoryWriter(self.file, header, clock=lambda: next(ticks) * 1e-3, wall=lambda: 0.0)
+        self._base = base
+        self._expected = expected
+        self._checksums: list[int] = []
+        self._shared: WriteAsked | None = None
+        self._seen: dict[tuple[int, int], tuple[int, int | None]] = {}
+        self._excused: set[int] = set()
+        self.blamed = False
+        """An operation raised, or never ended: the store is not used again."""
+
+    # ---- beginning
+
+    def begin_write(self, client: int, op: ProgramOp, *, expect: int | None = None) -> pipe.Request:
+        """Numbers the messages, and gives what to ask."""
+        saving = op.letter == "s"
+        again = self._shared if op.letter == "i" else None
+        write = again or self._new_write(client, op, expect)
+        if op.letter == "i":
+            self._shared = write
+        session = _session(op)
+        self.writer.invoke_write(client, session, "save" if saving else "append", write)
+        said = [
+            pipe.Said(self._base + number, mark(self._base + number, _body(number)))
+            for number in range(write.first, write.first + len(write.checksums))
+        ]
+        if saving:
+            return pipe.Save(session, said)
+        # A turn id is the schedule's own, as its messages are.
+        return pipe.AppendMessages(session, said, f"turn-{self._base + write.first}", expect)
+
+    def _new_write(self, client: int, op: ProgramOp, expect: int | None) -> WriteAsked:
+        size = 2 if op.letter == "t" else 1
+        first = self.writer.messages
+        assert first + size <= NUMBERS_PER_SCHEDULE
+        self._checksums += [zlib.crc32(_body(number).encode()) for number in range(first, first + size)]
+        checksums = tuple(self._checksums[first:])
+        if op.letter == "s":
+            return WriteAsked(first, checksums, base=self._seen[client, op.session][0])
+        return WriteAsked(first, checksums, turn=f"turn-{first}", expect=expect)
+
+    def begin_read(self, client: int, op: ProgramOp) -> pipe.Request:
+        self.writer.invoke_read(client, _session(op))
+        return pipe.Read(_session(op))
+
+    def begin_other(self, client: int, op: ProgramOp) -> pipe.Request:
+        if op.letter == "f":
+            self.writer.invoke(client, _session(op), "forget")
+            return pipe.Forget(_session(op))
+        self.writer.invoke(client, _session(op), "context")
+        return pipe.ReadContext(_session(op))
+
+    # ---- ending
+
+    def end(self, client: int, op: ProgramOp, reply: pipe.Reply) -> str:
+        """Records what came back; says it in a few words."""
+        match reply:
+            case pipe.Elements():
+                return self._end_read(client, op, reply)
+            case pipe.Parts(parts):
+                read = [(ReadAsked(), self._elements(part)) for part in parts]
+                self.writer.ok_context(client, read)
+                return " and ".join(_told(elements) for _, elements in read)
+            case pipe.Acked(sequence, durability, replicas) if op.letter != "f":
+                self.writer.ok(client, Acknowledged(sequence, durability, replicas))
+            case pipe.Failed(outcome, error, kinds):
+                return self._end_badly(client, outcome, error, frozenset(kinds))
+            case _:
+                self.writer.ok(client)
+        return "ok"
+
+    def _end_badly(self, client: int, outcome: str, error: str, kinds: frozenset[str]) -> str:
+        blame = not kinds & self._expected and client < BEFORE and client not in self._excused
+        self._excused.discard(client)
+        self.blamed = self.blamed or blame
+        ended = self.writer.fail if outcome == "fail" else self.writer.unknown
+        ended(client, error, BadEnd("raised") if blame else None)
+        return f"raised {error}"
+
+    def excuse(self, client: int) -> None:
+        """Its operation is about to fail because it waited for what we held back."""
+        self._excused.add(client)
+
+    def cancelled(self, client: int) -> str:
+        """The caller gave up: it may have happened or not."""
+        self.writer.unknown(client, "cancelled")
+        return "cancelled"
+
+    def hangs(self, client: int) -> None:
+        self.blamed = True
+        self.writer.unknown(client, "it never ended", BadEnd("hang"))
+
+    def sequence_seen(self, client: int, op: ProgramOp) -> int:
+        """What a compare-and-set expects: the store's own number of the last message that the client saw."""
+        return self._seen[client, op.session][1] or 0
+
+    def _end_read(self, client: int, op: ProgramOp, reply: pipe.Elements) -> str:
+        elements = self._elements(reply)
+        event = self.writer.ok_read(client, elements)
+        self._seen[client, op.session] = (event, reply.sequence)
+        return _told(elements)
+
+    def _elements(self, reply: pipe.Elements) -> list[Element]:
+        odd = iter(reply.odd)
+        return [self._element(number, odd) for number in reply.numbers]
+
+    def _element(self, number: int, odd: Iterator[Recognised]) -> Element:
+        known = range(self._base, self._base + len(self._checksums))
+        if number in known:
+            return Element(number - self._base, self._checksums[number - self._base])
+        if number >= 0:
+            return Element(None, text=f"#{number}")
+        item = next(odd)
+        if item.number is not None and item.number in known:
+            place = item.number - self._base
+            return Element(place, self._checksums[place] ^ 1, text=item.excerpt)
+        return Element(None, damaged=item.damaged, text=item.excerpt)
+
+
+def _session(op: ProgramOp) -> str:
+    return f"session-{op.session}"
+
+
+def _body(number: int) -> str:
+    return f"message {number}"
+
+
+def _told(elements: list[Element]) -> str:
+    numbers = [element.message for element in elements if element.message is not None]
+    odd = " ?" * (len(elements) - len(numbers))
+    return f"[{spans(numbers)}{odd}]"
+
+
+def operation(
+    history: ScheduleHistory, client: int, op: ProgramOp, note: Note
+) -> Generator[pipe.Request, pipe.Reply, None]:
+    """One operation: yields what to ask of the store, is sent the replies, and records both."""
+    if op.letter in "rsc":
+        note("begin", "read")
+        reply = yield history.begin_read(client, op)
+        note("end", history.end(client, op, reply))
+        if op.letter == "r" or not isinstance(reply, pipe.Elements):
+            return
+    if op.letter in "fx":
+        note("begin", "forget" if op.letter == "f" else "read the context")
+        reply = yield history.begin_other(client, op)
+    else:
+        expect = history.sequence_seen(client, op) if op.letter == "c" else None
+        request = history.begin_write(client, op, expect=expect)
+        assert isinstance(request, pipe.AppendMessages | pipe.Save)
+        numbers = spans(said.number % NUMBERS_PER_SCHEDULE for said in request.said)
+        note("begin", f"{'save' if op.letter == 's' else 'append'} {numbers}")
+        reply = yield request
+    note("end", history.end(client, op, reply))

@@ -1,0 +1,252 @@
+"""Which schedule to run next. Every strategy replays a prefix of choices and goes on from there: no state is kept.
+
+`ByPreemptions`  every schedule with at most so many preemptions, the fewest first (CHESS): finds most, the smallest.
+`SleepSets`      every distinguishable schedule: what only differs in the order of independent steps is left out.
+`Alternating`    each client in turn: a rehearsal.
+`Replay`         one schedule, from its string.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from recollect.verify.explore.interleavings.footprints import Footprint, conflict
+
+
+class Choice(NamedTuple):
+    """One step that could be next. `code` is what a schedule string says for it; `key` names it in every state."""
+
+    actor: str
+    code: str
+    key: str
+
+    @property
+    def is_cancellation(self) -> bool:
+        return self.code[-1] in "!~"
+
+
+class Redundant(Exception):
+    """This schedule is the same as one that was run."""
+
+
+class Diverged(Exception):
+    """The same prefix led elsewhere: something is not under control."""
+
+
+class Strategy(Protocol):
+    def start(self) -> bool:
+        """Prepares the next run; False when there is none."""
+        ...
+
+    def again(self) -> None:
+        """The run that was started last came to nothing: the next one is the same."""
+        ...
+
+    def pick(self, enabled: Sequence[Choice], last: str) -> int: ...
+    def did(self, footprint: Footprint) -> None: ...
+
+
+def usual(enabled: Sequence[Choice], last: str) -> int:
+    """Goes on with the same client as long as it can; never cancels."""
+    plain = [index for index, choice in enumerate(enabled) if not choice.is_cancellation]
+    for index in plain:
+        if enabled[index].actor == last:
+            return index
+    return (plain or [0])[0]
+
+
+def preempts(enabled: Sequence[Choice], last: str, index: int) -> int:
+    """1 if a client that could go on is made to wait; a cancellation counts, too."""
+    chosen = enabled[index]
+    if chosen.is_cancellation:
+        return 1
+    return int(chosen.actor != last and any(c.actor == last and not c.is_cancellation for c in enabled))
+
+
+@dataclass
+class ByPreemptions:
+    """`bound` may be raised between two runs: what was run is not run again."""
+
+    bound: int
+    _queue: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: [(0, 0, ())])
+    _later: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=list)
+    _serial: int = 0
+    _now: tuple[int, int, tuple[str, ...]] = (0, 0, ())
+    _taken: list[str] = field(default_factory=list)
+    _spent: int = 0
+
+    def start(self) -> bool:
+        if not self._queue or self._queue[0][0] > self.bound:
+            return False
+        self._now = heapq.heappop(self._queue)
+        self._later = []
+        self._taken = []
+        self._spent = 0
+        return True
+
+    def again(self) -> None:
+        """What the failed run saw of other choices is forgotten with it."""
+        known = set(map(id, self._later))
+        self._queue = [entry for entry in self._queue if id(entry) not in known]
+        self._queue.append(self._now)
+        heapq.heapify(self._queue)
+
+    def pick(self, enabled: Sequence[Choice], last: str) -> int:
+        depth, prefix = len(self._taken), self._now[2]
+        if depth < len(prefix):
+            index = _place(enabled, prefix[depth])
+        else:
+            index = usual(enabled, last)
+            for other, choice in enumerate(enabled):
+                if other != index:
+                    self._serial += 1
+                    price = self._spent + preempts(enabled, last, other)
+                    entry = (price, self._serial, (*self._taken, choice.key))
+                    self._later.append(entry)
+                    heapq.heappush(self._queue, entry)
+        self._spent += preempts(enabled, last, index)
+        self._taken.append(enabled[index].key)
+        return index
+
+    def did(self, footprint: Footprint) -> None:
+        pass
+
+
+def _place(enabled: Sequence[Choice], key: str) -> int:
+    for index, choice in enumerate(enabled):
+        if choice.key == key:
+            return index
+    raise Diverged(f"{key} could not happen again; there was {', '.join(c.key for c in enabled)}")
+
+
+@dataclass
+class _Branching:
+    """One state on the way, with what was tried there."""
+
+    enabled: tuple[Choice, ...]
+    asleep: dict[str, tuple[str, Footprint]]
+    """By key: what was tried from an equal state, and what it touched."""
+    tried: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
+    chosen: int = -1
+
+    @property
+    def following(self) -> int:
+        for index, choice in enumerate(self.enabled):
+            if choice.key not in self.tried and choice.key not in self.asleep:
+                return index
+        return -1
+
+
+@dataclass
+class SleepSets:
+    """Depth first. A step that was tried, and that nothing since could tell from now, sleeps."""
+
+    _stack: list[_Branching] = field(default_factory=list)
+    _advance: bool = False
+    _depth: int = 0
+    _handed: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
+
+    def start(self) -> bool:
+        if self._advance:
+            while self._stack and self._stack[-1].following < 0:
+                self._stack.pop()
+            if not self._stack:
+                return False
+            self._stack[-1].chosen = self._stack[-1].following
+        self._advance = True
+        self._depth = 0
+        return True
+
+    def again(self) -> None:
+        self._advance = False
+
+    def pick(self, enabled: Sequence[Choice], last: str) -> int:
+        if self._depth < len(self._stack):
+            node = self._stack[self._depth]
+            now, before = [c.key for c in enabled], [c.key for c in node.enabled]
+            if now != before:
+                raise Diverged(f"step {self._depth}: {', '.join(now)}; before: {', '.join(before)}")
+        else:
+            node = _Branching(tuple(enabled), dict(self._handed) if self._stack else {})
+            awake = [i for i, c in enumerate(enabled) if c.key not in node.asleep]
+            if not awake:
+                raise Redundant
+            self._stack.append(node)
+            preferred = usual(enabled, last)
+            node.chosen = preferred if preferred in awake else awake[0]
+        self._depth += 1
+        return node.chosen
+
+    def did(self, footprint: Footprint) -> None:
+        node = self._stack[self._depth - 1]
+        chosen = node.enabled[node.chosen]
+        self._handed = {
+            key: (actor, touched)
+            for key, (actor, touched) in (*node.asleep.items(), *node.tried.items())
+            if key != chosen.key and actor != chosen.actor and not conflict(touched, footprint)
+        }
+        node.tried[chosen.key] = (chosen.actor, footprint)
+
+
+@dataclass
+class Alternating:
+    """One run: each client in turn, one step at a time, forwards or backwards."""
+
+    direction: int = 1
+    _left: int = 1
+
+    def start(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+    def again(self) -> None:
+        self._left += 1
+
+    def pick(self, enabled: Sequence[Choice], last: str) -> int:
+        plain = [i for i, choice in enumerate(enabled) if not choice.is_cancellation]
+        order = sorted(plain, key=lambda i: enabled[i].actor)[:: self.direction]
+        later = [
+            i for i in order if (enabled[i].actor > last) == (self.direction > 0) and enabled[i].actor != last
+        ]
+        return (later or order or [0])[0]
+
+    def did(self, footprint: Footprint) -> None:
+        pass
+
+
+CODE = re.compile(r"[A-Z*]'*[!~]?")
+
+
+@dataclass
+class Replay:
+    """One run, by its string; where the string ends, each client goes on as long as it can."""
+
+    schedule: str
+    _left: int = 1
+    _codes: list[str] = field(default_factory=list)
+
+    def start(self) -> bool:
+        self._codes = CODE.findall(self.schedule)
+        self._left -= 1
+        return self._left >= 0
+
+    def again(self) -> None:
+        self._left += 1
+
+    def pick(self, enabled: Sequence[Choice], last: str) -> int:
+        if len(enabled) == 1:
+            return 0
+        if not self._codes:
+            return usual(enabled, last)
+        code = self._codes.pop(0)
+        for index, choice in enumerate(enabled):
+            if choice.code == code:
+                return index
+        raise Diverged(f"{code} could not happen; there was {', '.join(c.code for c in enabled)}")
+
+    def did(self, footprint: Footprint) -> None:
+        pass

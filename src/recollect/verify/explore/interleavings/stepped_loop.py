@@ -1,0 +1,152 @@
+"""An event loop that stops whenever every task waits, and asks what happens next.
+
+asyncio itself is deterministic: its ready queue is first in, first out, and we never reorder it. Connections, jobs for
+threads, and time are taken out of its hands: they become steps of the `Stepper` that owns the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from recollect.verify.explore.interleavings.held_connection import ACTOR
+
+
+@dataclass(eq=False)
+class ThreadJob:
+    """A function for a thread."""
+
+    actor: str
+    name: str
+    submit: Callable[[], concurrent.futures.Future[Any]]
+    future: asyncio.Future[Any]
+    number: int
+    setup: bool
+    """Of no interest to anybody else: looking up a host's address."""
+    running: concurrent.futures.Future[Any] | None = None
+
+
+class Stepper(Protocol):
+    """Who decides what happens next."""
+
+    now: float
+    jobs: list[ThreadJob]
+    from_threads: list[asyncio.Handle]
+    pool: concurrent.futures.ThreadPoolExecutor
+
+    def quiescent(self) -> None:
+        """Nothing is left to run: makes one thing happen."""
+        ...
+
+    def connect(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, protocol: Any
+    ) -> asyncio.Transport: ...
+
+    def out_of_sight(self, what: str) -> None:
+        """Something is done that is not under control."""
+        ...
+
+
+class _Quiet(selectors.DefaultSelector):
+    """Never waits: a loop that would, has nothing left to run."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        super().__init__()
+        self._stepper = stepper
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is not None and timeout <= 0:
+            return []
+        if not (ready := self.outside(0)):
+            self._stepper.quiescent()
+        return ready
+
+    def outside(self, timeout_s: float) -> list[Any]:
+        """What drivers wait for by themselves, if it has come."""
+        found: list[Any] = super().select(timeout_s) if len(self.get_map()) > 1 or timeout_s == 0 else []
+        return found
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+        self._kept: list[asyncio.Task[Any]] = []
+        self._jobs_made = 0
+        self._quiet = _Quiet(stepper)
+        super().__init__(self._quiet)
+        self.set_task_factory(self._make_task)
+
+    def begin_schedule(self) -> None:
+        self._jobs_made = 0
+
+    def _make_task(self, loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
+        """Tasks are kept as long as the store: one that compares their ids must not see the same twice."""
+        self._kept.append(asyncio.Task(work, loop=loop, **options))
+        return self._kept[-1]
+
+    def time(self) -> float:
+        return self._stepper.now
+
+    def next_timer(self) -> asyncio.TimerHandle | None:
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        return min((t for t in scheduled if not t.cancelled()), key=lambda t: t.when(), default=None)
+
+    def run_handle(self, handle: asyncio.Handle) -> None:
+        self._ready.append(handle)  # type: ignore[attr-defined]
+
+    def comes_from_outside(self, timeout_s: float) -> bool:
+        """Waits for what drivers read by themselves; the loop takes it up next."""
+        return bool(self._quiet.outside(timeout_s)) if len(self._quiet.get_map()) > 1 else False
+
+    # ---- what asyncio calls
+
+    def _make_socket_transport(
+        self, sock: Any, protocol: Any, waiter: Any = None, *, extra: Any = None, server: Any = None
+    ) -> Any:
+        made = self._stepper.connect(self, sock, protocol)
+        self.call_soon(protocol.connection_made, made)
+        if waiter is not None:
+            self.call_soon(lambda: waiter.cancelled() or waiter.set_result(None))
+        return made
+
+    def _make_ssl_transport(self, *arguments: Any, **options: Any) -> Any:
+        self._stepper.out_of_sight("a connection is encrypted")
+        return super()._make_ssl_transport(*arguments, **options)  # type: ignore[misc]
+
+    def _add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
+        """A driver that waits for its own socket. The loop's own way to be woken up is none."""
+        if fd is not self._ssock and fd != self._ssock.fileno():  # type: ignore[attr-defined]
+            self._stepper.out_of_sight("the driver reads its connection itself")
+        return super()._add_reader(fd, callback, *args)  # type: ignore[misc]
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        sock.setblocking(True)
+        sock.connect(address)
+        sock.setblocking(False)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        pool = executor or self._stepper.pool
+        future = self.create_future()
+        inner = getattr(func, "func", func)  # asyncio.to_thread wraps it twice
+        for argument in getattr(func, "args", ()):
+            inner = argument if callable(argument) else inner
+            break
+        name = getattr(inner, "__qualname__", "a function")
+        setup = func in (socket.getaddrinfo, socket.getnameinfo)
+        job = ThreadJob(ACTOR.get(), name, lambda: pool.submit(func, *args), future, self._jobs_made, setup)
+        self._jobs_made += 1
+        self._stepper.jobs.append(job)
+        return future
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        if threading.get_ident() == self._thread_id:  # type: ignore[attr-defined]
+            return self.call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._stepper.from_threads.append(handle)
+        return handle

@@ -1,0 +1,421 @@
+"""Several asyncio tasks on one store in one process, with real sockets to a real engine, in an order that we choose.
+
+asyncio is deterministic; what is not is the world outside. When a caller calls, when a request reaches the engine, when
+its reply is read, when a thread is done, when a timer goes off, and when a caller cancels: these, and nothing else, are
+the choices. No order is tried that asyncio could not produce.
+
+    begin    the client's next operation starts, and runs until it waits
+    arrive   what was written to a connection reaches the engine, which executes it; the reply is fetched and kept
+    deliver  the reply is given to the protocol, and the process runs until it waits again
+    job/done the same for a function that was given to a thread
+    timer    time goes on to the next timer; timers beyond `SLEEP_MAX_S` only when nothing else can happen
+    cancel   the operation is cancelled where it waits (!), or in the very moment in which its reply arrives (~)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.explore.interleavings.footprints import MEMORY, ORDER, Footprint
+from recollect.verify.explore.interleavings.held_connection import ACTOR, PATIENCE_S, HeldConnection, Segment
+from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
+from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
+from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
+from recollect.verify.explore.interleavings.search import Alternating, Replay, Strategy
+from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
+from recollect.verify.explore.interleavings.store_memory import StoreMemory
+from recollect.verify.explore.interleavings.world import (
+    ChosenCourse,
+    NewHistory,
+    ScheduleRun,
+    SessionNames,
+    Stuck,
+    Unfinished,
+)
+from recollect.verify.target import outcomes, pipe
+from recollect.verify.target.target import Target
+from recollect.verify.target.worker import perform
+
+DEADLINE_S = 600.0
+"""In the store's time: what has not ended by then, with nothing but timers left, never does."""
+STEPS_MAX = 2000
+ROUNDS_MAX = 20
+"""How often a client may ask the same, get the same answer, and find nobody else who could move."""
+ROUNDS_FREE = 5
+"""So often it may do so while others could move: a store that gives up waiting gives up in time."""
+SCHEDULES_PER_STORE = 50
+"""A store remembers sessions; every so often it is opened anew."""
+OPENING_S = 60.0
+CLOSE_S = 2.0
+
+_REAL = (time.monotonic, time.perf_counter)
+
+
+@dataclass
+class _Seat:
+    """One client of the schedule."""
+
+    number: int
+    ops: tuple[ProgramOp, ...]
+    task: asyncio.Task[None] | None = None
+    begun: int = 0
+    begun_s: float = 0.0
+    held_up: bool = False
+    """A timer of this operation went off while somebody else could have moved: its patience is ours."""
+    last: tuple[bytes, bytes] = (b"", b"")
+    rounds: int = 0
+    """It asks the same again, and gets the same answer: it waits for somebody else."""
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.number]
+
+    @property
+    def busy(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+
+class TaskWorld:
+    """`is_blocked` asks the engine whether the connection with this number of its own waits for another."""
+
+    def __init__(
+        self,
+        spec: str,
+        endpoint: Endpoint,
+        new_history: NewHistory,
+        *,
+        cancellations: int = 0,
+        is_blocked: Callable[[int], bool] | None = None,
+    ) -> None:
+        self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
+        self._cancellations = cancellations
+        self._outside = Outside(endpoint, self, is_blocked)
+        self.session = SessionNames("t")
+        self._loop: SteppedLoop | None = None
+        self._program: ClientsProgram | None = None
+        self._dirty, self._used = False, 0
+        self._steps = self._fingerprint = 0
+        self._free = True
+        """Nothing is recorded, and whatever can happen happens at once."""
+        self._pending: set[tuple[str, bool]] | None = None
+        """What the step that is under way has touched so far."""
+        self._seats: list[_Seat] = []
+        self._cancellations_left = 0
+        self._abandoned: Exception | None = None
+
+    @property
+    def unseen(self) -> str | None:
+        return self._outside.unseen
+
+    # ---- one schedule
+
+    def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
+        # What the store remembers must be the same each time.
+        remembers = self._cancellations or program.before
+        if fresh or self._dirty or remembers or program != self._program or self._used >= SCHEDULES_PER_STORE:
+            self.close()
+        self._program = program
+        if self._loop is None:
+            self._open()
+            self._rehearse(program)
+        self._used += 1
+        return self._one(program, strategy, self._cancellations)
+
+    def _rehearse(self, program: ClientsProgram) -> None:
+        """Connections are opened and statements prepared, as the program will need them."""
+        if not program.before:
+            concurrent = (Alternating(1),) if self._cancellations else (Alternating(1), Alternating(-1))
+            for rehearsal in (*concurrent, Replay("")):
+                rehearsal.start()
+                with contextlib.suppress(Unfinished):
+                    self._one(program, rehearsal, 0)
+                if self._dirty:  # a store that is damaged already shows nothing: better a cold one
+                    self.close()
+                    self._open()
+        self._outside.look_for_strangers()
+
+    def _one(self, program: ClientsProgram, strategy: Strategy, cancellations: int) -> ScheduleRun:
+        self.session.schedule += 1
+        self._course = ChosenCourse(strategy, self.session.shorten)
+        self._history = self._new_history(program)
+        self._seats = [_Seat(number, ops) for number, ops in enumerate(program.clients)]
+        self._cancellations_left = cancellations
+        self._outside.begin_schedule()
+        self._pending = None
+        self._steps = 0
+        self._abandoned = None
+        assert self._loop is not None
+        self._loop.begin_schedule()
+        random.seed(0)  # a back-off with jitter is the same each time
+        self._dirty = True
+        self._in_loop(self._schedule(program))
+        if self._abandoned is not None:
+            raise self._abandoned
+        self._dirty = self._history.blamed
+        return self._course.run(self._history)
+
+    async def _schedule(self, program: ClientsProgram) -> None:
+        self._done = asyncio.get_running_loop().create_future()
+        for _ in range(program.before):
+            work = operation(self._history, BEFORE, ProgramOp("a"), lambda kind, label: None)
+            await self._carry(work, None)
+        self._fingerprint = self._memory.fingerprint()
+        self._free = False
+        try:
+            await self._done
+        except Exception as error:
+            self._abandoned = error
+        self._free = True
+        # What is still under way runs to its end in any order, so that the store can be used again.
+        left = [seat.task for seat in self._seats if seat.task is not None and seat.busy]
+        if left and not self._history.blamed:
+            await asyncio.wait(left)
+
+    # ---- opening and closing
+
+    def _open(self) -> None:
+        self._free = True
+        self._loop = self._outside.open_loop()
+        self._in_loop(self._opening())
+        self._dirty, self._used = False, 0
+
+    async def _opening(self) -> None:
+        self._target = Target(self._spec, self._endpoint)
+        await self._target.open()
+        self._memory = StoreMemory(*self._target.stores)
+
+    def _in_loop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it in our loop, with the clock that the loop has."""
+        assert self._loop is not None
+        asyncio.set_event_loop(self._loop)
+        me, (real, _) = threading.get_ident(), _REAL
+        time.monotonic = time.perf_counter = lambda: (
+            self._outside.now if threading.get_ident() == me else real()
+        )
+        try:
+            self._loop.run_until_complete(work)
+        finally:
+            self._free = True
+            time.monotonic, time.perf_counter = _REAL
+            asyncio.set_event_loop(None)
+
+    def close(self) -> None:
+        if self._loop is None:
+            return
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            self._in_loop(self._closing())
+        for connection in self._outside.connections:
+            connection.end()
+        self._loop.close()
+        self._loop = None
+
+    async def _closing(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=0.5)
+        await asyncio.wait_for(self._target.close(), CLOSE_S)
+
+    # ---- choosing what happens next
+
+    def quiescent(self) -> None:
+        """Nothing is left to run: makes one thing happen."""
+        assert self._loop is not None
+        self._outside.settle()
+        if self._loop.comes_from_outside(0.01):
+            return
+        self._account()
+        options = self._enabled(self._loop)
+        if options and all(option.is_timer for option in options):
+            if self._outside.engine_answers():
+                options = self._enabled(self._loop)
+            elif self._is_overdue():
+                options = []
+        at_once = next((option for option in options if option.setup or self._free), None)
+        if at_once is not None:
+            touched = at_once.act()
+            if self._pending is not None:
+                self._pending |= touched
+        elif options:
+            self._step(options)
+        else:
+            self._nothing_left(self._loop)
+
+    def _step(self, options: list[StepOption]) -> None:
+        self._finish_step()
+        self._steps += 1
+        try:
+            if self._steps > STEPS_MAX:
+                raise Unfinished(f"more than {STEPS_MAX} steps")
+            index = self._course.choose([option.choice for option in options])
+        except Exception as error:
+            self._free = True
+            if not self._done.done():
+                self._done.set_exception(error)
+            return
+        self._outside.moment += 1
+        self._pending = set()
+        self._pending |= options[index].act()
+        if options[index].is_timer and len(options) > 1 and options[index].choice.actor in NAMES:
+            self._seat(options[index].choice.actor).held_up = True
+
+    def _finish_step(self) -> None:
+        if self._pending is not None:
+            self._course.did(frozenset(self._pending))
+            self._pending = None
+
+    def _account(self) -> None:
+        """What the process did since the last step: did it change what others see?"""
+        if self._pending is not None and not self._free:
+            now = self._memory.fingerprint()
+            embedded = self._endpoint.port is None
+            self._pending.add((MEMORY, embedded or now != self._fingerprint))
+            self._fingerprint = now
+
+    def _enabled(self, loop: SteppedLoop) -> list[StepOption]:
+        found = StepOptions()
+        self._outside.offer(found)
+        if not self._free:
+            self._offer_operations(found)
+            self._offer_cancellations(found)
+        if self._free or any(seat.busy for seat in self._seats):
+            self._outside.offer_timer(loop, found)
+        options = found if self._free else self._without_rounds(found)
+        return sorted(options, key=lambda option: option.choice.actor.replace("*", "~"))
+
+    def _offer_operations(self, found: StepOptions) -> None:
+        for seat in self._seats:
+            if not seat.busy and seat.begun < len(seat.ops):
+                found.offer(seat.name, f"begin:{seat.begun}", partial(self._begin, seat))
+
+    def _offer_cancellations(self, found: StepOptions) -> None:
+        for seat in self._seats:
+            if not seat.busy or not self._cancellations_left:
+                continue
+            found.offer(seat.name, f"cancel:{seat.begun}", partial(self._cancel, seat), mark="!")
+            for one in self._outside.connections:
+                if one.answers and one.answers[0].owner == seat.name:
+                    what = f"cancel+:{self._outside.place(seat.name, one)}"
+                    found.offer(seat.name, what, partial(self._cancel, seat, one), mark="~")
+
+    def _without_rounds(self, found: list[StepOption]) -> list[StepOption]:
+        """Who asks the same again and gets the same answer waits for somebody else's step."""
+        waiting = {seat.name for seat in self._seats if seat.rounds >= ROUNDS_FREE}
+        others = [option for option in found if option.choice.actor not in waiting]
+        return others if any(not option.choice.is_cancellation for option in others) else found
+
+    def _seat(self, actor: str) -> _Seat:
+        return self._seats[NAMES.index(actor)]
+
+    # ---- what happens outside
+
+    def note(self, actor: str, kind: str, label: str, told: str = "") -> None:
+        if not self._free:
+            self._course.note(actor, kind, label, told)
+
+    def answered(self, asked: Segment) -> None:
+        """Does the client go round and round?"""
+        if self._free or asked.owner not in NAMES[: len(self._seats)]:
+            return
+        seat, now = self._seat(asked.owner), (bytes(asked.data), asked.reply)
+        same = now == seat.last
+        seat.rounds = seat.rounds + 1 if same else 0
+        seat.last = now
+        for other in self._seats:
+            if other is not seat and not same:
+                other.rounds = 0
+        if seat.rounds > ROUNDS_MAX:
+            self._steps = STEPS_MAX  # nobody else could move all the while
+
+    # ---- operations
+
+    def _begin(self, seat: _Seat) -> Footprint:
+        op = seat.ops[seat.begun]
+        seat.begun += 1
+        seat.begun_s, seat.held_up = self._outside.now, False
+        context = contextvars.copy_context()
+        context.run(ACTOR.set, seat.name)
+        assert self._loop is not None
+        seat.task = self._loop.create_task(self._operate(seat, op), context=context)
+        return frozenset({(ORDER, False)})
+
+    def _cancel(self, seat: _Seat, with_reply: HeldConnection | None = None) -> Footprint:
+        self._cancellations_left -= 1
+        if with_reply is not None:
+            self._outside.deliver(with_reply)
+        self.note(seat.name, "cancel", "as the reply arrives" if with_reply is not None else "")
+        assert seat.task is not None
+        seat.task.cancel()
+        return frozenset({(MEMORY, True)})
+
+    async def _operate(self, seat: _Seat, op: ProgramOp) -> None:
+        def note(kind: str, label: str) -> None:
+            if kind == "end" and self._pending is not None:
+                self._pending.add((ORDER, True))
+            elif self._pending is not None:
+                self._pending.add((ORDER, False))
+            self.note(seat.name, kind, label)
+
+        try:
+            await self._carry(operation(self._history, seat.number, op, note), seat)
+        except asyncio.CancelledError:
+            if self._free:
+                raise
+            note("end", self._history.cancelled(seat.number))
+
+    async def _carry(self, work: Generator[pipe.Request, pipe.Reply, None], seat: _Seat | None) -> None:
+        """Asks the store what the operation asks, until it is done."""
+        request = next(work)
+        with contextlib.suppress(StopIteration):
+            while True:
+                request = work.send(await self._asked(request, seat))
+
+    async def _asked(self, request: pipe.Request, seat: _Seat | None) -> pipe.Reply:
+        assert not isinstance(request, pipe.Watch | pipe.Close)
+        request.session = self.session(self.session.number(request.session))
+        try:
+            return await perform(self._target, request)
+        except Exception as error:
+            writing = not isinstance(request, pipe.Read | pipe.ReadContext)
+            outcome = outcomes.of_write(error) if writing else outcomes.of_read(error)
+            kinds = outcomes.kinds(error)
+            if seat is not None and seat.held_up and "TimeoutError" in kinds:
+                self._history.excuse(seat.number)
+            return pipe.Failed(outcome, outcomes.describe(error, self._endpoint.scrubber), kinds)
+
+    # ---- the end
+
+    def _is_overdue(self) -> bool:
+        now = self._outside.now
+        return not self._free and any(seat.busy and now - seat.begun_s > DEADLINE_S for seat in self._seats)
+
+    def _nothing_left(self, loop: SteppedLoop) -> None:
+        patience_s = OPENING_S if self._free else PATIENCE_S
+        outside = self._outside
+        if (
+            outside.comes_from_threads(patience_s)
+            or outside.engine_answers()
+            or loop.comes_from_outside(patience_s)
+        ):
+            return
+        if self._free:
+            raise Stuck("the store waits for something that is not under control")
+        if self._done.done():
+            return
+        self._finish_step()
+        for seat in self._seats:
+            if seat.busy:
+                self._history.hangs(seat.number)
+                self.note(seat.name, "hang", "waits for ever")
+        self._done.set_result(None)

@@ -1,0 +1,195 @@
+"""A failing schedule for people: one sentence, columns of text, and the same as SVG."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from recollect.verify.explore.interleavings.program import ClientsProgram
+from recollect.verify.explore.interleavings.results import FailedSchedule
+from recollect.verify.explore.interleavings.world import LoggedStep
+
+WIDTH = 46
+LABEL_MAX = 34
+LATER = "later"
+"""Whoever read afterwards."""
+
+
+class _PictureRow(NamedTuple):
+    """One line of the picture. `kind`: `call`, `answer`, `wrote`, `read`, `asked`, `line` or `note`."""
+
+    actor: str
+    kind: str
+    text: str
+
+
+def _rows(steps: Sequence[LoggedStep]) -> list[_PictureRow]:
+    """In the order in which it happened; replies that change nothing are left out."""
+    found: list[_PictureRow] = []
+    for actor, kind, label, told in steps:
+        if kind == "begin":
+            found.append(_PictureRow(actor, "call", label))
+        elif kind == "end":
+            found.append(_PictureRow(actor, "answer", f"→ {label}"))
+        elif kind == "arrive" and label != "prepare":
+            way = "wrote" if told.startswith("writes") else "read" if told.startswith("reads") else "asked"
+            found.append(_PictureRow(actor, way, _short(label) + (f": {told}" if told else "")))
+        elif kind == "line":
+            _add_line(found, actor, label)
+        elif kind == "cancel":
+            found.append(_PictureRow(actor, "bad", f"✗ cancelled {label}".rstrip()))
+        elif kind in ("blocked", "unblocked", "hang", "timer"):
+            told = {"blocked": f"(waits in the engine: {_short(label)})", "unblocked": "(goes on)"}.get(
+                kind, label
+            )
+            found.append(_PictureRow(actor, "bad" if kind == "hang" else "note", told))
+    return found
+
+
+def _add_line(found: list[_PictureRow], actor: str, label: str) -> None:
+    """Lines of code that one thread ran in one go are one row."""
+    file, _, number = label.rpartition(":")
+    if (
+        found
+        and found[-1].kind == "line"
+        and found[-1].actor == actor
+        and found[-1].text.startswith(f"{file}:")
+    ):
+        found[-1] = found[-1]._replace(text=f"{found[-1].text}, {number}")
+    else:
+        found.append(_PictureRow(actor, "line", label))
+
+
+def _short(label: str, size: int = LABEL_MAX) -> str:
+    return label if len(label) <= size else label[: size - 1] + "…"
+
+
+# ---- the terminal
+
+
+def columns(program: str, steps: Sequence[LoggedStep]) -> str:
+    """One column for each client, time downwards; what is indented happens in the engine."""
+    names = ClientsProgram.parse(program).names
+    place = {name: index for index, name in enumerate(names)}
+    lines = [
+        "  ".join(name.ljust(WIDTH) for name in names).rstrip(),
+        "  ".join("─" * WIDTH for _ in names),
+    ]
+    for actor, kind, text in _rows(steps):
+        if actor == LATER:
+            lines.append(f"{'read afterwards by another process':>{WIDTH}}  {text}")
+        else:
+            indent = "  " if kind in ("wrote", "read", "asked", "line", "note") else ""
+            lines.append(" " * (place.get(actor, 0) * (WIDTH + 2)) + (indent + text)[:WIDTH])
+    return "\n".join(lines)
+
+
+# ---- one sentence
+
+
+def sentence(failure: FailedSchedule) -> str:
+    """What happened, in one go: "A read nothing; B wrote m1 and was acknowledged; A wrote m0: m1 is gone"."""
+    parts: list[str] = []
+    for step in failure.steps:
+        if step.actor != LATER:
+            _add_part(parts, step)
+    return "; ".join(parts) + f": {conclusion(failure)}" if parts else conclusion(failure)
+
+
+def _add_part(parts: list[str], step: LoggedStep) -> None:
+    actor, kind, label, told = step
+    if kind == "line":
+        stretch = f"{actor} ran {label}"
+        if parts and (same := re.match(rf"{actor} ran (\S+?)( to \S+)?$", parts[-1])):
+            stretch = f"{actor} ran {same[1]} to {label.rpartition(':')[2]}"
+            parts.pop()
+        parts.append(stretch)
+    elif kind == "arrive" and told:
+        parts.append(f"{actor} {told.replace('writes', 'wrote').replace('reads', 'read')}")
+    elif kind == "cancel":
+        parts.append(f"{actor} was cancelled {label}".rstrip())
+    elif kind == "hang":
+        parts.append(f"{actor} waits for ever")
+    elif kind == "end" and label.startswith("ok"):
+        if parts and parts[-1].startswith(f"{actor} wrote"):
+            parts[-1] += " and was acknowledged"
+        else:
+            parts.append(f"{actor} was acknowledged")
+    elif kind == "end" and label.startswith("["):
+        parts.append(f"{actor} got {label}")
+    elif kind == "end" and label.startswith("raised"):
+        parts.append(f"{actor} {_short(label, 90)}")
+
+
+_EVENTS = re.compile(r" ?\((events?|of event) [0-9, ]+\)|,? (which )?(ended )?at event \d+| at [0-9.]+ s\b")
+
+
+def conclusion(failure: FailedSchedule) -> str:
+    """What is wrong, without the events and times of a history of a dozen lines."""
+    first = failure.anomalies[0]
+    if first.name in ("lost-update", "dropped") and first.first.message:
+        return f"{first.first.message} is gone."
+    plain = _EVENTS.sub("", first.sentence).strip().rstrip(".")
+    return f"{first.name}: {plain[:1].lower()}{plain[1:200]}."
+
+
+# ---- the page
+
+_GAP, _LEFT, _ROW = 300, 130, 26
+_STYLE = (
+    "text{font:12px sans-serif;fill:#222}.head{font-weight:bold}.life{stroke:#bbb;stroke-dasharray:4 3}"
+    ".wrote,.asked{stroke:#b3261e;stroke-width:1.5}.read{stroke:#1f5fa8;stroke-width:1.5}.note{fill:#555}"
+    "text.bad{fill:#b3261e;font-weight:bold}circle.bad{fill:#b3261e}"
+)
+_ARROW = (
+    '<defs><marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0 0 8 4 0 8z"/></marker></defs>'
+)
+
+
+def svg(failure: FailedSchedule) -> str:
+    """A sequence diagram: a lifeline for each client, and one for the engine in the middle."""
+    names = ClientsProgram.parse(failure.program).names
+    half = (len(names) + 1) // 2
+    order = [*names[:half], "engine", *names[half:]]
+    place = {name: _LEFT + _GAP * index for index, name in enumerate(order)}
+    body: list[str] = []
+    y = 60
+    for row in _rows(failure.steps):
+        body += _drawn(row, place, y)
+        y += _ROW
+    width = _LEFT * 2 + _GAP * (len(order) - 1)
+    told = escape(conclusion(failure))
+    body.append(f'<text x="{width // 2}" y="{y + 6}" text-anchor="middle" class="bad">{told}</text>')
+    y += _ROW
+    lives = "".join(
+        f'<line x1="{x}" y1="36" x2="{x}" y2="{y}" class="life"/>'
+        f'<text x="{x}" y="24" text-anchor="middle" class="head">{name}</text>'
+        for name, x in place.items()
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y + 20}" width="{width}">'
+        f'<style>{_STYLE}</style>{_ARROW}<rect width="100%" height="100%" fill="#fff"/>{lives}{"".join(body)}</svg>'
+    )
+
+
+def _drawn(row: _PictureRow, place: dict[str, int], y: int) -> list[str]:
+    engine = place["engine"]
+    x = place.get(row.actor, engine)
+    if row.kind in ("wrote", "read", "asked") and x != engine:
+        first, second = (engine, x) if row.kind == "read" else (x, engine)
+        return [
+            f'<line x1="{first}" y1="{y}" x2="{second}" y2="{y}" class="{row.kind}" marker-end="url(#a)"/>',
+            f'<text x="{(x + engine) // 2}" y="{y - 5}" text-anchor="middle">{escape(_short(row.text, 44))}</text>',
+        ]
+    if row.actor == LATER:
+        told = escape(_short(f"read afterwards: {row.text}", 60))
+        return [f'<text x="{engine}" y="{y + 4}" text-anchor="middle" class="note">{told}</text>']
+    kind = "bad" if row.kind == "bad" else "note"
+    side, shift = ("end", -8) if x < engine else ("start", 8)
+    return [
+        f'<circle cx="{x}" cy="{y}" r="3" class="{kind}"/>',
+        f'<text x="{x + shift}" y="{y + 4}" text-anchor="{side}" class="{kind}">{escape(_short(row.text, 20))}</text>',
+    ]

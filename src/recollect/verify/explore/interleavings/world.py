@@ -1,0 +1,110 @@
+"""What tasks, threads and processes have in common: a world runs one schedule of a program, as a strategy chooses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from recollect.verify.explore.interleavings.footprints import Footprint
+from recollect.verify.explore.interleavings.program import ClientsProgram
+from recollect.verify.explore.interleavings.schedule_history import ScheduleHistory
+from recollect.verify.explore.interleavings.search import Choice, Strategy, preempts
+
+
+class LoggedStep(NamedTuple):
+    """One step as it happened, for people."""
+
+    actor: str
+    kind: str
+    label: str
+    told: str = ""
+
+
+class Stuck(Exception):
+    """The store waits for something that is not under control."""
+
+
+class Unfinished(Exception):
+    """The schedule does not end: a client asks the same again and again, and nobody else can move."""
+
+
+@dataclass
+class ScheduleRun:
+    """One schedule that was run."""
+
+    history: ScheduleHistory
+    schedule: str
+    steps: list[LoggedStep]
+    preemptions: int
+
+
+class World(Protocol):
+    """A target, used by several clients at once. The store is opened anew when the last schedule may have damaged it,
+    when another program comes, and when it is told to."""
+
+    @property
+    def unseen(self) -> str | None:
+        """What is done out of sight, so that not every order was tried."""
+        ...
+
+    def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun: ...
+
+    def session(self, number: int) -> str:
+        """The store's own name of a session of the last schedule."""
+        ...
+
+    def close(self) -> None: ...
+
+
+NewHistory = Callable[[ClientsProgram], ScheduleHistory]
+
+
+class ChosenCourse:
+    """The choices of one schedule, as they are made."""
+
+    def __init__(self, strategy: Strategy, shorten: Callable[[str], str]) -> None:
+        self._strategy, self._shorten = strategy, shorten
+        self.codes: list[str] = []
+        self.steps: list[LoggedStep] = []
+        self.last = ""
+        self.preemptions = 0
+
+    def choose(self, options: Sequence[Choice]) -> int:
+        index = self._strategy.pick(options, self.last)
+        chosen = options[index]
+        if len(options) > 1:
+            self.codes.append(chosen.code)
+            self.preemptions += preempts(options, self.last, index) if self.last else 0
+        self.last = chosen.actor
+        return index
+
+    def did(self, footprint: Footprint) -> None:
+        """What the step that was chosen last touched, under names that are the same in every schedule."""
+        self._strategy.did(frozenset((self._shorten(place), write) for place, write in footprint))
+
+    def note(self, actor: str, kind: str, label: str, told: str = "") -> None:
+        self.steps.append(LoggedStep(actor, kind, self._shorten(label), told))
+
+    def run(self, history: ScheduleHistory) -> ScheduleRun:
+        return ScheduleRun(history, "".join(self.codes), self.steps, self.preemptions)
+
+
+class SessionNames:
+    """A new session for each schedule is the reset: nothing of the one before is in it."""
+
+    def __init__(self, letter: str) -> None:
+        self._word = f"{letter}{time.time_ns() % 10**9:x}"
+        self.schedule = 0
+
+    def __call__(self, number: int) -> str:
+        return f"{self._word}-{self.schedule}-{number}"
+
+    def number(self, session: str) -> int:
+        """Of a session as the history has it: session-1."""
+        return int(session.rpartition("-")[2])
+
+    def shorten(self, text: str) -> str:
+        """As people read it, and as it is the same in every schedule."""
+        return text.replace(f"{self._word}-{self.schedule}-", "s")

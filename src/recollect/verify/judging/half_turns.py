@@ -1,0 +1,29 @@
+"""Turns that a read has in half, although no fault was near.
+
+In a run with faults a half turn counts after recovery only: see `torn_turn`. In an interleaving nothing breaks, every
+step is chosen, and a reader that sees half a turn sees what a user would see.
+"""
+
+from __future__ import annotations
+
+from recollect.verify.judging.evidence import Evidence, HalfTurn
+from recollect.verify.judging.history import AnyHistory
+from recollect.verify.judging.order_proof import views
+
+INTERLEAVINGS = "interleavings"
+"""The workload of a history that is one interleaving."""
+
+
+def half_turns(history: AnyHistory, evidence: Evidence) -> list[HalfTurn]:
+    """Each turn once, in the first read that has a part of it. A whole read, because a window may begin in a turn."""
+    if evidence.header.workload != INTERLEAVINGS or not evidence.has_batches:
+        return []
+    found: dict[int, HalfTurn] = {}
+    for read, _, view in views(history):
+        known = {element for element in view if 0 <= element < len(evidence.message_turn)}
+        for turn in {evidence.message_turn[message] for message in known} - found.keys():
+            messages = evidence.turn_messages(turn)
+            seen = sum(message in known for message in messages)
+            if seen < len(messages):
+                found[turn] = HalfTurn(turn, read, seen)
+    return sorted(found.values())

@@ -1,0 +1,103 @@
+"""What is planted where, and the name that it has to be caught under; beside it, what must not be accused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from recollect.verify.explore.interleavings.results import How, InterleavingsAsked
+from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
+
+HERE = Path(__file__).parents[2]
+
+
+class Cell(NamedTuple):
+    """One store, explored one way. Without a name, nothing is wrong with it."""
+
+    store: str
+    engine: str
+    how: How
+    names: tuple[str, ...] = ()
+    """Any of them, where two are true."""
+    cancel: bool = False
+    seconds: float = 10.0
+
+    @property
+    def target(self) -> str:
+        return self.store if ":" not in self.store else f"tests.interleavings.planted.{self.store}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.store}-{self.how}{'-cancel' if self.cancel else ''}"
+
+    def explore(self, folder: Path, seconds: float | None = None) -> AllDone:
+        return explore_interleavings(
+            InterleavingsAsked(
+                target=self.target,
+                engine=self.engine,
+                how=self.how,
+                cancel=self.cancel,
+                seconds=seconds or self.seconds,
+                folder=str(folder),
+                path=(str(HERE),),
+            )
+        )
+
+
+GONE = ("lost-update", "dropped")
+"""Which of the two depends on whether somebody provably wrote over it."""
+LATE = ("stale-read", "own-write-missing", *GONE)
+
+OTHERS = ("raised", "unreadable", "cross-session-leak")
+"""An answer that was somebody else's."""
+
+PLANTED = (
+    Cell("redis_tasks:OneValue", "redis", "tasks", GONE),
+    Cell("redis_tasks:ReentrantLock", "redis", "tasks", GONE),
+    Cell("redis_tasks:GivesUpWaiting", "redis", "tasks", GONE),
+    Cell("redis_tasks:NumbersInMemory", "redis", "tasks", GONE),
+    Cell("redis_tasks:CountThenInsert", "redis", "tasks", GONE),
+    Cell("redis_tasks:CheckThenInsert", "redis", "tasks", ("duplicate",)),
+    Cell("redis_tasks:StaleCache", "redis", "tasks", LATE),
+    Cell("redis_tasks:CachedByVersion", "redis", "tasks", LATE),
+    Cell("redis_tasks:TwoWrites", "redis", "tasks", ("torn-turn",)),
+    Cell("redis_tasks:CompactsInTwoSteps", "redis", "tasks", GONE),
+    Cell("redis_tasks:CompactsEveryTenth", "redis", "tasks", GONE),
+    Cell("redis_tasks:WriteBehind", "redis", "tasks", ("reorder", *LATE)),
+    Cell("redis_tasks:SharedPipeline", "redis", "tasks", ("raised", *GONE)),
+    Cell("redis_tasks:RetriesWhenSlow", "redis", "tasks", ("duplicate",)),
+    Cell("redis_tasks:SameLength", "redis", "tasks", ("resurrected",)),
+    Cell("redis_tasks:FracturedContext", "redis", "tasks", ("fractured-read",)),
+    Cell("redis_tasks:SavedWhole", "redis", "tasks", GONE),
+    Cell("redis_tasks:SharedStream", "redis", "tasks", ("raised", "hang", "unreadable", "cross-session-leak")),
+    Cell("redis_tasks:TwoWrites", "redis", "tasks", ("torn-turn",), cancel=True),
+    Cell("redis_tasks:CancelledConnection", "redis", "tasks", OTHERS, cancel=True),
+    Cell("redis_tasks:LockKept", "redis", "tasks", ("hang",), cancel=True),
+    Cell("postgres_tasks:max_then_insert", "postgres", "tasks", GONE),
+    Cell("postgres_tasks:lock_before_commit", "postgres", "tasks", GONE),
+    Cell("postgres_tasks:autocommit_turn", "postgres", "tasks", ("torn-turn",)),
+    Cell("postgres_tasks:shared_connection", "postgres", "tasks", ("raised",)),
+    Cell("postgres_tasks:deadlock_prone", "postgres", "tasks", ("raised",)),
+    Cell("sqlite_tasks:PlaceThenRow", "sqlite", "tasks", GONE),
+    Cell("sqlite_tasks:SharedTransaction", "sqlite", "tasks", ("raised",)),
+    Cell("sqlite_tasks:UncommittedIsSeen", "sqlite", "tasks", ("torn-turn",)),
+)  # fmt: skip
+
+CORRECT = (
+    Cell("redis_tasks:OneCommand", "redis", "tasks"),
+    Cell("redis_tasks:OneCommand", "redis", "tasks", cancel=True),
+    Cell("redis_tasks:WatchedValue", "redis", "tasks"),
+    Cell("redis_tasks:LockedValue", "redis", "tasks"),
+    Cell("redis_tasks:LockOfTheCall", "redis", "tasks"),
+    Cell("redis_tasks:CountedInTheEngine", "redis", "tasks"),
+    Cell("redis_tasks:CheckedInTheEngine", "redis", "tasks"),
+    Cell("redis_tasks:GivesUpWhenSlow", "redis", "tasks"),
+    Cell("redis_tasks:Forgetting", "redis", "tasks"),
+    Cell("redis_tasks:WholeContext", "redis", "tasks"),
+    Cell("redis_tasks:ClosesWhenCancelled", "redis", "tasks", cancel=True),
+    Cell("redis_tasks:LockGivenBack", "redis", "tasks", cancel=True),
+    Cell("postgres_tasks:counter_is_the_lock", "postgres", "tasks"),
+    Cell("postgres_tasks:advisory_lock", "postgres", "tasks"),
+    Cell("sqlite_tasks:OneJob", "sqlite", "tasks"),
+    Cell("sqlite_tasks:LockedTransaction", "sqlite", "tasks"),
+)

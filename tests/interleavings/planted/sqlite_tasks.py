@@ -1,0 +1,106 @@
+"""Stores on SQLite for asyncio: the connection lives in a thread, and each statement is a job for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from recollect.message import Message
+from recollect.verify.engines import Endpoint
+
+Messages = Sequence[Message]
+
+TABLE = "CREATE TABLE IF NOT EXISTS chat (session, place, body, PRIMARY KEY (session, place))"
+PLACE = "SELECT coalesce(max(place), 0) + 1 FROM chat WHERE session = ?"
+UPSERT = "INSERT OR REPLACE INTO chat VALUES (?, ?, ?)"
+READ = "SELECT body FROM chat WHERE session = ? ORDER BY place"
+
+
+def plain(message: Message) -> str:
+    return json.dumps({"role": message.role, "content": message.text})
+
+
+class PlaceThenRow:
+    """One connection for all tasks: what is the highest place, then the next one."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.thread = ThreadPoolExecutor(1)
+        self.path = endpoint.path
+        self.db: Any = None
+
+    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self.thread, work, *arguments)
+
+    async def statement(self, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
+        if self.db is None:
+            self.db = await self.run(self.connect)
+        return list(await self.run(lambda: self.db.execute(sql, values).fetchall()))
+
+    def connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(str(self.path), isolation_level=None, check_same_thread=False)
+        db.execute(TABLE)
+        return db
+
+    async def append(self, session: str, messages: Messages) -> None:
+        for message in messages:
+            ((place,),) = await self.statement(PLACE, (session,))
+            await self.statement(UPSERT, (session, place, plain(message)))
+
+    async def history(self, session: str) -> list[dict[str, str]]:
+        return [json.loads(body) for (body,) in await self.statement(READ, (session,))]
+
+    async def close(self) -> None:
+        if self.db is not None:
+            await self.run(self.db.close)
+        self.thread.shutdown(wait=False)
+
+
+class OneJob(PlaceThenRow):
+    """Nothing wrong: a turn is one job and one transaction."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        await self.statement("SELECT 1")
+        await self.run(self.write, session, messages)
+
+    def write(self, session: str, messages: Messages) -> None:
+        self.db.execute("BEGIN IMMEDIATE")
+        for message in messages:
+            ((place,),) = self.db.execute(PLACE, (session,)).fetchall()
+            self.db.execute(UPSERT, (session, place, plain(message)))
+        self.db.execute("COMMIT")
+
+
+class SharedTransaction(PlaceThenRow):
+    """BEGIN, statements and COMMIT of several tasks on one connection: one begins in the middle of another's."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        await self.statement("BEGIN")
+        await super().append(session, messages)
+        await self.statement("COMMIT")
+
+
+class LockedTransaction(SharedTransaction):
+    """Nothing wrong: one task at a time, readers too, because they would see a turn that is not committed."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.lock = asyncio.Lock()
+
+    async def append(self, session: str, messages: Messages) -> None:
+        async with self.lock:
+            await super().append(session, messages)
+
+    async def history(self, session: str) -> list[dict[str, str]]:
+        async with self.lock:
+            return await super().history(session)
+
+
+class UncommittedIsSeen(LockedTransaction):
+    """Writers take turns; a reader on the same connection sees half of what is being written."""
+
+    async def history(self, session: str) -> list[dict[str, str]]:
+        return await PlaceThenRow.history(self, session)

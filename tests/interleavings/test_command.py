@@ -1,0 +1,88 @@
+"""`recollect explore --interleavings`, as its users call it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import build
+
+STORES = "tests.interleavings.planted.redis_tasks"
+
+
+def explore(*arguments: str, out: Path, expect: int) -> tuple[dict[str, Any], str]:
+    """The JSON document and what was printed, after the exit code was looked at."""
+    file = out.with_suffix(".json")
+    words = ["explore", *arguments, "--interleavings", "--json", str(file), "--out", str(out)]
+    done = CliRunner().invoke(build(words), words)
+    assert done.exit_code == expect, done.output
+    found: dict[str, Any] = json.loads(file.read_text())["interleavings"][0] if file.exists() else {}
+    return found, done.output
+
+
+def test_a_lost_message_is_told_drawn_and_replayed(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = (f"{STORES}:OneValue", "--engine", "redis", "--how", "tasks")
+    found, printed = explore(*asked, "--html", str(page), out=tmp_path / "out", expect=1)
+    failure = found["failure"]
+    assert (found["status"], failure["program"], failure["confirmed"]) == ("violated", "a | a", "3 of 3")
+    assert failure["sentence"].endswith("m1 is gone.")
+    assert "A read nothing" in failure["sentence"]
+    assert "GET chat:s0: reads nothing" in printed
+    assert "<svg" in page.read_text()
+    assert Path(failure["history"]).is_file()
+    words = re.findall(r"'[^']*'|\S+", failure["replay"])[2:]
+    words = [word.strip("'") for word in words if word != "--interleavings"]
+    again, shown = explore(*words, out=tmp_path / "again", expect=1)
+    assert again["failure"]["names"] == failure["names"]
+    assert again["failure"]["schedule"] == failure["schedule"]
+    assert "m1 is gone" in shown
+
+
+def test_one_program_of_a_store_without_a_race_is_tried_to_the_end(tmp_path: Path) -> None:
+    asked = (f"{STORES}:OneCommand", "--engine", "redis", "--program", "a | a", "--seconds", "60")
+    found, printed = explore(*asked, out=tmp_path / "out", expect=0)
+    (program,) = found["programs"]
+    assert (found["status"], found["how"]) == ("held", "tasks")
+    assert program["exhausted"]
+    assert program["coverage"] == "every distinguishable order"
+    assert program["diverged"] == 0
+    assert "every distinguishable order of 1 of 1 programs" in printed
+
+
+def test_a_schedule_that_does_not_fit_says_so(tmp_path: Path) -> None:
+    asked = (f"{STORES}:OneCommand", "--engine", "redis", "--how", "tasks", "--program", "a | a")
+    _, printed = explore(*asked, "--replay", "CC", out=tmp_path / "out", expect=3)
+    assert "the schedule CC does not fit" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("redis", "--program", "a | q"), "'q' is no operation"),
+        (("redis", "--how", "fibres"), "--how fibres"),
+        (("redis", "--replay", "AB"), "--replay needs the one --program"),
+        (("redis", "--how", "tasks", "--program", "a", "--replay", "a?"), "not a schedule"),
+        (("my.store:make",), "needs --engine"),
+        (
+            (f"{STORES}:OneCommand", "--engine", "redis", "--program", "s | s"),
+            "needs a target with 'whole-list'",
+        ),
+        ((f"{STORES}:Nothing", "--engine", "redis"), "has no 'Nothing'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    _, printed = explore(*arguments, out=tmp_path / "out", expect=2)
+    assert told in printed
+
+
+def test_options_of_interleavings_need_interleavings() -> None:
+    words = ["explore", "redis", "--program", "a | a"]
+    done = CliRunner().invoke(build(words), words)
+    assert done.exit_code == 2
+    assert "--program belongs to --interleavings" in done.output

@@ -1,0 +1,39 @@
+"""Planted races are found under their names, and stores without one are never accused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.verify.explore.interleavings.results import CONFIRMATIONS
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History
+from tests.interleavings.cells import CORRECT, PLANTED, Cell
+
+FOUND_WITHIN_S = 60.0
+"""A deadline for a machine with other work; what they really take is measured by bench/interleavings.py."""
+
+
+@pytest.mark.parametrize("cell", PLANTED, ids=lambda cell: cell.title)
+def test_a_race_is_found_and_replayed(cell: Cell, tmp_path: Path) -> None:
+    found = cell.explore(tmp_path, FOUND_WITHIN_S).found
+    failure = found.failure
+    assert failure is not None, (found.status, found.reason, found.coverage)
+    assert set(failure.names) & set(cell.names), failure.anomalies
+    assert failure.confirmed == CONFIRMATIONS
+    assert found.status == "violated"
+    assert failure.preemptions <= 2
+    history = History(Path(failure.history))
+    assert (history.header.program, history.header.schedule) == (failure.program, failure.schedule)
+    assert {anomaly.name for anomaly in analyze(history).anomalies} == set(failure.names)
+
+
+@pytest.mark.parametrize("cell", CORRECT, ids=lambda cell: cell.title)
+def test_a_store_without_a_race_is_not_accused(cell: Cell, tmp_path: Path) -> None:
+    found = cell.explore(tmp_path, cell.seconds).found
+    assert found.failure is None, found.failure
+    assert found.trouble is None
+    assert found.unseen is None
+    assert sum(one.diverged for one in found.programs) == 0
+    assert all(one.judged for one in found.programs[:2])
