@@ -83,7 +83,7 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
             return "every distinguishable order"
         if self.bound >= 0:
             return f"every order with at most {self.bound} preemption{'' if self.bound == 1 else 's'}"
-        return "a part of the orders" if self.judged else "nothing"
+        return "a part of the orders" if self.judged else "nothing (the time ended)"
 
     @property
     def gap(self) -> str | None:
@@ -94,7 +94,7 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
             return f"{self.diverged} schedules went another way when they were repeated"
         if self.unfinished:
             return f"{self.unfinished} schedules do not end: a client asks the same again and again"
-        return None if self.judged else "the time ended before one schedule was judged"
+        return None
 
 
 class InterleavingsFound(msgspec.Struct, kw_only=True):
@@ -136,7 +136,10 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
         gaps = [f"{one.program}: {one.gap}" for one in self.programs if one.gap is not None]
         if gaps:
             return "; ".join(gaps[:3])
-        return None if self.programs else "no program fits what the target can do"
+        if not self.programs:
+            return "no program fits what the target can do"
+        judged = any(one.judged for one in self.programs)
+        return None if judged else "the time ended before one schedule was judged"
 
     @property
     def coverage(self) -> str:
