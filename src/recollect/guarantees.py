@@ -29,6 +29,7 @@ ENGINES: dict[str, tuple[str, ...]] = {
 ALIASES = {"valkey": "redis", "postgresql": "postgres"}
 
 FAULTS: tuple[str, ...] = (
+    "none",
     "restart",
     "kill-engine",
     "kill-app",

@@ -25,7 +25,7 @@ def test_every_cell_has_a_promise_with_a_source() -> None:
 
 
 def test_all_faults_of_the_design_are_known() -> None:
-    assert len(FAULTS) == len(set(FAULTS)) == 29
+    assert len(FAULTS) == len(set(FAULTS)) == 30
 
 
 # What FACTS measured: does the policy lose acknowledged writes on SIGKILL, on power loss?
@@ -96,7 +96,7 @@ def test_what_can_be_lost_is_worst_first_with_a_remedy() -> None:
     [
         ("mysql", "default", "cut", "unknown engine 'mysql'; known are redis, postgres"),
         ("redis", "wal-full", "cut", "unknown policy 'wal-full' of redis; known are none, rdb"),
-        ("redis", "rdb", "gremlins", "unknown fault 'gremlins'; known are restart"),
+        ("redis", "rdb", "gremlins", "unknown fault 'gremlins'; known are none, restart"),
     ],
 )
 def test_unknown_names_are_refused(engine: str, policy: str, fault: str, message: str) -> None:

@@ -31,6 +31,7 @@ def test_reads_saves_and_faults_in_the_order_in_which_they_ended(tmp_path: Path)
         history.invoke_read(1, "s")
     witness = WitnessEvents(session="s", acknowledged=acknowledged, events=(acknowledged, read))
     assert steps_of(History(path), witness) == (
+        StepTaken(1, "starts reading"),
         StepTaken(0, "reads: nothing"),
         StepTaken(1, "reads: nothing"),
         StepTaken(0, "saves m0", told=True),

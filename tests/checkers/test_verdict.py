@@ -13,7 +13,8 @@ from recollect.verify.judging import checkers
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.checkers import ANOMALIES
 from recollect.verify.judging.coverage import OF_ORDERS
-from recollect.verify.judging.op import Element, ReadAsked
+from recollect.verify.judging.history import History, HistoryWriter
+from recollect.verify.judging.op import Element, HistoryHeader, ReadAsked, WriteAsked
 from recollect.verify.report.one_history import main, render
 
 from .history_script import Script, save_history
@@ -453,3 +454,29 @@ def test_a_loss_that_reaches_back_exactly_as_far_as_promised_is_documented() -> 
     script.read(2, 0)
     verdict = script.verdict()
     assert (verdict.loss_window_s, verdict.status) == (2.0, "documented-loss")
+
+
+@pytest.mark.parametrize(("fault", "status"), [("power-loss", "documented-loss"), ("cut", "violated")])
+def test_what_was_lost_as_announced_may_be_written_back_by_somebody_who_still_has_the_list(
+    tmp_path: Path, fault: str, status: str
+) -> None:
+    header = HistoryHeader(recollect="0", engine="redis", policy="aof-everysec", fault=fault, ok_ops_min=1)
+    path = tmp_path / "history.jsonl"
+    with path.open("wb") as file, HistoryWriter(file, header) as history:
+        history.invoke_read(0, "s")
+        loaded = history.ok_read(0, [])
+        history.invoke_write(0, "s", "save", WriteAsked(0, (7,), base=loaded))
+        history.ok(0)
+        history.invoke_read(0, "s")
+        kept = history.ok_read(0, [Element(0, 7)])
+        history.fault_injected(fault)
+        history.fault_healed(fault)
+        history.invoke_read(1, "s")
+        history.ok_read(1, [])
+        history.invoke_write(0, "s", "save", WriteAsked(1, (8,), base=kept))
+        history.ok(0)
+        history.invoke_read(1, "s")
+        history.ok_read(1, [Element(0, 7), Element(1, 8)])
+    verdict = analyze(History(path))
+    assert [anomaly.name for anomaly in verdict.anomalies] != []
+    assert verdict.status == status, verdict

@@ -31,7 +31,17 @@ def test_an_overview_shows_a_part_of_chroma_and_a_request_for_it_all() -> None:
     named = select(VerifyRequest(targets=("chroma",)), ALL)
     assert brief < {(cell.scenario.policy, cell.scenario.fault) for cell in named}
     assert {cell.scenario.policy for cell in named} == {"server", "embedded"}
-    assert {cell.scenario.writers for cell in named if cell.scenario.fault == "concurrent-writers"} == {3, 4}
+    assert {cell.scenario.writers for cell in named if cell.scenario.variant == "several-writers"} == {3, 4}
+
+
+def test_the_first_cells_are_those_that_nothing_happens_to() -> None:
+    cells = [cell for cell in select(VerifyRequest(targets=("redis",)), ALL) if cell.skipped is None]
+    bare = [cell.scenario for cell in cells if cell.scenario.fault == "none"]
+    assert bare == [cell.scenario for cell in cells[: len(bare)]]
+    order = list(dict.fromkeys(scenario.variant for scenario in bare))
+    assert order == ["one-writer", "several-writers"]
+    assert {scenario.workload for scenario in bare} >= {"turns", "mixed", "trimmed", "forget"}
+    assert {scenario.writers for scenario in bare if scenario.variant == "one-writer"} == {1}
 
 
 def test_every_fault_of_the_design_exists_and_says_what_it_does_not_verify() -> None:

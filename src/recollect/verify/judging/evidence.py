@@ -34,7 +34,7 @@ CLAIMS: tuple[str | None, ...] = (None, *DURABILITIES)
 CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
 # Several writers are how people use memory, and a clock that stands still makes nothing expire: neither is a
 # disturbance that could excuse a loss.
-NOT_A_DISTURBANCE = frozenset({"concurrent-writers", "clock-frozen"})
+NOT_A_DISTURBANCE = frozenset({"none", "concurrent-writers", "clock-frozen"})
 
 
 class Absence(NamedTuple):

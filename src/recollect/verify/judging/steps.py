@@ -32,10 +32,13 @@ class StepTaken(msgspec.Struct, frozen=True):
 
 
 class _Happening(msgspec.Struct):
-    """A step with the events that it is made of."""
+    """A step with the events that it is made of; `asks` is what it began with."""
 
     step: StepTaken
     session: str
+    begun: int
+    ended: int
+    asks: str = ""
 
 
 def steps_of(
@@ -43,34 +46,60 @@ def steps_of(
 ) -> tuple[StepTaken, ...]:
     """What happened in the witness's session, at most `steps_max` of it."""
     named = {*witness.events, *(() if witness.acknowledged is None else (witness.acknowledged,))}
-    rows = [row for row in _rows(history, named) if row.session in ("", witness.session) or row.step.told]
-    elsewhere = {row.session for row in rows} - {"", witness.session}
-    steps = [_placed(row) if elsewhere else row.step for row in rows]
-    return tuple(_shortened(steps, steps_max))
+    found = [row for row in _rows(history, named) if row.session in ("", witness.session) or row.step.told]
+    if len({row.session for row in found} - {"", witness.session}):
+        found = [_placed(row) for row in found]
+    return tuple(_shortened(_with_beginnings(found), steps_max))
 
 
-def _placed(row: _Happening) -> StepTaken:
+def _placed(row: _Happening) -> _Happening:
     """With the session's id, where the witness speaks of two."""
     if not row.session:
-        return row.step
-    return StepTaken(row.step.process, f'{row.step.text} in "{row.session}"', row.step.told)
+        return row
+    step = StepTaken(row.step.process, f'{row.step.text} in "{row.session}"', row.step.told)
+    return msgspec.structs.replace(row, step=step)
+
+
+def _with_beginnings(found: list[_Happening]) -> list[StepTaken]:
+    """Steps in the order in which they ended. Of one in whose middle another ended, the beginning is a step too."""
+    placed: list[tuple[int, StepTaken]] = []
+    ends = [row.ended for row in found if row.step.process != EVERYONE]
+    for row in found:
+        placed.append((row.ended, row.step))
+        if row.asks and any(row.begun < end < row.ended for end in ends):
+            placed.append((row.begun, StepTaken(row.step.process, _beginning(row.asks))))
+    return [step for _, step in sorted(placed, key=lambda item: item[0])]
+
+
+def _beginning(asks: str) -> str:
+    verb, _, rest = asks.partition(" ")
+    doing = {"reads": "reading", "saves": "saving", "appends": "appending", "forgets": "forgetting"}
+    return " ".join(filter(None, ("starts", doing.get(verb, verb), rest)))
 
 
 def _rows(history: AnyHistory, named: set[int]) -> Iterable[_Happening]:
     asked: dict[int, Event] = {}
     narrator = _Narrator()
+    last = 0
     for event in history:
+        last = event.index
         if event.kind == "invoke":
             asked[event.process] = event
         elif event.process >= 0:
             begun = asked.pop(event.process)
             told = not named.isdisjoint((begun.index, event.index))
-            yield _Happening(StepTaken(event.process, narrator.told(begun, event), told), begun.session)
+            who = EVERYONE if isinstance(event.value, RowsCounted) else event.process
+            asks = narrator.asks(begun)
+            step = StepTaken(who, narrator.told(begun, event), told)
+            yield _Happening(step, begun.session, begun.index, event.index, asks)
         elif (happened := _happened(event)) is not None:
-            yield _Happening(StepTaken(EVERYONE, happened, event.index in named), "")
+            yield _Happening(
+                StepTaken(EVERYONE, happened, event.index in named), "", event.index, event.index
+            )
     for begun in asked.values():
-        text = f"{narrator.asks(begun)}: no answer"
-        yield _Happening(StepTaken(begun.process, text, begun.index in named), begun.session)
+        asks = narrator.asks(begun)
+        step = StepTaken(begun.process, f"{asks}: no answer", begun.index in named)
+        yield _Happening(step, begun.session, begun.index, last + 1, asks)
 
 
 def _happened(event: Event) -> str | None:

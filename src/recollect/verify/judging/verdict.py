@@ -237,10 +237,19 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
     if group.name == "silent-reset":
         # A tail may be everything there was; the window is still checked.
         return bool(given.allows & {"silent-reset", "lost-tail"})
+    if group.name in ("stale-read", "own-write-missing") and "lost-tail" in given.allows:
+        # Lost as announced, and then written back by somebody who still had the whole list.
+        return bool(evidence.bases) and all(_lost_between(evidence, found) for found in group.detections)
     if group.name == "hole" and "lost-tail" in given.allows and "hole" not in given.allows:
         # The tail is that of the engine's order, which between writes that overlapped is not the one that reads show.
         return all(overlapped(evidence, detection) for detection in group.detections)
     return group.name in given.allows
+
+
+def _lost_between(evidence: Evidence, detection: Detection) -> bool:
+    """Whether the engine was disturbed between the acknowledgement and the read that lacks the message."""
+    acknowledged = evidence.turn_done[evidence.message_turn[detection.element]]
+    return evidence.disturbance_between(acknowledged, detection.events[1]) is not None
 
 
 def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:

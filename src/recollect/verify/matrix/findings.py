@@ -121,7 +121,7 @@ def _explained(results: Results, groups: list[_Cause], place: int, names: set[st
     """A bug that needs no fault, and that shows in this cell too."""
     for group in groups:
         # With one writer and plain texts there is nothing to avoid: the fault only lends it another name.
-        everywhere = any(_alone(results.results[cell]) for cell in group.cells)
+        everywhere = any(is_alone(results.results[cell]) for cell in group.cells)
         if names <= (_family(group.names) if everywhere else group.names):
             return group
         # Where writers get into each other's way, the rest of what such a cell shows says nothing of its own.
@@ -130,7 +130,7 @@ def _explained(results: Results, groups: list[_Cause], place: int, names: set[st
     return None
 
 
-def _alone(result: Result) -> bool:
+def is_alone(result: Result) -> bool:
     """Whether one writer with plain texts is enough for it."""
     scenario = result.scenario if result.smallest_run is None else result.smallest_run.scenario
     writers = 1 if scenario.variant == ONE_WRITER else scenario.writers

@@ -1,5 +1,7 @@
-"""Many cells: run side by side, inside the budget, each violation run again and made smaller.
+"""Many cells: run side by side, inside the budget, in phases; each finding confirmed and made smaller.
 
+The first phase has the cells in which nothing happens to the store. What shows there is confirmed and made smaller
+before anything else runs, and the cells of the next phase avoid it (`avoiding`), so that each says something new.
 Cells run in processes of their own (`recollect.verify.matrix.cell`), so that one that goes wrong takes nobody along.
 What happens is told as events to whoever listens: the terminal, a test, nobody.
 """
@@ -8,8 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
@@ -18,20 +20,24 @@ import msgspec
 from recollect import private
 from recollect.verify.host import interrupts
 from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.avoiding import avoiding
 from recollect.verify.matrix.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
+from recollect.verify.matrix.findings import NO_FAULT, findings
+from recollect.verify.matrix.investigation import Investigation
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
 
-CONFIRM_TIMES = 3
-SHRINK_TIMES = 6
 NAME_MAX = 180
 """Of a scenario, in characters of a folder's name; the number before it is what tells folders apart."""
+
+FIRST_SHARE = 0.4
+"""Of the budget, for the first phase with everything that follows from it."""
 
 
 @dataclass
 class CellEvent:
-    """Something to show: a cell started, took a step, or ended."""
+    """Something to show: a cell `started`, took a `step`, or `ended`; it is run `again`, and that run is `left`."""
 
     kind: str
     scenario: Scenario
@@ -44,29 +50,21 @@ CellListener = Callable[[CellEvent], None]
 
 @dataclass
 class _Trial:
-    """A cell on its way: the first run, then runs to confirm it, then smaller ones."""
+    """A run on its way: a cell's first, or one of its investigation."""
 
-    cell: Cell
-    purpose: str = "first"
-    scenario: Scenario | None = None
-    first: Result | None = None
-    seen: int = 0
-    again: int = 0
-    smallest: Scenario | None = None
-    tries: deque[Scenario] = field(default_factory=deque)
-
-    @property
-    def next_scenario(self) -> Scenario:
-        return self.scenario or self.cell.scenario
+    number: int
+    scenario: Scenario
+    folder: str
+    investigation: Investigation | None = None
 
 
-_MatrixProcess = CellProcess[tuple[int, _Trial]]
+_MatrixProcess = CellProcess[_Trial]
 
 
 class Matrix:
     def __init__(
         self,
-        cells: list[Cell],
+        cells: Sequence[Cell],
         folder: Path,
         *,
         workers: int = 2,
@@ -82,19 +80,30 @@ class Matrix:
         self._confirm = confirm
         self._listener = listener
         self._started = time.monotonic()
-        self._results: dict[int, Result] = {}
-        self._waiting: deque[tuple[int, _Trial]] = deque()
-        self._again: deque[tuple[int, _Trial]] = deque()
-        for number, cell in enumerate(cells):
-            if cell.skipped is not None:
-                self._results[number] = _skipped(cell.scenario, cell.skipped)
-            else:
-                self._waiting.append((number, _Trial(cell)))
-        self._cells = cells
-        wanted = {name for _, trial in self._waiting for name in trial.cell.scenario.modules}
+        self._cells = list(cells)
+        self._results: dict[int, Result] = {
+            number: _skipped(cell.scenario, cell.skipped)
+            for number, cell in enumerate(cells)
+            if cell.skipped is not None
+        }
+        self._phases = self._in_phases()
+        self._waiting: deque[_Trial] = deque()
+        self._investigations: dict[int, Investigation] = {}
+        """By the number of the cell that shows it best."""
+        self._looked = False
+        """Whether what this phase showed was looked at."""
+        self._at_work: list[_Trial] = []
+        wanted = {name for cell in cells if cell.skipped is None for name in cell.scenario.modules}
         self._preload = tuple(sorted(wanted))
         self._stopped: str | None = None
         """Why no further cell is begun."""
+
+    def _in_phases(self) -> deque[list[int]]:
+        """Numbers of cells. Whatever has to come before all of them is put in front here."""
+        left = [number for number in range(len(self._cells)) if number not in self._results]
+        bare = [number for number in left if self._cells[number].scenario.fault in NO_FAULT]
+        rest = [number for number in left if self._cells[number].scenario.fault not in NO_FAULT]
+        return deque(phase for phase in (bare, rest) if phase)
 
     @property
     def elapsed_s(self) -> float:
@@ -104,8 +113,8 @@ class Matrix:
         """Runs all cells; interrupted, it returns what is known so far."""
         processes: list[_MatrixProcess] = []
         try:
-            count = min(self._workers, max(1, len(self._waiting)))
-            processes = [_MatrixProcess() for _ in range(count if self._waiting else 0)]
+            runnable = sum(map(len, self._phases))
+            processes = [_MatrixProcess() for _ in range(min(self._workers, runnable))]
             self._serve(processes)
         except KeyboardInterrupt:
             self._stopped = "interrupted"
@@ -145,32 +154,93 @@ class Matrix:
                     self._give(process)  # what another one found may have to run again
 
     def _give(self, process: _MatrixProcess) -> None:
-        order = self._next()
-        process.task = order
-        if order is None:
+        trial = process.task = self._next()
+        if trial is None:
             return
-        number, trial = order
-        folder = self._folder / self._name(number, trial)
+        self._at_work.append(trial)
+        folder = self._folder / trial.folder
         private.artifact_folder(folder)
-        first = trial.purpose == "first"
-        process.send(Order(trial.next_scenario, str(folder), self._preload, judge_again=first))
-        step = "starting" if first else trial.purpose
-        self._listener(CellEvent("started", trial.next_scenario, step))
+        first = trial.investigation is None
+        process.send(Order(trial.scenario, str(folder), self._preload, judge_again=first))
+        kind, step = (
+            ("started", "starting") if trial.investigation is None else ("again", trial.investigation.step)
+        )
+        self._listener(CellEvent(kind, self._cells[trial.number].scenario, step))
 
-    def _next(self) -> tuple[int, _Trial] | None:
-        if self._stopped is not None:
-            return None
-        over = self._budget_s is not None and self.elapsed_s > self._budget_s - self._reserve_s()
-        if over:
-            return None
-        if self._waiting:
-            return self._waiting.popleft()
-        return self._again.popleft() if self._again else None
+    # ---- what comes next
+
+    def _next(self) -> _Trial | None:
+        """The next run; None if there is none before others have ended, or none at all."""
+        while self._stopped is None and not self._over:
+            if self._waiting:
+                return self._waiting.popleft()
+            if any(trial.investigation is None for trial in self._at_work):
+                return None  # the phase is not over
+            if (trial := self._next_of_investigations()) is not None or self._at_work:
+                return trial
+            if not self._begin_phase():
+                return None
+        return None
+
+    @property
+    def _over(self) -> bool:
+        return self._budget_s is not None and self.elapsed_s > self._budget_s - self._reserve_s()
 
     def _reserve_s(self) -> float:
         """What the cell that is about to start will take, by what the others took."""
         taken = [result.elapsed_s for result in self._results.values() if result.elapsed_s]
         return sum(taken) / len(taken) if taken else 0.0
+
+    def _begin_phase(self) -> bool:
+        if not self._phases:
+            return False
+        known = self.results()
+        found = findings(known)
+        for number in self._phases.popleft():
+            scenario, hidden_by = avoiding(self._cells[number].scenario, found, known)
+            if hidden_by is not None:
+                lead = known.results[hidden_by.cells[0]]
+                self._results[number] = msgspec.structs.replace(
+                    _skipped(scenario, f"hidden by finding {hidden_by.number}"), hidden_by=lead.folder
+                )
+            else:
+                self._cells[number] = Cell(scenario)
+                self._waiting.append(_Trial(number, scenario, f"{number:03}-{scenario.name[:NAME_MAX]}"))
+        self._looked = False
+        return True
+
+    def _next_of_investigations(self) -> _Trial | None:
+        """Every finding whose clearest cell was not looked into yet is, one run at a time."""
+        if not self._confirm:
+            return None
+        if not self._looked:
+            self._looked = True
+            self._look()
+        for investigation in self._investigations.values():
+            if (scenario := investigation.next(self.elapsed_s)) is not None:
+                name = f"{investigation.folder}.{investigation.name_of_next}"
+                return _Trial(investigation.number, scenario, name, investigation)
+        return None
+
+    def _look(self) -> None:
+        known = self.results()
+        new = [
+            finding
+            for finding in findings(known)
+            if not any(number in self._investigations for number in finding.cells)
+        ]
+        left_s = None if self._budget_s is None else self._share_s() - self.elapsed_s
+        for finding in new:
+            number = finding.cells[0]
+            each_s = None if left_s is None else max(0.0, left_s) / len(new)
+            self._investigations[number] = Investigation(number, known.results[number], finding.name, each_s)
+
+    def _share_s(self) -> float:
+        """Until when the investigations of this phase may go on."""
+        assert self._budget_s is not None
+        return self._budget_s * (FIRST_SHARE if self._phases else 1.0)
+
+    # ---- what came of it
 
     def _listen(self, process: _MatrixProcess, selector: DefaultSelector) -> None:
         for word in process.words():
@@ -178,11 +248,10 @@ class Matrix:
                 self._lost(process, "the cell's own process died", selector)
                 return
             assert process.task is not None
-            _, trial = process.task
-            if isinstance(word, Step):
-                self._listener(CellEvent("step", trial.next_scenario, word.name))
+            if isinstance(word, Step) and process.task.investigation is None:
+                self._listener(CellEvent("step", self._cells[process.task.number].scenario, word.name))
             elif isinstance(word, Done):
-                self._finish(*process.task, word.result)
+                self._finish(process.task, word.result)
                 self._give(process)
 
     def _lost(self, process: _MatrixProcess, why: str, selector: DefaultSelector) -> None:
@@ -191,74 +260,21 @@ class Matrix:
         process.begin()
         selector.register(process.output, EVENT_READ, process)
         if process.task is not None:
-            number, trial = process.task
             verdict = Verdict(status="unknown", reason=why)
-            self._finish(number, trial, Result(scenario=trial.next_scenario, verdict=verdict))
+            self._finish(process.task, Result(scenario=process.task.scenario, verdict=verdict))
         self._give(process)
 
-    # ---- confirming and shrinking
-
-    def _finish(self, number: int, trial: _Trial, result: Result) -> None:
-        if trial.purpose == "first":
-            trial.first = result
-            self._put(number, msgspec.structs.replace(result, folder=self._name(number, trial)))
-            self._listener(CellEvent("ended", trial.cell.scenario, result=result))
-            if result.verdict.status == "violated":
-                if self._fail_fast:
-                    self._stopped = "--fail-fast: a cell before this one was violated"
-                if self._confirm:
-                    self._again.append((number, _Trial(trial.cell, "confirm", first=result)))
+    def _finish(self, trial: _Trial, result: Result) -> None:
+        self._at_work.remove(trial)
+        if trial.investigation is not None:
+            trial.investigation.heard(trial.scenario, result, self._folder / trial.folder, self.elapsed_s)
+            self._results[trial.number] = trial.investigation.told(self._results[trial.number])
+            self._listener(CellEvent("left", self._cells[trial.number].scenario))
             return
-        same = _same(trial.first, result)
-        trial.again += 1
-        trial.seen += same
-        if trial.purpose == "shrink":
-            if same:
-                trial.smallest = result.scenario
-            self._continue_shrinking(number, trial)
-        elif trial.again < CONFIRM_TIMES:
-            self._again.append((number, trial))
-        else:
-            self._put(
-                number, msgspec.structs.replace(self._results[number], reproduced=(trial.seen, trial.again))
-            )
-            if trial.seen == trial.again:
-                self._continue_shrinking(
-                    number, replace(trial, purpose="shrink", again=0, tries=_smaller(trial.cell.scenario))
-                )
-
-    def _continue_shrinking(self, number: int, trial: _Trial) -> None:
-        if trial.smallest is not None:
-            self._put(number, msgspec.structs.replace(self._results[number], smallest=trial.smallest))
-        if trial.tries and trial.again < SHRINK_TIMES:
-            trial.scenario = trial.tries.popleft()
-            self._again.append((number, trial))
-
-    def _put(self, number: int, result: Result) -> None:
-        self._results[number] = result
-
-    def _name(self, number: int, trial: _Trial) -> str:
-        """A folder of its own for every run, also when the same scenario runs several times."""
-        name = f"{number:03}-{trial.cell.scenario.name[:NAME_MAX]}"
-        return name if trial.purpose == "first" else f"{name}.{trial.purpose}-{trial.again}"
-
-
-def _same(first: Result | None, again: Result) -> bool:
-    if first is None:
-        return False
-    names = {anomaly.name for anomaly in first.verdict.anomalies}
-    return bool(names & {anomaly.name for anomaly in again.verdict.anomalies})
-
-
-def _smaller(scenario: Scenario) -> deque[Scenario]:
-    """Smaller schedules, the smallest last: a later one is tried whatever became of the earlier."""
-    sizes = [(2, 1, 40), (2, 1, 15), (1, 1, 15), (2, 1, 6), (1, 1, 6), (1, 1, 3)]
-    return deque(
-        msgspec.structs.replace(
-            scenario, writers=min(writers, scenario.writers), sessions=sessions, readers=0, ops_max=ops
-        )
-        for writers, sessions, ops in sizes
-    )
+        self._results[trial.number] = msgspec.structs.replace(result, folder=trial.folder)
+        self._listener(CellEvent("ended", trial.scenario, result=result))
+        if result.verdict.status == "violated" and self._fail_fast:
+            self._stopped = "--fail-fast: a cell before this one was violated"
 
 
 def _skipped(scenario: Scenario, reason: str) -> Result:

@@ -15,6 +15,7 @@ import msgspec
 from recollect.secret import SecretUrl, shown
 from recollect.verify import engines, providers
 from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults.process import ONE_WRITER
 from recollect.verify.running.scenario import KINDS, Scenario
 from recollect.verify.running.workloads import WORKLOADS
 from recollect.verify.target.target import BUILT_IN
@@ -74,8 +75,8 @@ CORE_POLICIES: dict[str, tuple[str, ...]] = {
 
 # The first policy of an engine gets all of these; the others only the durability faults, where policies differ.
 CORE_FAULTS: tuple[str, ...] = (
+    "none",
     "kill-engine",
-    "concurrent-writers",
     "power-loss",
     "restart",
     "kill-app",
@@ -85,6 +86,7 @@ CORE_FAULTS: tuple[str, ...] = (
     "slow-fsync",
     "fsync-error",
     "clock-back",
+    "clock-frozen",
     "clock-forward",
     "wipe-volume",
     "replica-lag",
@@ -107,7 +109,10 @@ OVERVIEW: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 # Faults that only mean something with one particular use of memory; the others take the default.
+# What nothing happens to comes first: one writer, then several, each with what is hard about it.
 WORKLOADS_OF: dict[str, tuple[str, ...]] = {
+    "none@one-writer": ("search", "turns", "rewrite", "mixed", "trimmed", "forget", "compact"),
+    "none@several-writers": ("turns", "rewrite", "summarise", "context", "search"),
     "concurrent-writers": (
         "turns",
         "mixed",
@@ -120,7 +125,7 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
         "search",
     ),
 }
-WRITERS_OF: dict[tuple[str, str], int] = {("concurrent-writers", "search"): 4}
+WRITERS_OF: dict[tuple[str, str], int] = {("concurrent-writers", "search"): 4, ("none", "search"): 4}
 """Where it takes more than the usual number."""
 DEFAULT_WORKLOADS: tuple[str, ...] = ("search", "turns", "rewrite")
 
@@ -257,13 +262,17 @@ def fault_cases(request: VerifyRequest, target: str) -> list[FaultCase]:
 def _variants(request: VerifyRequest, fault: str, own: str | None) -> Sequence[str]:
     if own is not None:
         return (own,)
-    return request.variants or FAULTS[fault].variants[: None if request.full else 1]
+    return (
+        request.variants or FAULTS[fault].variants[: None if request.full else FAULTS[fault].usual_variants]
+    )
 
 
 def _of_target(request: VerifyRequest, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
     for case in fault_cases(request, target):
-        for workload, misfit in _workloads(request, case.fault, abilities):
+        for workload, misfit in _workloads(request, case, abilities):
             writers = request.writers or WRITERS_OF.get((case.fault, workload))
+            if case.variant == ONE_WRITER:
+                writers = 1
             scenario = Scenario(
                 target=target,
                 engine=engine_of(request, target),
@@ -307,23 +316,26 @@ def _faults(request: VerifyRequest, engine: str, *, first_policy: bool) -> Seque
 
 
 def _workloads(
-    request: VerifyRequest, fault: str, abilities: frozenset[str] | None
+    request: VerifyRequest, case: FaultCase, abilities: frozenset[str] | None
 ) -> Sequence[tuple[str, str | None]]:
     """What to use memory for; of what was asked for by name also what does not fit the target, with the reason."""
-    wanted = request.workloads or WORKLOADS_OF.get(fault, DEFAULT_WORKLOADS)
+    own = WORKLOADS_OF.get(case.fault) or WORKLOADS_OF.get(f"{case.fault}@{case.variant}")
+    wanted = request.workloads or own or DEFAULT_WORKLOADS
     if abilities is None:
         return [(wanted[0], None)]  # the target does not open: one cell says so
     fitting = [(name, WORKLOADS[name].misfit(abilities)) for name in wanted]
     if request.workloads:
         return fitting
     possible = [(name, misfit) for name, misfit in fitting if misfit is None]
-    return possible if fault in WORKLOADS_OF else possible[:1]
+    return possible if own else possible[:1]
 
 
 def _rank(scenario: Scenario) -> tuple[int, int]:
     order = {name: rank for rank, name in enumerate(CORE_FAULTS)}
     policies = CORE_POLICIES.get(scenario.engine_kind, ())
     behind = policies.index(scenario.policy) if scenario.policy in policies else len(policies)
+    if scenario.fault == "none":
+        return -1, behind
     return order.get(scenario.fault, len(order)) + 2 * behind, behind
 
 

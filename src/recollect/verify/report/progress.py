@@ -53,10 +53,12 @@ class LiveProgress:
                 self._console.print(
                     _line(event.result, self._ended, self._cells), highlight=False, soft_wrap=True
                 )
+        elif event.kind == "left":
+            self._current.pop(name, None)
         else:
             self._current[name] = event.step
-            if event.step in ("confirm", "shrink"):
-                self._current = {name: "running it again"}
+            if event.kind == "again" and self._live is None:
+                self._console.print(f"{event.step}: {name}", style="dim", highlight=False, soft_wrap=True)
 
     def _picture(self) -> Group:
         """Also asked for between events, by the display's own thread: time goes on while a cell hangs."""

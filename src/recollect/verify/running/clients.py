@@ -62,6 +62,8 @@ class Clients:
         self._workers = Workers(log, preload)
         self._listener = Listener()
         self._at_work: dict[int, Client] = {}
+        self._owners: dict[str, int] = {}
+        """Who writes to each session, where nobody shares one."""
         self._changes: list[Callable[[Endpoint], Endpoint]] = []
         self._transcript: Transcript
         self._writers_wanted = self._readers_wanted = 0
@@ -177,13 +179,20 @@ class Clients:
         planner = Planner(
             worker.number,
             random.Random(seed),
-            self._sessions,
+            self._own(worker.number) if writer and self._scenario.apart else self._sessions,
             self.abilities,
             whole_reads=self._workload.unmarked,
         )
         client = self._at_work[worker.number] = Client(worker, plan(planner), writer)
         self._listener.add(worker)
         return client
+
+    def _own(self, number: int) -> tuple[str, ...]:
+        """Sessions that nobody else writes to: a share of those whose writer is gone, or one that is new."""
+        free = [session for session in self._sessions if self._owners.get(session) not in self._at_work]
+        mine = free[: max(1, len(self._sessions) // max(1, self._writers_wanted))] or [f"session-of-{number}"]
+        self._owners.update(dict.fromkeys(mine, number))
+        return tuple(mine)
 
     # ---- going
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from recollect.verify.running.clients import Client, Clients
 from recollect.verify.running.notes import Notes, RunStopped
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.workloads import CALLED, Intent, Plan, ReadBack, reads
+from recollect.verify.running.workloads import CALLED, AppendTurn, Intent, Plan, ReadBack, reads
 from recollect.verify.target import pipe
 from recollect.verify.target.workers import TargetBroken, WorkerDied
 
@@ -21,6 +22,7 @@ OPERATION_TIMEOUT_S = 15.0
 
 SETTLE_TIMEOUT_S = 20.0
 QUIET_S = 0.05
+_GLANCE_S = 0.02
 OLDER_TIMEOUT_S = 3.0
 FINAL_HANGS_MAX = 2
 """Final reads that may hang before the rest is left unread: a cell has to end in time to say what hangs."""
@@ -33,12 +35,19 @@ class Driver:
     """Lets time pass for the clients of one run."""
 
     def __init__(
-        self, clients: Clients, transcript: Transcript, notes: Notes, *, ops_max: int | None = None
+        self,
+        clients: Clients,
+        transcript: Transcript,
+        notes: Notes,
+        *,
+        ops_max: int | None = None,
+        turn_max: int | None = None,
     ) -> None:
         self._clients = clients
         self._transcript = transcript
         self._notes = notes
         self._ops_max = ops_max
+        self._turn_max = turn_max
         self.operations = 0
         """How many have been asked for."""
 
@@ -57,6 +66,16 @@ class Driver:
                 if client.intent is None and not client.ended:
                     self._ask(client)
             self._hear_or_check(left_s)
+
+    def work_on(self, duration_s: float) -> None:
+        """The same, and no longer than anybody has something to do: a run of a few operations is over when they are."""
+        end = time.monotonic() + duration_s
+        while (left_s := end - time.monotonic()) > 0 and self._busy:
+            self.go_on(min(left_s, _GLANCE_S))
+
+    @property
+    def _busy(self) -> bool:
+        return any(client.intent is not None or not client.ended for client in self._clients.present)
 
     def settle(self, quiet_s: float = QUIET_S) -> None:
         """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
@@ -148,7 +167,7 @@ class Driver:
         try:
             if retry is None:
                 outcome, plan = client.last_outcome, client.plan
-                intent = next(plan) if outcome is None else plan.send(outcome)
+                intent = self._cut(next(plan) if outcome is None else plan.send(outcome))
                 request = self._transcript.begin(client.number, intent)
             else:
                 intent, request = retry
@@ -161,6 +180,12 @@ class Driver:
             client.worker.send(request)
         except WorkerDied as death:
             self._died(client, str(death))
+
+    def _cut(self, intent: Intent) -> Intent:
+        """A turn of no more messages than the run may have in one."""
+        if self._turn_max is None or not isinstance(intent, AppendTurn):
+            return intent
+        return replace(intent, bodies=intent.bodies[: self._turn_max])
 
     def _hear_or_check(self, timeout_s: float) -> None:
         if not self._hear(timeout_s):

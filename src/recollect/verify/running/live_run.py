@@ -111,6 +111,9 @@ class LiveRun:
     def go_on(self, duration_s: float) -> None:
         self._driver.go_on(duration_s)
 
+    def work_on(self, duration_s: float) -> None:
+        self._driver.work_on(duration_s)
+
     def settle(self, quiet_s: float = QUIET_S) -> None:
         self._driver.settle(quiet_s)
 

@@ -116,10 +116,18 @@ class Run:
         history = self._history = HistoryWriter(private.artifact(self.history), self._header(traits))
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
         transcript = Transcript(history, retries=retries, retention_s=self._declared(ready))
-        driver = self._driver = Driver(self._clients, transcript, self.notes, ops_max=self.scenario.ops_max)
+        driver = self._driver = Driver(
+            self._clients,
+            transcript,
+            self.notes,
+            ops_max=self.scenario.ops_max,
+            turn_max=self.scenario.turn_max,
+        )
         self._live.begin(history, transcript, driver)
         wanted = (self.scenario.writers, self.scenario.readers)
         writers, readers = self._fault.clients.get(self.scenario.variant, wanted)
+        if self.scenario.ops_max is not None:  # made smaller: no more of them than it says
+            writers, readers = min(writers, wanted[0]), min(readers, wanted[1])
         if "single_writer" in traits or not self._workload.many_writers:
             writers = 1
         self._clients.begin(first, transcript, writers=writers, readers=readers)
@@ -154,13 +162,13 @@ class Run:
 
     def _work(self, transcript: Transcript, driver: Driver) -> None:
         self._progress("working")
-        driver.go_on(self.scenario.before_s * self._live.rng.uniform(0.7, 1.3))
+        driver.work_on(self.scenario.before_s * self._live.rng.uniform(0.7, 1.3))
         _await_writes(transcript, driver)
         self._progress(self.scenario.fault)
         self._injection.strike()
         written = transcript.written
         self._progress("working")
-        driver.go_on(self.scenario.after_s)
+        driver.work_on(self.scenario.after_s)
         if must_recover(self.scenario.engine_name, self.scenario.policy, self.scenario.fault):
             _await_recovery(transcript, driver, written)
         self._progress("reading")
@@ -212,4 +220,6 @@ def _await_writes(transcript: Transcript, driver: Driver) -> None:
     """On a slow machine the fault would strike before there is anything to lose, or anything to judge by."""
     end = time.monotonic() + FIRST_TIMEOUT_S
     while time.monotonic() < end and (not transcript.written or transcript.succeeded < OK_OPS_MIN):
+        if not driver.writes_on:
+            return  # it is a run of a few operations, and they are done
         driver.go_on(0.02)

@@ -57,6 +57,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Every writer has sessions of its own: what needs two of them in one session does not get in the way."""
     ops_max: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Operations of each client at most; None is bounded by the time alone."""
+    turn_max: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Messages of a turn at most; None is as the workload likes it."""
     before_s: Seconds = 0.45
     """Time before the fault strikes, and after it has healed."""
     after_s: Seconds = 0.2

@@ -67,6 +67,8 @@ class Fault:
     obstacle: Callable[[Scenario], str | None] = always
     variants: tuple[str, ...] = ("",)
     """The ways it can happen; the first is the default, `--full` runs all."""
+    usual_variants: int = 1
+    """How many of them, from the first on, run where none is asked for."""
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Variants that need certain numbers of writers and readers, whatever the scenario says."""
     named_variant: str = ""

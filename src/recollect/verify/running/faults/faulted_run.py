@@ -106,6 +106,9 @@ class FaultedRun(Protocol):
     def go_on(self, duration_s: float) -> None:
         """Lets the clients work for a while."""
 
+    def work_on(self, duration_s: float) -> None:
+        """The same, and no longer than anybody has something to do."""
+
     def settle(self, quiet_s: float = ...) -> None:
         """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
 

@@ -20,6 +20,8 @@ from recollect.verify.running.workloads import WORKLOADS
 ONE_WRITER = "one-writer"
 """Only one process writes; the question is what the other one sees, which reads and stays."""
 
+SEVERAL_WRITERS = "several-writers"
+
 ENOUGH_TIMEOUT_S = 10.0
 _STEP_S = 0.05
 DOWN_S = 0.05
@@ -89,19 +91,28 @@ class Pause(Injection):
             engine.resume()
 
 
-class ConcurrentWriters(Injection):
-    """Nothing breaks: several writers at once are the fault."""
+class Undisturbed(Injection):
+    """Nothing breaks: clients use the store, one of them or several."""
 
     def strike(self) -> None:
         run, enough = self.run, WORKLOADS[self.run.scenario.workload].enough
-        with run.striking("concurrent-writers", run.scenario.variant):
-            run.go_on(run.scenario.before_s)
+        with run.striking(run.scenario.fault, run.scenario.variant):
+            run.work_on(run.scenario.before_s)
             end = time.monotonic() + ENOUGH_TIMEOUT_S
-            while run.written < enough and time.monotonic() < end:
+            while run.written < enough and time.monotonic() < end and run.scenario.ops_max is None:
                 run.go_on(_STEP_S)
 
 
 PROCESS_FAULTS = (
+    Fault(
+        "none",
+        Undisturbed,
+        verifies="a store that nothing happens to keeps what it is given, of one writer, and of several",
+        does_not_verify="anything that breaks: whatever shows here is there in every other cell",
+        variants=(ONE_WRITER, SEVERAL_WRITERS),
+        usual_variants=2,
+        clients={ONE_WRITER: (1, 1)},
+    ),
     Fault(
         "restart",
         Restart,
@@ -133,7 +144,7 @@ PROCESS_FAULTS = (
     ),
     Fault(
         "concurrent-writers",
-        ConcurrentWriters,
+        Undisturbed,
         verifies="several processes writing into the same sessions do not overwrite each other",
         does_not_verify="writers on different machines with different clocks: see the clock faults",
         variants=("", ONE_WRITER),
