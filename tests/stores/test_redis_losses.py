@@ -20,6 +20,7 @@ from recollect import (
     StoreReplaced,
     open_store,
 )
+from recollect.message import encode
 from recollect.stores.redis.elements import placing
 from recollect.verify.engines import Engine
 from tests.contract.reading import texts
@@ -186,6 +187,18 @@ def test_an_element_that_is_there_twice() -> None:
     assert [item.sequence for item in found] == [4, 5, 5, 6]
     assert isinstance(found[2].message, Damaged)
     assert "twice" in found[2].message.reason
+
+
+def test_of_an_element_that_is_there_twice_neither_is_believed() -> None:
+    """The first may be another session's, whose key has changed on the disk."""
+    mine, foreign = encode(Message("user", "mine")), encode(Message("user", "of another session"))
+    found: list[Stored] = []
+    list(placing(found, [b"1 " + foreign, b"1 " + mine, b"2 " + mine], 1, 2))
+    assert [type(item.message) for item in found] == [Damaged, Damaged, Message]
+    first, second = found[0].message, found[1].message
+    assert isinstance(first, Damaged)
+    assert isinstance(second, Damaged)
+    assert (first.raw, second.raw) == (foreign, b"1 " + mine)
 
 
 # ---- an engine that lost its last writes, or everything

@@ -15,6 +15,7 @@ from tools.attack.assault import Assault
 ATTACKS = {
     "cancellation": 300,
     "chat-kills": 600,
+    "flips": 3_600,
     "fuzz": 300,
     "hostile-http": 300,
     "hostile-redis": 300,

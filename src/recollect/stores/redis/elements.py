@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from recollect.message import Damaged, decode
+from recollect.message import Damaged, Message, decode, encode
 from recollect.slices import SLICE
 from recollect.store import Stored
 
@@ -40,9 +40,22 @@ def _place(stored: list[Stored], elements: list[bytes], first: int, expected: in
             stored.append(Stored(int(head), decode(record)))
             expected = int(head) + 1
         elif int(head) >= first:
-            stored.append(Stored(int(head), Damaged(element, "this sequence is in the list twice")))
+            _doubt(stored, int(head))
+            stored.append(Stored(int(head), Damaged(element, _TWICE)))
         # Else it is before the window: the whole list came because it has holes.
     return expected
+
+
+_TWICE = "this sequence is in the list twice, and which of the two is right cannot be told"
+
+
+def _doubt(stored: list[Stored], sequence: int) -> None:
+    """The earlier one may be another session's, under a key that has changed on the disk."""
+    for place in range(len(stored) - 1, -1, -1):
+        message = stored[place].message
+        if stored[place].sequence == sequence and isinstance(message, Message):
+            stored[place] = Stored(sequence, Damaged(encode(message), _TWICE))
+            return
 
 
 def is_number(text: bytes) -> bool:

@@ -49,6 +49,12 @@ PAGE_BYTES = 2048
 CHECKPOINT_PAGES = 2000
 """SQLite's default counts 1,000 pages of 4 kB; with pages of 2 kB twice as many are the same 4 MB of WAL."""
 
+CHECKED_BYTES_MAX = 16 * 1024 * 1024
+"""A file up to this size is checked when it is opened, which takes about a millisecond per megabyte."""
+
+_FIRST_TABLES = frozenset(("recollect_meta", "recollect_sessions", "recollect_messages", "recollect_turns"))
+"""Those that every release has made, together."""
+
 POLICIES: dict[str, JournalPolicy] = {
     "wal-full": JournalPolicy("wal", "full", Durability.FSYNCED),
     "wal-normal": JournalPolicy("wal", "normal", Durability.WRITTEN),
@@ -159,7 +165,10 @@ def opening(path: Path) -> Iterator[None]:
         raise CannotOpen(f"{error.filename} was taken away while it was opened; open it again") from error
     except sqlite3.OperationalError as error:
         raise CannotOpen(f"{path}: {error}; is the folder writable, and is there space?") from error
-    except sqlite3.DatabaseError as error:
+    except (
+        sqlite3.DatabaseError,
+        UnicodeDecodeError,
+    ) as error:  # a damaged name is no text even in SQLite's own error
         raise Unreadable(f"{path}: {error}") from error
 
 
@@ -187,12 +196,33 @@ def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: f
                 f"{path} was written by a newer release (schema {version}, this one knows {COMPATIBILITY}); "
                 "upgrade recollect"
             )
+        if not created:
+            _check_whole(connection, path)
         identity = _create_schema(connection, deadline)
     finally:
         connection.close()
     if created:
         _sync_folder(path.parent)
     return identity
+
+
+def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuses a file whose own structure is damaged: it would show less than was written, without a word."""
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    missing = _FIRST_TABLES - found
+    if missing and missing != _FIRST_TABLES:
+        raise Unreadable(
+            f"{path} is damaged: it has no table {min(missing)}, which was made with the others; restore it from a "
+            "backup"
+        )
+    if path.stat().st_size > CHECKED_BYTES_MAX:
+        return
+    (said,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if said != "ok":
+        raise Unreadable(
+            f"{path} is damaged: {' '.join(said.split())[:200]}; restore it from a backup, or save what is left with "
+            "sqlite3's .recover"
+        )
 
 
 def _create_schema(connection: sqlite3.Connection, deadline: float) -> str:

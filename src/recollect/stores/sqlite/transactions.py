@@ -197,6 +197,8 @@ class SqliteTransactions(ABC, Generic[Job]):
             if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 raise too_long(self._timeout_s) from error
             raise Unreadable(f"{self._path}: {error}") from error
+        except UnicodeDecodeError as error:  # a damaged name, in SQLite's own error
+            raise Unreadable(f"{self._path}: {error}") from error
 
     async def _read_aside(self, query: Callable[[sqlite3.Connection], Value], deadline: float) -> Value:
         """On the thread of reads, which gives up by itself; one that hangs in the disk is not waited for."""

@@ -1,0 +1,57 @@
+"""The attack by flipped bits runs, and finds a store that believes what the disk gives it."""
+
+from collections.abc import Iterable
+
+import pytest
+from tools.attack import flips
+from tools.attack.assault import Assault
+
+from recollect import Damaged, Message, Stored
+from recollect.checksum import CHECKSUM_BYTES
+from recollect.message import decode_all
+from recollect.stores.sqlite import store
+
+
+def only(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(flips, "ENGINES", {name: flips.ENGINES[name]})
+
+
+@pytest.mark.parametrize(("name", "times"), [("sqlite", 150), ("redis", 12), ("postgres", 40)])
+def test_our_stores_hold(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> None:
+    """A sample; `python -m tools.attack flips` has 10,000 of each."""
+    only(monkeypatch, name)
+    assault = Assault(300.0, seed=1, limit=times)
+    flips.attack(assault)
+    assert assault.findings == []
+    assert assault.counts[f"flips in {name}"] >= times
+    assert assault.counts[f"{name} damaged"] + assault.counts[f"{name} loud"] > 0
+
+
+def test_a_store_without_checksums_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believing(raws: Iterable[bytes]) -> list[Message | Damaged]:
+        return decode_all([raw[:-CHECKSUM_BYTES] for raw in raws])
+
+    only(monkeypatch, "sqlite")
+    monkeypatch.setattr(store, "decode_all", believing)
+    assault = Assault(300.0, seed=1, limit=150)
+    flips.attack(assault)
+    assert any("wrong" in finding for finding in assault.findings)
+
+
+SAID = [Message("user", "one"), Message("user", "two")]
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        ([Stored(1, SAID[0]), Stored(2, SAID[1])], "right"),
+        ([Stored(1, Damaged(b"x", "why")), Stored(2, SAID[1])], "damaged"),
+        ([Stored(1, SAID[0])], "short"),
+        ([], "short"),
+        ([Stored(1, SAID[1]), Stored(2, SAID[1])], "wrong"),
+        ([Stored(1, SAID[0]), Stored(2, SAID[1]), Stored(3, SAID[1])], "wrong"),
+        ([Stored(2, SAID[1]), Stored(1, SAID[0])], "out of order"),
+    ],
+)
+def test_what_is_allowed(found: list[Stored], verdict: str) -> None:
+    assert flips.judged(found, SAID).partition(":")[0] == verdict

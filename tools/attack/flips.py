@@ -1,0 +1,208 @@
+"""One flipped bit in an engine's data files: what comes back is right, `Damaged`, or an error; never something else.
+
+Each engine is filled once and stopped. Then, again and again: a random bit of its files is flipped, the engine is
+started on them, and every session is read and compared with what was written. Allowed are the right messages in their
+places, `Damaged` items in the places of others, an engine that refuses to start, and a `RecollectError`. Not allowed
+are other contents, other places, an error of another type, and a session that is shorter without a word.
+
+PostgreSQL has data checksums, the default from 18 on, and gets several flips at a time, because it starts slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+from tools.attack.assault import Assault
+
+from recollect import Message, RecollectError, Stored, open_store
+from recollect.verify import engines
+from recollect.verify.host.errors import EngineError
+
+TIMES = 10_000
+"""Of each engine."""
+SESSIONS = 24
+MESSAGES = 12
+
+Truth = dict[str, list[Message]]
+
+
+class Victim(NamedTuple):
+    """An engine that is not running, on the files of a full store."""
+
+    url: Callable[[], str]
+    """Starts it; raises an `EngineError` if it does not come up."""
+    stop: Callable[[], None]
+    folder: Path
+    """What is put back after each flip."""
+    files: list[Path]
+    """Where bits are flipped."""
+    at_once: int = 1
+    """Flips between two starts, each in a page of its own."""
+
+
+def attack(assault: Assault) -> None:
+    for name, full in ENGINES.items():
+        with tempfile.TemporaryDirectory(prefix="recollect-attack-") as scratch:
+            truth = {f"session-{number}": _said(assault, number) for number in range(SESSIONS)}
+            with full(Path(scratch), truth) as victim:
+                _strike(assault, name, victim, truth)
+
+
+def _said(assault: Assault, session: int) -> list[Message]:
+    words = [
+        "hiking",
+        "allergic",
+        "peanuts",
+        "Shanghai",
+        "小李",
+        "autumn",
+        "mountains",
+        "daughter",
+        "piano",
+        "blue",
+    ]
+    texts = (" ".join(assault.rng.choices(words, k=assault.rng.randint(1, 60))) for _ in range(MESSAGES))
+    return [Message("user", text, metadata={"number": [session, place]}) for place, text in enumerate(texts)]
+
+
+def _strike(assault: Assault, name: str, victim: Victim, truth: Truth) -> None:
+    kept = {path: path.read_bytes() for path in sorted(victim.folder.rglob("*")) if path.is_file()}
+    times = 0
+    while times < (assault.limit or TIMES) and assault.goes_on():
+        flips = [_flip(assault, victim.files, kept) for _ in range(victim.at_once)]
+        try:
+            outcomes = asyncio.run(_read(victim.url(), truth))
+        except EngineError:
+            outcomes = ["loud"]
+        victim.stop()
+        _restore(victim.folder, kept)
+        times += len(flips)
+        assault.count(f"flips in {name}", len(flips))
+        worst = max(outcomes, key=lambda outcome: RANK.get(outcome.partition(":")[0], 9))
+        assault.count(f"{name} {worst.partition(':')[0]}")
+        if worst not in RANK:
+            assault.found(f"{name}: {worst}, after {', '.join(flips)}")
+
+
+RANK = {"right": 0, "damaged": 1, "loud": 2}
+
+
+def _flip(assault: Assault, files: list[Path], kept: dict[Path, bytes]) -> str:
+    [path] = assault.rng.choices(files, weights=[len(kept[path]) for path in files])
+    place, bit = assault.rng.randrange(len(kept[path])), assault.rng.randrange(8)
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(bytes([kept[path][place] ^ 1 << bit]))
+    return f"{path.name} byte {place} bit {bit}"
+
+
+def _restore(folder: Path, kept: dict[Path, bytes]) -> None:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path not in kept:
+            path.unlink()
+    for path, content in kept.items():
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+
+
+async def _read(url: str, truth: Truth) -> list[str]:
+    outcomes = []
+    try:
+        async with open_store(url) as store:
+            for session, said in truth.items():
+                try:
+                    outcomes.append(judged(await store.history(session), said))
+                except RecollectError:
+                    outcomes.append("loud")
+                except Exception as error:
+                    outcomes.append(f"raw error: reading {session} raised {error!r}")
+    except RecollectError:
+        outcomes.append("loud")
+    except Exception as error:
+        outcomes.append(f"raw error: opening raised {error!r}")
+    return outcomes
+
+
+def judged(found: list[Stored], said: list[Message]) -> str:
+    """How a session came back: `right`, `damaged`, or what is wrong."""
+    messages = [(item.sequence, item.message) for item in found if isinstance(item.message, Message)]
+    places = [sequence for sequence, _ in messages]
+    if places != sorted(set(places)):
+        return f"out of order: {places}"
+    for sequence, message in messages:
+        if not 1 <= sequence <= len(said) or message != said[sequence - 1]:
+            return f"wrong: {sequence} is {str(message)[:200]}"
+    if len(messages) < len(found):
+        return "damaged"
+    return "right" if len(found) == len(said) else f"short: {len(found)} of {len(said)} without a word"
+
+
+async def _fill(url: str, truth: Truth) -> None:
+    async with open_store(url) as store:
+        for place in range(0, MESSAGES, 2):
+            for session, said in truth.items():
+                await store.append(session, said[place : place + 2], turn=f"turn-{place}")
+
+
+# ---- the engines
+
+
+@contextmanager
+def _sqlite(scratch: Path, truth: Truth) -> Iterator[Victim]:
+    path = scratch / "memory.db"
+    url = f"sqlite:///{path}"
+    asyncio.run(_fill(url, truth))
+    yield Victim(lambda: url, lambda: None, scratch, [path])
+
+
+@contextmanager
+def _redis(scratch: Path, truth: Truth) -> Iterator[Victim]:
+    engine = engines.create("redis", "aof-always")
+    try:
+        asyncio.run(_fill(engine.start().url, truth))
+        engine.stop()
+        files = [path for path in engine.data.rglob("*.aof") if path.stat().st_size]
+        yield Victim(lambda: engine.start().url, engine.kill, engine.data, files)
+    finally:
+        engine.close()
+
+
+@contextmanager
+def _postgres(scratch: Path, truth: Truth) -> Iterator[Victim]:
+    engine = engines.create("postgres@18", "default")
+    try:
+        url = engine.start().url
+        asyncio.run(_fill(url, truth))
+        files = [engine.data / name for name in asyncio.run(_relations(url))]
+        engine.stop()
+        yield Victim(lambda: engine.start().url, engine.stop, files[0].parent, files, at_once=20)
+    finally:
+        engine.close()
+
+
+async def _relations(url: str) -> list[str]:
+    """The files of the store's tables and indexes."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("VACUUM FREEZE")
+        await connection.execute("CHECKPOINT")
+        rows = await connection.fetch(
+            "SELECT pg_relation_filepath(oid) FROM pg_class WHERE relname LIKE 'recollect%' "
+            "AND relkind IN ('r', 'i') AND pg_relation_size(oid) > 0"
+        )
+        return [row[0] for row in rows]
+    finally:
+        await connection.close()
+
+
+ENGINES: dict[str, Callable[[Path, Truth], AbstractContextManager[Victim]]] = {
+    "sqlite": _sqlite,
+    "redis": _redis,
+    "postgres": _postgres,
+}
