@@ -22,6 +22,7 @@ from tools.attack.assault import Assault
 
 from recollect import Message, RecollectError, Stored, open_store
 from recollect.verify import engines
+from recollect.verify.engines import Engine
 from recollect.verify.host.errors import EngineError
 
 TIMES = 10_000
@@ -167,8 +168,9 @@ def _redis(scratch: Path, truth: Truth) -> Iterator[Victim]:
     try:
         asyncio.run(_fill(engine.start().url, truth))
         engine.stop()
-        files = [path for path in engine.data.rglob("*.aof") if path.stat().st_size]
-        yield Victim(lambda: engine.start().url, engine.kill, engine.data, files)
+        data = _data_of(engine)
+        files = [path for path in data.rglob("*.aof") if path.stat().st_size]
+        yield Victim(lambda: engine.start().url, engine.kill, data, files)
     finally:
         engine.close()
 
@@ -179,11 +181,16 @@ def _postgres(scratch: Path, truth: Truth) -> Iterator[Victim]:
     try:
         url = engine.start().url
         asyncio.run(_fill(url, truth))
-        files = [engine.data / name for name in asyncio.run(_relations(url))]
+        files = [_data_of(engine) / name for name in asyncio.run(_relations(url))]
         engine.stop()
         yield Victim(lambda: engine.start().url, engine.stop, files[0].parent, files, at_once=20)
     finally:
         engine.close()
+
+
+def _data_of(engine: Engine) -> Path:
+    assert engine.data is not None, "an engine of our own has its files here"
+    return engine.data
 
 
 async def _relations(url: str) -> list[str]:
