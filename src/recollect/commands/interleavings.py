@@ -32,6 +32,9 @@ from recollect.verify.explore.interleavings.words import AllDone, explore_interl
 from recollect.verify.judging.verdict import Status, exit_code
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
 
+GATED = ("redis", "valkey", "postgres")
+"""Engines with a gate between their clients and them."""
+
 
 @dataclass(frozen=True)
 class OrdersAsked:
@@ -89,9 +92,8 @@ def _checked(asked: OrdersAsked) -> str:
 
 
 def _questions(asked: OrdersAsked, engine: str, folder: Path) -> list[InterleavingsAsked]:
-    hows: Sequence[str] = asked.hows
-    if not hows:
-        hows = ("auto",)
+    gated = engine.partition("@")[0] in GATED and not asked.cancel
+    hows: Sequence[str] = asked.hows or (("auto", "processes") if gated else ("auto",))
     replay = None if asked.replay is None else asked.replay.replace("-", "")
     return [
         InterleavingsAsked(

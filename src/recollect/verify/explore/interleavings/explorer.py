@@ -21,6 +21,7 @@ from recollect.verify import engines
 from recollect.verify.engines import Engine
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.explore.interleavings.judge import Judge, JudgedSchedule
+from recollect.verify.explore.interleavings.processes import ProcessWorld
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram, ProgramOp, programs
 from recollect.verify.explore.interleavings.results import (
     CONFIRMATIONS,
@@ -40,6 +41,7 @@ from recollect.verify.explore.interleavings.search import (
     Strategy,
 )
 from recollect.verify.explore.interleavings.tasks import TaskWorld
+from recollect.verify.explore.interleavings.threads import ThreadWorld
 from recollect.verify.explore.interleavings.world import LoggedStep, ScheduleRun, Stuck, Unfinished, World
 from recollect.verify.judging.op import Trait
 from recollect.verify.target import pipe
@@ -112,8 +114,20 @@ class Explorer:
 
     def _make_world(self) -> World:
         asked = self._asked
-        if self.how != "tasks":
-            raise TargetBroken(f"{asked.target}: {self.how} cannot be put in order yet; only tasks can")
+        if asked.cancel and self.how != "tasks":
+            raise TargetBroken(f"{asked.target}: --cancel is for tasks, and these are {self.how}")
+        if self.how == "processes":
+            if self._endpoint.port is None:
+                raise TargetBroken(f"{asked.engine} is embedded: there is no gate between processes and it")
+            return ProcessWorld(
+                asked.target,
+                self._endpoint,
+                self._judge.history,
+                self._workers,
+                is_blocked=self._is_blocked,
+            )
+        if self.how == "threads":
+            return ThreadWorld(asked.target, self._endpoint, self._judge.history)
         return TaskWorld(
             asked.target,
             self._endpoint,
@@ -134,7 +148,9 @@ class Explorer:
         pursuits = [_Pursuit(program) for program in self._programs()]
         found.programs = [pursuit.explored for pursuit in pursuits]
         try:
-            for pursuit, strategy, end in _rounds(pursuits, self._asked, began + self._asked.seconds):
+            for pursuit, strategy, end in _rounds(
+                pursuits, self._asked, self.how, began + self._asked.seconds
+            ):
                 if self._pursue(pursuit, strategy, end) is not None:
                     break
                 listener(pursuit.explored)
@@ -347,13 +363,13 @@ class _Pursuit:
 
 
 def _rounds(
-    pursuits: list[_Pursuit], asked: InterleavingsAsked, end: float
+    pursuits: list[_Pursuit], asked: InterleavingsAsked, how: How, end: float
 ) -> Iterator[tuple[_Pursuit, Strategy, float]]:
     """Which program is pursued next, how, and until when."""
     for pursuit in pursuits:
         pursuit.by_preemptions.bound = min(1, asked.bound)
         yield pursuit, pursuit.by_preemptions, end
-    if asked.how != "threads" and not asked.cancel:
+    if how != "threads" and not asked.cancel:
         for pursuit, until in _shares(pursuits, end):
             yield pursuit, pursuit.exhausting, until
     for bound in range(2, asked.bound + 1):

@@ -1,0 +1,162 @@
+"""A gate between one client's process and the engine: each request is held until it is chosen.
+
+The client connects to the gate, which connects to the engine on its behalf. What the client sends is kept; `send` lets
+the request through, `fetch` reads the engine's answer, and `forward` gives it to the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit, urlunsplit
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.explore.interleavings.dialogues import Dialogue, SentRequest, dialogue
+
+HOST = "127.0.0.1"
+PATIENCE_S = 5.0
+BLOCKED_AFTER_S = 0.01
+_CHUNK = 1 << 16
+
+
+@dataclass(eq=False)
+class GatedLink:
+    """One connection of a client, and ours to the engine."""
+
+    client: socket.socket
+    engine: socket.socket
+    dialogue: Dialogue
+    out: bytearray = field(default_factory=bytearray)
+    asked: bytes = b""
+    answer: bytearray = field(default_factory=bytearray)
+    request: SentRequest | None = None
+    in_engine: bool = False
+    _eof: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a whole request waits to be sent."""
+        return bool(self.out) and not self.in_engine and self.dialogue.whole(bytes(self.out))
+
+    @property
+    def next_request(self) -> SentRequest:
+        return self.dialogue.copy().request(bytes(self.out))
+
+    def read_client(self) -> bool:
+        """Takes what the client sends; False when it has closed the connection."""
+        try:
+            data = self.client.recv(_CHUNK)
+        except OSError:
+            data = b""
+        self.out += data
+        return bool(data)
+
+    def send(self) -> SentRequest:
+        self.asked = bytes(self.out)
+        self.out.clear()
+        self.request = self.dialogue.request(self.asked)
+        with contextlib.suppress(OSError):  # a connection that the engine has ended answers so
+            self.engine.sendall(self.asked)
+        self.in_engine = True
+        return self.request
+
+    def fetch(self, is_blocked: Callable[[GatedLink], bool]) -> bool:
+        """Reads the reply; False if the engine keeps it until somebody else has moved."""
+        end = time.monotonic() + PATIENCE_S
+        self.engine.settimeout(BLOCKED_AFTER_S)
+        while True:
+            try:
+                data = self.engine.recv(_CHUNK)
+            except TimeoutError:
+                if not self.dialogue.framed and self.answer:
+                    break
+                if is_blocked(self) or time.monotonic() > end:
+                    return False
+                continue
+            except OSError:
+                data = b""
+            self.answer += data
+            self._eof = not data
+            if not data or self.dialogue.reply(data):
+                break
+        self.in_engine = False
+        return True
+
+    def forward(self) -> None:
+        """Gives the client what the engine said, its silence included."""
+        with contextlib.suppress(OSError):
+            self.client.sendall(self.answer)
+            if self._eof:
+                self.client.shutdown(socket.SHUT_WR)
+        self.answer.clear()
+
+    def close(self) -> None:
+        self.client.close()
+        self.engine.close()
+
+
+class Gate:
+    """One client's way to the engine. What it waits for is registered with the `selector`, with itself as data."""
+
+    def __init__(self, endpoint: Endpoint, selector: selectors.BaseSelector) -> None:
+        self._endpoint, self._selector = endpoint, selector
+        self._listener = socket.create_server((HOST, 0))
+        self._selector.register(self._listener, selectors.EVENT_READ, self)
+        self._links: dict[int, GatedLink] = {}
+
+    @property
+    def shown(self) -> Endpoint:
+        """The engine as the client sees it."""
+        port = self._listener.getsockname()[1]
+        parts = urlsplit(self._endpoint.url)
+        login, at, _ = parts.netloc.rpartition("@")
+        url = urlunsplit(parts._replace(netloc=f"{login}{at}{HOST}:{port}"))
+        return replace(self._endpoint, url=url, host=HOST, port=port, socket=None, socket_url=None)
+
+    @property
+    def links(self) -> list[GatedLink]:
+        return list(self._links.values())
+
+    @property
+    def ready(self) -> list[GatedLink]:
+        return [link for link in self._links.values() if link.is_ready]
+
+    def hear(self, ready: socket.socket) -> None:
+        """One of the sockets that were registered has something to say."""
+        if ready is self._listener:
+            self._accept()
+            return
+        link = self._links[ready.fileno()]
+        if not link.read_client():
+            self._drop(link)
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._endpoint.socket is not None:
+            engine = socket.socket(socket.AF_UNIX)
+            engine.connect(str(self._endpoint.socket))
+        else:
+            assert self._endpoint.host is not None
+            assert self._endpoint.port is not None
+            engine = socket.create_connection((self._endpoint.host, self._endpoint.port))
+        self._links[client.fileno()] = GatedLink(client, engine, dialogue(self._endpoint.engine))
+        self._selector.register(client, selectors.EVENT_READ, self)
+
+    def _drop(self, link: GatedLink) -> None:
+        self._selector.unregister(link.client)
+        del self._links[link.client.fileno()]
+        link.close()
+
+    def drop_links(self) -> None:
+        for link in self.links:
+            self._drop(link)
+
+    def close(self) -> None:
+        self.drop_links()
+        self._selector.unregister(self._listener)
+        self._listener.close()

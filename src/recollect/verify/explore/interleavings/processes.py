@@ -1,0 +1,353 @@
+"""Several processes, each a client with a store of its own; we choose whose request reaches the engine next.
+
+Processes share nothing but the engine, so one choice is one request: it is released, the engine answers, the client
+gets the answer and runs until it has its next request ready or its operation is done. An operation begins with its
+first request, as late as it can, so that whatever was acknowledged before is known to have been.
+
+A client that waits inside the engine for another one's lock is found by asking the engine, and is left there; one that
+asks the same question again and again, and gets the same answer, waits for somebody too, and is not asked again before
+another has moved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.explore.interleavings.dialogues import carried
+from recollect.verify.explore.interleavings.footprints import ORDER, Footprint
+from recollect.verify.explore.interleavings.gate import PATIENCE_S, Gate, GatedLink
+from recollect.verify.explore.interleavings.other_threads import is_asleep
+from recollect.verify.explore.interleavings.outside import StepOptions
+from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
+from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
+from recollect.verify.explore.interleavings.search import Alternating, Redundant, Replay, Strategy
+from recollect.verify.explore.interleavings.tasks import ROUNDS_FREE, ROUNDS_MAX
+from recollect.verify.explore.interleavings.world import (
+    ChosenCourse,
+    NewHistory,
+    ScheduleRun,
+    SessionNames,
+    Stuck,
+    Unfinished,
+)
+from recollect.verify.target import pipe
+from recollect.verify.target.workers import START_TIMEOUT_S, Worker, Workers
+
+SCHEDULES_PER_CLIENT = 200
+STEPS_MAX = 300
+SLEEP_MAX_S = 10.0
+"""A client that sends nothing for so long, and is not in the engine, is not waited for."""
+
+
+@dataclass(eq=False)
+class _GatedClient:
+    """One client's process."""
+
+    name: str
+    number: int
+    gate: Gate
+    worker: Worker | None = None
+    ops: tuple[ProgramOp, ...] = ()
+    begun: int = 0
+    work: Generator[pipe.Request, pipe.Reply, None] | None = None
+    """The operation under way."""
+    reply: pipe.Reply | None = None
+    last: tuple[bytes, bytes] = (b"", b"")
+    rounds: int = 0
+
+    def begin_schedule(self, ops: tuple[ProgramOp, ...]) -> None:
+        self.ops, self.begun, self.work, self.reply = ops, 0, None, None
+        self.last, self.rounds = (b"", b""), 0
+
+
+class ProcessWorld:
+    """`is_blocked` asks the engine whether the connection with this number of its own waits for another."""
+
+    unseen: str | None = None
+
+    def __init__(
+        self,
+        spec: str,
+        endpoint: Endpoint,
+        new_history: NewHistory,
+        workers: Workers,
+        *,
+        is_blocked: Callable[[int], bool] | None = None,
+    ) -> None:
+        self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
+        self._workers, self._engine_blocks = workers, is_blocked
+        self._selector = selectors.DefaultSelector()
+        self.session = SessionNames("p")
+        self._clients: list[_GatedClient] = []
+        self._program: ClientsProgram | None = None
+        self._dirty, self._used = True, 0
+        self._touched: set[tuple[str, bool]] = set()
+
+    # ---- one schedule
+
+    def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
+        worn = self._used >= SCHEDULES_PER_CLIENT
+        if fresh or self._dirty or worn or program.before or program != self._program:
+            self._open(program)
+        self._used += 1
+        return self._one(program, strategy)
+
+    def _one(self, program: ClientsProgram, strategy: Strategy) -> ScheduleRun:
+        self.session.schedule += 1
+        self._course = ChosenCourse(strategy, self.session.shorten)
+        self._history = self._new_history(program)
+        for client, ops in zip(self._clients, program.clients, strict=True):
+            client.begin_schedule(ops)
+        self._dirty = True
+        self._append_before(program.before)
+        for _ in range(STEPS_MAX):
+            options = self._enabled()
+            if not options and not self._somebody_goes_on():
+                break
+            if options:
+                self._step(options)
+        else:
+            self._run_out()
+            raise Unfinished(f"more than {STEPS_MAX} steps")
+        self._find_hangs()
+        self._dirty = self._history.blamed
+        return self._course.run(self._history)
+
+    def _step(self, options: StepOptions) -> None:
+        try:
+            index = self._course.choose([option.choice for option in options])
+        except Redundant:
+            self._run_out()
+            raise
+        self._touched = set()
+        self._touched |= options[index].act()
+        self._course.did(frozenset(self._touched))
+
+    def _append_before(self, count: int) -> None:
+        """What the first client has appended before the schedule begins."""
+        first = self._clients[0]
+        for _ in range(count):
+            first.work = operation(self._history, BEFORE, ProgramOp("a"), lambda kind, label: None)
+            self._ask(first, next(first.work))
+            self._advance(first)
+            while first.work is not None:
+                self._release(first, first.gate.ready[0])
+        self._course.steps.clear()
+        first.last, first.rounds = (b"", b""), 0
+
+    def _run_out(self) -> None:
+        """Lets everything that is under way end, so that the clients can be used again."""
+        for _ in range(STEPS_MAX):
+            busy = [(one, link) for one in self._clients if one.work is not None for link in one.gate.ready]
+            if not busy:
+                break
+            self._release(*busy[0])
+        self._dirty = any(client.work is not None for client in self._clients)
+
+    def _find_hangs(self) -> None:
+        for client in self._clients:
+            if client.work is None:
+                continue
+            if not any(link.in_engine for link in client.gate.links):
+                raise Unfinished(f"{client.name} sends nothing")
+            self._history.hangs(client.number)
+            self._course.note(client.name, "hang", "waits for ever")
+
+    # ---- what could happen next
+
+    def _enabled(self) -> StepOptions:
+        found = StepOptions()
+        for client in self._clients:
+            if client.work is not None:
+                for place, link in enumerate(client.gate.ready):
+                    what = f"request:{client.begun}:{place}"
+                    found.offer(client.name, what, partial(self._release, client, link))
+            elif client.begun < len(client.ops):
+                found.offer(client.name, f"begin:{client.begun}", partial(self._begin, client))
+        waiting = {client.name for client in self._clients if client.rounds >= ROUNDS_FREE}
+        others = [option for option in found if option.choice.actor not in waiting]
+        return StepOptions(others or found)
+
+    def _somebody_goes_on(self) -> bool:
+        """Nothing is left to choose: does the engine resolve its deadlock, or does somebody who sleeps wake up?"""
+        busy = [client for client in self._clients if client.work is not None]
+        end = time.monotonic() + SLEEP_MAX_S
+        while busy and time.monotonic() < end:
+            for client in busy:
+                for link in client.gate.links:
+                    if link.in_engine and link.fetch(self._is_blocked):
+                        self._course.note(client.name, "unblocked", "")
+                        self._answered(client, link)
+                        return True
+            if all(any(link.in_engine for link in client.gate.links) for client in busy):
+                end = min(end, time.monotonic() + 1.0)  # the engine finds its own deadlocks sooner
+            self._hear(0.02)
+            if any(client.gate.ready or client.reply is not None for client in busy):
+                for client in busy:
+                    self._advance(client)
+                return True
+        return False
+
+    # ---- steps
+
+    def _begin(self, client: _GatedClient) -> Footprint:
+        op = client.ops[client.begun]
+        client.begun += 1
+        client.work = operation(self._history, client.number, op, partial(self._note, client))
+        self._ask(client, next(client.work))
+        self._advance(client)
+        touched: Footprint = frozenset({(ORDER, False)})
+        if client.work is not None and client.gate.ready:
+            touched |= self._release(client, client.gate.ready[0])
+        return touched
+
+    def _note(self, client: _GatedClient, kind: str, label: str) -> None:
+        self._touched.add((ORDER, kind == "end"))
+        self._course.note(client.name, kind, label)
+
+    def _ask(self, client: _GatedClient, request: pipe.Request) -> None:
+        assert client.worker is not None
+        assert not isinstance(request, pipe.Watch | pipe.Close)
+        request.session = self.session(self.session.number(request.session))
+        client.worker.send(request)
+
+    def _release(self, client: _GatedClient, link: GatedLink) -> Footprint:
+        request = link.send()
+        came = link.fetch(self._is_blocked)
+        told = carried(link.asked, bytes(link.answer), request.footprint)
+        self._course.note(client.name, "arrive", request.label, told)
+        if came:
+            self._look_for_rounds(client, link)
+        else:
+            self._course.note(client.name, "blocked", request.label)
+        for other in self._clients:
+            for waiting in other.gate.links:
+                if waiting is not link and waiting.in_engine and waiting.fetch(self._is_blocked):
+                    self._course.note(other.name, "unblocked", "")
+                    self._answered(other, waiting)
+        if came:
+            self._answered(client, link)
+        return request.footprint
+
+    def _look_for_rounds(self, client: _GatedClient, link: GatedLink) -> None:
+        now = (link.asked, bytes(link.answer))
+        same = now == client.last
+        client.rounds, client.last = (client.rounds + 1 if same else 0), now
+        if not same:
+            for other in self._clients:
+                if other is not client:
+                    other.rounds = 0
+        if client.rounds > ROUNDS_MAX:
+            raise Unfinished(f"{client.name} asks the same again and again")
+
+    def _answered(self, client: _GatedClient, link: GatedLink) -> None:
+        link.forward()
+        self._advance(client)
+
+    def _advance(self, client: _GatedClient) -> None:
+        """Lets the client run until it has a request ready or its operation is done."""
+        end = time.monotonic() + PATIENCE_S
+        assert client.worker is not None
+        while client.work is not None and time.monotonic() < end:
+            if client.reply is not None:
+                self._end(client)
+                continue
+            setup = next((link for link in client.gate.ready if link.next_request.setup), None)
+            if setup is not None:
+                setup.send()
+                if setup.fetch(self._is_blocked):
+                    setup.forward()
+            elif self._has_stopped(client):
+                return
+            else:
+                self._hear(0.0 if client.gate.ready else 0.02)
+
+    def _has_stopped(self, client: _GatedClient) -> bool:
+        """It waits in the engine, or it waits with a request ready: then it has nothing more to send."""
+        assert client.worker is not None
+        if any(link.in_engine for link in client.gate.links):
+            return True
+        return bool(client.gate.ready) and is_asleep(str(client.worker.pid))
+
+    def _end(self, client: _GatedClient) -> None:
+        assert client.work is not None
+        reply, client.reply = client.reply, None
+        try:
+            self._ask(client, client.work.send(cast(pipe.Reply, reply)))
+        except StopIteration:
+            client.work = None
+
+    def _is_blocked(self, link: GatedLink) -> bool:
+        if self._engine_blocks is not None and link.dialogue.backend is not None:
+            return self._engine_blocks(link.dialogue.backend)
+        return link.request is not None and link.request.waits
+
+    def _hear(self, timeout_s: float) -> None:
+        for key, _ in self._selector.select(timeout_s):
+            if isinstance(key.data, _GatedClient):
+                assert key.data.worker is not None
+                key.data.reply = key.data.worker.receive()
+            else:
+                gate: Gate = key.data
+                gate.hear(key.fileobj)  # type: ignore[arg-type]
+
+    # ---- clients
+
+    def _open(self, program: ClientsProgram) -> None:
+        self._close_clients()
+        while len(self._clients) > len(program.clients):
+            self._clients.pop().gate.close()
+        for number in range(len(self._clients), len(program.clients)):
+            self._clients.append(_GatedClient(NAMES[number], number, Gate(self._endpoint, self._selector)))
+        for client in self._clients:
+            client.worker = self._workers.launch(self._spec, client.gate.shown)
+        for client in self._clients:
+            self._let_open(client)
+        self._program, self._used = program, 0
+        rehearsals = (Alternating(1), Alternating(-1), Replay(""))
+        for rehearsal in () if program.before else rehearsals:
+            rehearsal.start()
+            with contextlib.suppress(Unfinished):
+                self._one(program, rehearsal)
+
+    def _let_open(self, client: _GatedClient) -> None:
+        """Everything passes until the client's store is open."""
+        assert client.worker is not None
+        self._selector.register(client.worker.connection.fileno(), selectors.EVENT_READ, client)
+        end = time.monotonic() + START_TIMEOUT_S
+        while client.reply is None:
+            self._hear(0.05)
+            for one in self._clients:
+                for link in one.gate.ready:
+                    link.send()
+                    if link.fetch(lambda link: False):
+                        link.forward()
+            if time.monotonic() > end:
+                raise Stuck(f"{self._spec} did not open behind the gate within {START_TIMEOUT_S:g} s")
+        if isinstance(client.reply, pipe.Broken):
+            raise Stuck(client.reply.reason)
+        client.reply = None
+
+    def _close_clients(self) -> None:
+        for client in self._clients:
+            client.gate.drop_links()
+            if client.worker is not None:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(client.worker.connection.fileno())
+                self._workers.kill(client.worker)
+                client.worker = None
+            client.reply = client.work = None
+
+    def close(self) -> None:
+        self._close_clients()
+        for client in self._clients:
+            client.gate.close()
+        self._clients.clear()
+        self._selector.close()

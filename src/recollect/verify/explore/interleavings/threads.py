@@ -1,0 +1,329 @@
+"""Several threads on one synchronous store; at every line of the store's own code we choose which thread goes on.
+
+One thread runs at a time. At a line of the files that define the store, the thread that runs asks for the next choice,
+and hands over if it is not itself: as long as the same thread goes on, a switch point costs a function call. Locks that
+the store makes are known; whatever else makes a thread wait (a lock of the engine) is noticed after a moment, and the
+others go on.
+
+Lines, not instructions: since 3.10 CPython hands over only at calls and at the ends of loops, so a line without a call
+is not interrupted in practice. Two calls on one line are not told apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.explore.interleavings.footprints import WRITES_ALL
+from recollect.verify.explore.interleavings.known_locks import KnownLock, adopt, known_locks
+from recollect.verify.explore.interleavings.other_threads import is_asleep
+from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
+from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
+from recollect.verify.explore.interleavings.search import Choice, Strategy
+from recollect.verify.explore.interleavings.world import (
+    ChosenCourse,
+    NewHistory,
+    ScheduleRun,
+    SessionNames,
+    Stuck,
+    Unfinished,
+)
+from recollect.verify.target import outcomes, pipe
+from recollect.verify.target.line_watching import files_of
+from recollect.verify.target.target import Target, resolve
+from recollect.verify.target.worker import perform
+
+BLOCKED_AFTER_S = 0.03
+PATIENCE_S = 15.0
+"""More than the engines' drivers wait for a lock by default."""
+STEPS_MAX = 3000
+SCHEDULES_PER_STORE = 100
+
+
+class _Runner:
+    """One client's thread."""
+
+    def __init__(self, world: ThreadWorld, number: int, ops: tuple[ProgramOp, ...]) -> None:
+        self.name, self.number, self.ops = NAMES[number], number, ops
+        self.turn = threading.Semaphore(0)
+        self.finished = False
+        self.waits_for: KnownLock | None = None
+        self.away = False
+        """It went into a wait that we do not know."""
+        self.waited = False
+        """It was away in this operation: its patience is ours."""
+        self.thread = threading.Thread(
+            target=world._live, args=(self,), daemon=True, name=f"recollect-{self.name}"
+        )
+
+
+class _GivenUp(BaseException):
+    """Ends a thread that waits for ever."""
+
+
+class ThreadWorld:
+    unseen: str | None = None
+
+    def __init__(self, spec: str, endpoint: Endpoint, new_history: NewHistory) -> None:
+        self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
+        self.session = SessionNames("h")
+        self._held = ExitStack()
+        self._files: set[str] = set()
+        self._target: Target | None = None
+        self._program: ClientsProgram | None = None
+        self._dirty, self._used = True, 0
+        self._running: _Runner | None = None
+        self._runners: list[_Runner] = []
+
+    # ---- one schedule
+
+    def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
+        worn = self._used >= SCHEDULES_PER_STORE
+        if fresh or self._dirty or worn or program.before or program != self._program:
+            self._open()
+        self._program = program
+        self._used += 1
+        return self._one(program, strategy)
+
+    def _one(self, program: ClientsProgram, strategy: Strategy) -> ScheduleRun:
+        self.session.schedule += 1
+        self._course = ChosenCourse(strategy, self.session.shorten)
+        self._history = self._new_history(program)
+        self._dirty = True
+        for _ in range(program.before):
+            work = operation(self._history, BEFORE, ProgramOp("a"), lambda kind, label: None)
+            self._carry(work, None)
+        self._steps = self._progress = 0
+        self._error: Exception | None = None
+        self._free = self._hung = False
+        self._over = threading.Event()
+        self._runners = [_Runner(self, number, ops) for number, ops in enumerate(program.clients)]
+        for runner in self._runners:
+            runner.thread.start()
+        self._running = None
+        self._hand_over(None)
+        self._watch()
+        for runner in self._runners:
+            runner.thread.join(0.5)
+        self._running = None
+        alive = any(runner.thread.is_alive() for runner in self._runners)
+        if self._error is not None:
+            self._dirty = alive or self._history.blamed
+            raise self._error
+        self._dirty = alive or self._history.blamed
+        return self._course.run(self._history)
+
+    def _watch(self) -> None:
+        """Waits for the end; lets another thread go on when the one that runs waits for something unknown."""
+        seen, since = -1, time.monotonic()
+        while not self._over.wait(BLOCKED_AFTER_S):
+            if self._progress != seen:
+                seen, since = self._progress, time.monotonic()
+                continue
+            runner = self._running
+            if runner is not None and not runner.away and is_asleep(f"self/task/{runner.thread.native_id}"):
+                runner.away = runner.waited = True
+                self._course.note(runner.name, "blocked", "a lock")
+                if self._able():
+                    self._hand_over(None)
+                    continue
+            if time.monotonic() - since > PATIENCE_S:
+                self._give_up()
+                return
+
+    def _give_up(self) -> None:
+        """Nothing is left that could happen: the threads end where they wait."""
+        waiting = [runner for runner in self._runners if not runner.finished]
+        for runner in waiting if not self._free else ():
+            self._history.hangs(runner.number)
+            self._course.note(runner.name, "hang", "waits for ever")
+        self._free = self._hung = True
+        for runner in waiting:
+            runner.turn.release()
+        self._over.set()
+
+    # ---- opening and closing
+
+    def _open(self) -> None:
+        self.close()
+        factory = resolve(self._spec)
+        self._files = set(files_of(factory))
+        adopt(self, sys.modules[factory.__module__])
+        self._held.enter_context(known_locks(self, self._files))
+        self._target = Target(self._spec, self._endpoint)
+        _driven(self._target.open())
+        self._files |= files_of(*self._target.stores)
+        self._used, self._dirty = 0, False
+
+    def close(self) -> None:
+        self._held.close()
+        target, self._target = self._target, None
+        if target is not None:
+            with contextlib.suppress(Exception):
+                _driven(target.close())
+
+    # ---- switching
+
+    def _able(self) -> list[_Runner]:
+        return [
+            runner
+            for runner in self._runners
+            if not (runner.finished or runner.away)
+            and (runner.waits_for is None or runner.waits_for.owner is None)
+        ]
+
+    def wait_for(self, lock: KnownLock) -> bool:
+        if self._hung:
+            raise _GivenUp
+        runner = self._running
+        if runner is None or self._free or runner.thread.ident != threading.get_ident():
+            return False
+        runner.waits_for = lock
+        self._switch(runner)
+        runner.waits_for = None
+        return True
+
+    def _switch(self, runner: _Runner) -> None:
+        """A switch point: the thread that runs is here, and somebody goes on."""
+        if self._free:
+            return
+        if runner.away:  # it has come back from its wait; somebody else may be running now
+            runner.away = False
+            if self._running is not None and self._running is not runner and not self._running.away:
+                runner.turn.acquire()
+                return
+            self._running = runner
+        self._hand_over(runner)
+
+    def _hand_over(self, runner: _Runner | None) -> None:
+        self._progress += 1
+        self._steps += 1
+        able = self._able()
+        if not able:
+            self._running = None  # whoever comes back from its wait goes on
+            if all(one.finished for one in self._runners):
+                self._over.set()
+            elif not any(one.away for one in self._runners):
+                self._give_up()  # they wait for each other's locks
+            if runner is not None and not runner.finished:
+                runner.turn.acquire()
+            return
+        try:
+            if self._steps > STEPS_MAX:
+                raise Unfinished(f"more than {STEPS_MAX} lines")
+            choices = [Choice(one.name, one.name, f"{one.name}:{self._steps}") for one in able]
+            chosen = able[self._course.choose(choices)]
+            self._course.did(WRITES_ALL)
+        except Exception as error:
+            self._error = error
+            self._let_go(runner)
+            return
+        if chosen is runner:
+            return
+        self._running = chosen
+        chosen.turn.release()
+        if runner is not None and not runner.finished:
+            runner.turn.acquire()
+
+    def _let_go(self, runner: _Runner | None) -> None:
+        """Everybody runs to the end, in any order."""
+        self._free = True
+        for other in self._runners:
+            if other is not runner and not other.finished:
+                other.turn.release()
+
+    # ---- inside a client's thread
+
+    def _live(self, runner: _Runner) -> None:
+        runner.turn.acquire()
+        try:
+            for place, op in enumerate(runner.ops):
+                if place:
+                    self._switch(runner)
+                runner.waited = False
+                self._carry(operation(self._history, runner.number, op, self._note_of(runner)), runner)
+        except _GivenUp:
+            pass
+        finally:
+            self._leave(runner)
+
+    def _leave(self, runner: _Runner) -> None:
+        runner.finished = True
+        came_back, runner.away = runner.away, False
+        others_turn = came_back and self._running is not None and self._running is not runner
+        if not self._free and not others_turn:
+            self._hand_over(runner)
+        if all(one.finished for one in self._runners):
+            self._over.set()
+
+    def _note_of(self, runner: _Runner) -> Any:
+        return lambda kind, label: self._course.note(runner.name, kind, label)
+
+    def _carry(self, work: Any, runner: _Runner | None) -> None:
+        request = next(work)
+        with contextlib.suppress(StopIteration):
+            while True:
+                request = work.send(self._asked(request, runner))
+
+    def _asked(self, request: pipe.Request, runner: _Runner | None) -> pipe.Reply:
+        assert self._target is not None
+        assert not isinstance(request, pipe.Watch | pipe.Close)
+        request.session = self.session(self.session.number(request.session))
+        try:
+            with self._lines_of(runner):
+                reply: pipe.Reply = _driven(perform(self._target, request))
+            if self._hung:
+                raise _GivenUp
+            return reply
+        except Exception as error:
+            writing = not isinstance(request, pipe.Read | pipe.ReadContext)
+            outcome = outcomes.of_write(error) if writing else outcomes.of_read(error)
+            if runner is not None and runner.waited:
+                self._history.excuse(runner.number)
+            said = outcomes.describe(error, self._endpoint.scrubber)
+            return pipe.Failed(outcome, said, outcomes.kinds(error))
+
+    def _lines_of(self, runner: _Runner | None) -> Any:
+        return contextlib.nullcontext() if runner is None else _Traced(self, runner)
+
+
+class _Traced:
+    """Stops at each line of the store's own code."""
+
+    def __init__(self, world: ThreadWorld, runner: _Runner) -> None:
+        self._world, self._runner = world, runner
+
+    def __enter__(self) -> None:
+        sys.settrace(self._on_call)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
+        return self._on_line if frame.f_code.co_filename in self._world._files else None
+
+    def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
+        if self._world._hung:
+            raise _GivenUp
+        if event == "line":
+            where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            self._world._course.note(self._runner.name, "line", where)
+            self._world._switch(self._runner)
+        return self._on_line
+
+
+def _driven(work: Any) -> Any:
+    """The result of a coroutine that never waits: what a synchronous store makes of `perform`."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    work.close()
+    raise Stuck("the store is asynchronous: explore its tasks")
