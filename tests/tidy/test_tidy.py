@@ -184,6 +184,10 @@ CALLED_BY_OTHERS = {
     "set_write_buffer_limits",
     "sock_connect",
     "writelines",
+    # threading.Condition
+    "_acquire_restore",
+    "_is_owned",
+    "_release_save",
     # targets by their address: `recollect verify --previous recollect.verify.builtin:redis_next`
     "chroma_next",
     "postgres_next",
