@@ -150,6 +150,8 @@ def silent_reset(seed: int) -> Planted:
     disturbed = plot.rng.random() < 0.7
     if disturbed:
         plot.crash_now()
+    else:
+        plot.read_all()  # what no read ever showed was not there to be reset
     gone = [message for memory in plot.memories for message in memory.log if message in plot.acked]
     for memory in plot.memories:
         memory.log.clear()
@@ -252,11 +254,45 @@ def duplicate(seed: int) -> Planted:
 
 
 def lost_update(seed: int) -> Planted:
+    """Two read, change and write back at once: the one that writes last had not seen the other's message."""
     plot = Plot(seed, retention_s=None)
-    turns = plot.prologue(turns=4)
+    plot.prologue(turns=4)
     plot.append_now(plot.pick(), plot.other())
     if plot.rng.random() < 0.25:
         return _both_compare_and_set(plot)
+    under, over = (
+        plot.invoke_append(process, plot.victim, 1) for process in plot.rng.sample(plot.processes, 2)
+    )
+    for op in (under, over):
+        plot.tick()
+        plot.apply(op)
+    assert under.write is not None
+    lost = under.write.first
+    idle = [process for process in plot.processes if process not in plot.open]
+    if idle and plot.rng.random() < 0.5:  # it is there for a moment
+        plot.read_now(plot.rng.choice(idle), plot.victim)
+    plot.victim.log.remove(lost)
+    for op in plot.rng.sample((under, over), 2):
+        plot.tick()
+        plot.complete(op, "ok")
+    plot.read_now(plot.pick(), plot.victim)
+    return plot.plant("lost-update", [lost])
+
+
+def trimmed(seed: int) -> Planted:
+    plot = Plot(seed, retention_s=None, unknowns=0.0, faults=False)
+    turns = plot.prologue(turns=4)
+    plot.read_all()
+    place = plot.victim.log.index(turns[plot.rng.randint(0, 2)][0])
+    lost = [message for message in plot.victim.log[: place + 1] if message in plot.acked]
+    del plot.victim.log[: place + 1]
+    plot.read_now(plot.pick(), plot.victim)
+    return plot.plant("trimmed", lost)
+
+
+def dropped(seed: int) -> Planted:
+    plot = Plot(seed, retention_s=None)
+    turns = plot.prologue(turns=4)
     lost = plot.append_now(plot.pick(), plot.victim, plot.rng.randint(1, 3))
     if plot.rng.random() < 0.5:
         plot.append_now(plot.pick(), plot.victim)
@@ -267,7 +303,7 @@ def lost_update(seed: int) -> Planted:
     plot.read_now(plot.pick(), plot.victim)
     if plot.rng.random() < 0.3:
         plot.crash_now()
-    return plot.plant("lost-update", lost)
+    return plot.plant("dropped", lost)
 
 
 def _both_compare_and_set(plot: Plot) -> Planted:
@@ -548,13 +584,15 @@ PLANTS: dict[str, Callable[[int], Planted]] = {
     "unreadable": unreadable,
     "does-not-recover": does_not_recover,
     "silent-reset": silent_reset,
+    "lost-update": lost_update,
     "hidden": hidden,
     "cross-session-leak": cross_session_leak,
     "corrupted": corrupted,
     "phantom": phantom,
     "dirty-read": dirty_read,
     "duplicate": duplicate,
-    "lost-update": lost_update,
+    "trimmed": trimmed,
+    "dropped": dropped,
     "torn-turn": torn_turn,
     "lost-tail": lost_tail,
     "hole": hole,

@@ -47,7 +47,7 @@ def test_lost_before_a_forget_and_written_anew_after_it() -> None:
     script.append(1)
     script.append(1)
     script.fail_read(2)
-    assert script.counts() == {"unreadable": 2, "lost-update": 1}
+    assert script.counts() == {"unreadable": 2, "dropped": 1}
 
 
 def test_a_forget_in_doubt_is_one_unknown_outcome() -> None:
@@ -133,7 +133,7 @@ def test_an_engine_that_came_back_by_itself_explains_no_later_loss() -> None:
     script.append(1)
     script.read(2, 0, 1, 2, 3)
     script.read(2, 0, 1, 2)
-    assert script.names() == ["lost-update"]
+    assert script.names() == ["dropped"]
 
 
 def test_reads_fail_while_the_engine_is_down_whatever_was_healed() -> None:

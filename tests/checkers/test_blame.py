@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .history_script import Script
+from .history_script import Script, written
 
 
 def overlapping(count: int) -> Script:
@@ -101,7 +101,7 @@ def test_half_a_turn_does_not_expire() -> None:
     script.append(1, count=2, retention_s=5.0)
     script.read(2, 1, 2)
     script.read(2, 2)
-    assert script.names() == ["lost-update"]
+    assert script.names() == ["dropped"]
 
 
 def test_a_clock_set_right_before_the_write_is_not_to_blame() -> None:
@@ -110,7 +110,7 @@ def test_a_clock_set_right_before_the_write_is_not_to_blame() -> None:
     script.heal("clock-forward")
     script.ok(1)
     script.read(9)
-    assert script.names() == ["lost-update"]
+    assert script.names() == ["dropped"]
 
 
 def test_a_crash_after_the_clock_took_it_is_not_to_blame() -> None:
@@ -149,3 +149,55 @@ def test_message_number_zero_behind_a_gap_was_there_all_along() -> None:
     script.read(9, 2, 0)
     anomaly = script.only()
     assert (anomaly.name, anomaly.first.message) == ("hole", "m1")
+
+
+def test_what_no_read_ever_showed_is_not_blamed_on_a_later_fault_that_left_a_later_message() -> None:
+    """The store drops some messages; one of them was first looked for after the crash."""
+    script = written()
+    script.append(1)
+    script.read(2, 0, 1, 2)
+    script.append(1)
+    script.append(1)
+    script.crash()
+    script.read(2, 0, 1, 2, 5)
+    assert script.counts() == {"dropped": 2}
+
+
+def test_a_tail_that_no_read_had_time_to_show_is_the_faults() -> None:
+    script = written()
+    script.append(1)
+    script.read(2, 0, 1, 2)
+    script.append(1)
+    script.crash()
+    script.read(2, 0, 1, 2)
+    assert script.counts() == {"dropped": 1, "lost-tail": 1}
+
+
+def test_a_hole_is_the_faults_where_nothing_is_ever_dropped() -> None:
+    script = written()
+    script.append(1)
+    script.append(1)
+    script.crash()
+    script.read(2, 0, 1, 2, 4)
+    assert script.counts() == {"hole": 1}
+
+
+def test_a_memory_that_never_showed_anything_was_not_reset_by_a_fault() -> None:
+    script = Script()
+    script.append(1)
+    script.read(2)
+    script.append(1)
+    script.crash()
+    script.read(2)
+    assert script.counts() == {"dropped": 2}
+
+
+def test_nor_did_a_clock_take_it() -> None:
+    script = Script()
+    script.append(1)
+    script.read(2)
+    script.append(1)
+    script.inject("clock-forward", 600.0)
+    script.heal("clock-forward")
+    script.read(2)
+    assert script.counts() == {"dropped": 2}

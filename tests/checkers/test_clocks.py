@@ -73,7 +73,7 @@ def test_a_message_without_retention_never_expires_among_those_with_one() -> Non
     script.read(2, 0, 1, 3)
     script.wait(6.0)
     script.read(2)
-    assert script.counts() == {"lost-update": 1}
+    assert script.counts() == {"dropped": 1}
 
 
 def test_a_fault_without_an_offset_moves_no_clock() -> None:

@@ -299,7 +299,7 @@ def test_unreadable_messages_are_counted_without_those_already_lost() -> None:
     script = written()
     script.read(2, 0, 1)
     script.fail_read(2)
-    assert script.counts() == {"unreadable": 2, "lost-update": 1}
+    assert script.counts() == {"unreadable": 2, "dropped": 1}
 
 
 def test_a_context_read_that_raises_is_unreadable_too() -> None:
@@ -367,7 +367,7 @@ def test_a_damaged_item_stands_for_what_its_own_read_misses() -> None:
     script = written()
     script.read(2, 0, 1)
     script.read(2, 0, Element(None, damaged=True))
-    assert script.firsts() == {"corrupted": "m1", "lost-update": "m2"}
+    assert script.firsts() == {"corrupted": "m1", "dropped": "m2"}
 
 
 def test_a_damaged_item_does_not_stand_for_a_message_that_leaked() -> None:

@@ -16,7 +16,7 @@ def test_nothing_is_left_to_read() -> None:
     script = written()
     script.append(1, "other")
     script.read(2)
-    assert failing(script).counts() == {"lost-update": 3}
+    assert failing(script).counts() == {"dropped": 3}
 
 
 def test_a_search_that_raises_is_a_read_that_raises() -> None:
@@ -78,7 +78,7 @@ def test_a_session_counts_once_however_often_reading_it_fails() -> None:
 def test_damage_beside_readable_messages_hides_nothing() -> None:
     script = written()
     script.read(2, 0, Element(None, damaged=True))
-    assert script.counts() == {"corrupted": 1, "lost-update": 1}
+    assert script.counts() == {"corrupted": 1, "dropped": 1}
 
 
 def test_what_cannot_be_read_after_the_engine_stopped_is_not_kept() -> None:

@@ -85,4 +85,4 @@ def test_a_phantom_with_number_zero_does_not_stand_for_the_message_that_gets_it(
     script.read(2, 0, 1)
     script.read(2, 1)
     verdict = analyze(with_value(script, Seen(tail=(0, 1)), at=1))
-    assert [anomaly.name for anomaly in verdict.anomalies] == ["phantom", "lost-update"]
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["phantom", "trimmed"]

@@ -36,7 +36,7 @@ def test_gone_too_early_although_nothing_happened() -> None:
 def test_missing_in_the_middle_of_a_living_session_is_not_expiry() -> None:
     script = kept_for(5.0)
     script.read(2, 1)
-    assert script.names() == ["lost-update"]
+    assert script.names() == ["trimmed"]
 
 
 def test_within_the_clock_bound_nothing_is_claimed() -> None:

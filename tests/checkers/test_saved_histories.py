@@ -1,6 +1,6 @@
 """Histories that were once judged wrongly; the file's name says what must come of them.
 
-`lost-update--lost-after-the-disturbance-is-no-reset.jsonl` must give exactly that anomaly, `nothing--…` none.
+`dropped--lost-after-the-disturbance-is-no-reset.jsonl` must give exactly that anomaly, `nothing--…` none.
 Anomalies are joined by `+`.
 """
 

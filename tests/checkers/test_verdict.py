@@ -17,7 +17,7 @@ from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import Element, HistoryHeader, ReadAsked, WriteAsked
 from recollect.verify.report.one_history import main, render
 
-from .history_script import Script, save_history
+from .history_script import Script, save_history, written
 
 
 def crashed(
@@ -268,10 +268,11 @@ def test_coverage_names_what_could_not_be_seen() -> None:
 
 
 def test_what_was_found_was_covered() -> None:
+    """Two accepted with one `expect`, by one process: there was one writer, and a lost update anyway."""
     script = Script()
-    script.append(1)
-    script.append(1)
-    script.read(2, 0)
+    script.append(1, expect=0)
+    script.append(1, expect=0)
+    script.read(2, 0, 1)
     verdict = script.verdict()
     assert [anomaly.name for anomaly in verdict.anomalies] == ["lost-update"]
     assert "lost-update" in verdict.covered
@@ -480,3 +481,28 @@ def test_what_was_lost_as_announced_may_be_written_back_by_somebody_who_still_ha
     verdict = analyze(History(path))
     assert [anomaly.name for anomaly in verdict.anomalies] != []
     assert verdict.status == status, verdict
+
+
+def test_what_the_promise_covers_comes_last_and_says_so() -> None:
+    """Redis with snapshots only loses everything to a kill: violated is the message that was there twice."""
+    script = written(policy="rdb", fault="kill-engine")
+    script.read(2, 0, 1, 1, 2)
+    script.crash()
+    script.read(2)
+    verdict = script.verdict()
+    assert [(anomaly.name, anomaly.covered) for anomaly in verdict.anomalies] == [
+        ("duplicate", False),
+        ("silent-reset", True),
+    ]
+    assert verdict.reason is not None
+    assert verdict.reason.startswith("duplicate is not covered")
+
+
+def test_a_loss_that_reaches_too_far_back_is_not_covered() -> None:
+    script = written(policy="aof-everysec", fault="power-loss")
+    script.wait(5.0)
+    script.crash("power-loss")
+    script.read(2)
+    verdict = script.verdict()
+    assert verdict.status == "violated"
+    assert [anomaly.covered for anomaly in verdict.anomalies] == [False]

@@ -25,7 +25,7 @@ def test_missing_from_a_window_and_then_from_everything_is_lost_once() -> None:
     ended = script.read(2, 2, 4, ask=ReadAsked(last=2))
     script.read(2, 0, 1, 2, 4)
     anomaly = script.only()
-    assert (anomaly.name, anomaly.first.events[1]) == ("lost-update", ended)
+    assert (anomaly.name, anomaly.first.events[1]) == ("dropped", ended)
 
 
 def test_a_window_that_still_has_it_shows_that_a_missing_message_was_late() -> None:
@@ -121,7 +121,7 @@ def test_the_latest_message_may_leave_and_the_rest_still_be_out_of_order() -> No
         script.append(1)
     script.read(2, 0, 2, 3)
     script.read(2, 0, 2, 1)
-    assert script.counts() == {"lost-update": 1, "reorder": 1}
+    assert script.counts() == {"dropped": 1, "reorder": 1}
 
 
 def test_newcomers_before_the_first_message_are_in_order() -> None:
@@ -142,7 +142,7 @@ def test_what_is_acknowledged_after_the_first_window_is_expected_in_the_next() -
     script.read(2, 1, 2, ask=ReadAsked(last=2))
     script.append(1)
     script.read(2, 1, 2, ask=ReadAsked(last=2))
-    assert script.counts() == {"lost-update": 1}
+    assert script.counts() == {"dropped": 1}
 
 
 def test_a_message_out_of_order_once_can_be_lost_for_good() -> None:
@@ -150,7 +150,7 @@ def test_a_message_out_of_order_once_can_be_lost_for_good() -> None:
     script.read(2, 3, 5, ask=ReadAsked(last=2))
     script.read(2, 0, 2, 1, 3, 4, 5)
     script.read(2, 0, 2, 3, 4, 5)
-    assert script.counts() == {"lost-update": 1, "stale-read": 1}
+    assert script.counts() == {"dropped": 1, "stale-read": 1}
 
 
 def test_a_window_that_begins_where_reads_disagree_proves_nothing() -> None:
@@ -186,7 +186,7 @@ def test_late_in_a_window_then_lost_for_good_is_witnessed_by_the_loss() -> None:
     script.read(2, 0, 1, 2, 3, 4)
     ended = script.read(2, 0, 1, 2, 4)
     verdict = script.verdict()
-    assert [anomaly.name for anomaly in verdict.anomalies] == ["lost-update", "stale-read"]
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["dropped", "stale-read"]
     assert verdict.anomalies[0].first.message == "m3"
     assert verdict.anomalies[0].first.events[1] == ended
     assert verdict.lost == 1
@@ -202,4 +202,4 @@ def test_a_cursor_must_not_skip() -> None:
 def test_a_short_window_covers_everything() -> None:
     script = written_beside_another(3)
     script.read(2, 1, 2, ask=ReadAsked(last=5))
-    assert script.names() == ["lost-update"]
+    assert script.names() == ["trimmed"]

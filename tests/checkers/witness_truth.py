@@ -193,9 +193,23 @@ def _lost_update(facts: Facts, anomaly: Anomaly, message: int) -> None:
         assert expect is not None
         assert rivals
         return
+    _gone_undisturbed(facts, anomaly, message)
+    mine, done = facts.write_of[message], facts.acked[message]
+    rivals = [m for m, write in facts.write_of.items() if write is not mine and facts.invoked[m] < done]
+    assert any(facts.acked.get(m, done) > facts.invoked[message] for m in rivals)
+
+
+def _gone_undisturbed(facts: Facts, anomaly: Anomaly, message: int) -> None:
     _lost(facts, anomaly, message)
     between = facts.events[facts.acked[message] : anomaly.first.events[1]]
     assert not any(e.kind == "fault-injected" and e.operation != "concurrent-writers" for e in between)
+
+
+def _trimmed(facts: Facts, anomaly: Anomaly, message: int) -> None:
+    _gone_undisturbed(facts, anomaly, message)
+    read = facts.reads[anomaly.first.events[1]]
+    assert read.items
+    assert all(facts.invoked[item] > facts.acked[message] for item in read.items if isinstance(item, int))
 
 
 def _silent_reset(facts: Facts, anomaly: Anomaly, message: int) -> None:
@@ -350,6 +364,8 @@ _RULES: dict[str, Callable[[Facts, Anomaly, int], None]] = {
     "dirty-read": _dirty,
     "duplicate": _duplicate,
     "lost-update": _lost_update,
+    "trimmed": _trimmed,
+    "dropped": _gone_undisturbed,
     "torn-turn": _torn,
     "lost-tail": _lost_tail,
     "hole": _hole,

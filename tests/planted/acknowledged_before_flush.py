@@ -13,7 +13,7 @@ PLANTED = Planted(
     "aof-always",
     "kill-app",
     "turns",
-    ("lost-tail", "hole", "lost-update", "stale-read", "own-write-missing"),
+    ("lost-tail", "hole", "dropped", "lost-update", "stale-read", "own-write-missing"),
 )
 
 

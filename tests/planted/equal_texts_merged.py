@@ -9,7 +9,9 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
-PLANTED = Planted("redis", "aof-always", "concurrent-writers", "mixed", ("lost-update", "reorder", "hole"))
+PLANTED = Planted(
+    "redis", "aof-always", "concurrent-writers", "mixed", ("dropped", "lost-update", "reorder", "hole")
+)
 
 
 class SortedSet(RedisList):

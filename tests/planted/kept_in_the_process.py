@@ -7,7 +7,9 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.sqlite_rows import SqliteRows
 
-PLANTED = Planted("sqlite", "wal-full", "disk-full", "append", ("lost-update", "lost-tail", "hole"))
+PLANTED = Planted(
+    "sqlite", "wal-full", "disk-full", "append", ("dropped", "lost-update", "lost-tail", "hole")
+)
 
 
 class Kept(SqliteRows):

@@ -8,7 +8,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
-PLANTED = Planted("redis", "aof-always", "clock-frozen", "append", ("lost-update",))
+PLANTED = Planted("redis", "aof-always", "clock-frozen", "append", ("lost-update", "dropped"))
 
 
 class KeyedByTime(RedisList):

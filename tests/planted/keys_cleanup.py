@@ -4,7 +4,9 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
-PLANTED = Planted("redis", "aof-always", "concurrent-writers", "forget", ("lost-update",))
+PLANTED = Planted(
+    "redis", "aof-always", "concurrent-writers", "forget", ("dropped", "lost-update", "silent-reset")
+)
 
 
 class Pattern(RedisList):

@@ -8,7 +8,11 @@ from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
 PLANTED = Planted(
-    "redis", "aof-always", "concurrent-writers", "turns", ("stale-read", "own-write-missing", "lost-update")
+    "redis",
+    "aof-always",
+    "concurrent-writers",
+    "turns",
+    ("stale-read", "own-write-missing", "hidden", "dropped", "lost-update"),
 )
 
 

@@ -11,7 +11,7 @@ PLANTED = Planted(
     "wal-full",
     "kill-app",
     "turns",
-    ("lost-tail", "lost-update", "silent-reset", "hole", "stale-read"),
+    ("lost-tail", "dropped", "lost-update", "silent-reset", "hole", "stale-read"),
     more={"writers": 1},
 )
 

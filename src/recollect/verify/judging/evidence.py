@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from recollect.guarantees import DURABILITIES
 from recollect.verify.judging.op import HistoryHeader
@@ -270,6 +270,8 @@ class Evidence:
 
     absences: list[Absence] = field(default_factory=list)
     losses: list[Loss] | None = None
+    fates: dict[int, tuple[Literal["overwritten", "trimmed", "dropped"], int]] | None = None
+    """See `culprits`."""
     leaks: list[Sighting] = field(default_factory=list)
     strangers: list[Sighting] = field(default_factory=list)
     altered: list[Sighting] = field(default_factory=list)

@@ -10,6 +10,7 @@ from recollect.verify.judging.evidence import (
     CLOCK_FAULTS,
     IN_WHOLE,
     NEVER,
+    SEEN,
     Absence,
     Disturbance,
     Evidence,
@@ -21,10 +22,55 @@ def losses(evidence: Evidence) -> list[Loss]:
     """All losses; worked out once per evidence."""
     if evidence.losses is None:
         oldest: dict[int, int] = {}
-        evidence.losses = [
-            _explain(evidence, found, oldest) for found in evidence.absences if found.back == NEVER
-        ]
+        found = [_explain(evidence, absent, oldest) for absent in evidence.absences if absent.back == NEVER]
+        evidence.losses = _not_blamed(evidence, found)
     return evidence.losses
+
+
+def was_seen(evidence: Evidence, message: int) -> bool:
+    """Whether any read ever showed it."""
+    return bool(evidence.state[message] & SEEN)
+
+
+def _not_blamed(evidence: Evidence, found: list[Loss]) -> list[Loss]:
+    """What no read ever showed is not blamed on a later fault, where such messages are lost without one too.
+
+    A fault that takes the end of a session is believed: what it took had no time to be read. One that seems to have
+    taken this message and left a later one, or that found nothing in the whole memory, took nothing.
+    """
+    if not any(
+        loss.disturbance is None and not loss.expired and not was_seen(evidence, loss.message)
+        for loss in found
+    ):
+        return found
+    nothing_ever = not any(state & SEEN for state in evidence.state)
+    newest: dict[tuple[int, int], int] = {}
+    return [
+        Loss(loss.message, loss.absence, None, False)
+        if loss.disturbance is not None
+        and not was_seen(evidence, loss.message)
+        and (nothing_ever or _left_a_later_one(evidence, loss, loss.disturbance, newest))
+        else loss
+        for loss in found
+    ]
+
+
+def _left_a_later_one(
+    evidence: Evidence, loss: Loss, disturbance: Disturbance, newest: dict[tuple[int, int], int]
+) -> bool:
+    session = evidence.session_of(loss.message)
+    key = (session, disturbance.injected)
+    if key not in newest:
+        newest[key] = max(
+            (
+                evidence.turn_invoked[turn]
+                for turn in evidence.turns_of(session)
+                if NEVER < evidence.turn_done[turn] < disturbance.injected
+                and any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
+            ),
+            default=NEVER,
+        )
+    return newest[key] > evidence.acknowledged(loss.message)
 
 
 def _explain(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> Loss:
@@ -73,6 +119,15 @@ def _oldest_kept(evidence: Evidence, session: int) -> int:
         if kept and evidence.turn_done[turn] != NEVER:
             return turn
     return len(evidence.turn_first)
+
+
+def shared_sessions(evidence: Evidence) -> set[int]:
+    """Sessions with several writers: a target that claims a single one is not judged by what they lose."""
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for session, _ in set(zip(evidence.turn_session, evidence.turn_process, strict=True)):
+        (shared if session in seen else seen).add(session)
+    return shared
 
 
 def loss_window_s(evidence: Evidence, found: list[Loss]) -> float | None:

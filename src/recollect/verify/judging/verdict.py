@@ -157,10 +157,7 @@ def judge(evidence: Evidence) -> Verdict:
         promise=given.sentence,
         promise_source=given.source,
         promised_window_s=given.window_s,
-        anomalies=tuple(
-            _anomaly(evidence, group, _allows(evidence, given, group) or _is_exposed(given, group))
-            for group in named
-        ),
+        anomalies=_anomalies(evidence, named, given, window_s),
         covered=covered,
         not_covered=not_covered,
         truncated=evidence.truncated,
@@ -281,11 +278,26 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     return None
 
 
+def _anomalies(
+    evidence: Evidence, named: list[Named], given: Promise, window_s: float | None
+) -> tuple[Anomaly, ...]:
+    """What is covered comes behind what is not; a loss that reaches back further than promised is not covered."""
+    too_far = window_s is not None and given.window_s is not None and window_s > given.window_s
+    found = [
+        _anomaly(
+            evidence,
+            group,
+            (not too_far and _allows(evidence, given, group)) or _is_exposed(given, group),
+        )
+        for group in named
+    ]
+    return tuple(sorted(found, key=lambda anomaly: anomaly.covered))
+
+
 def _anomaly(evidence: Evidence, group: Named, covered: bool) -> Anomaly:
     silent = all(detection.silent for detection in group.detections)
-    return Anomaly(
-        group.name, group.elements, silent, _witness(evidence, group.first), group.sentence, covered
-    )
+    witness = _witness(evidence, group.first)
+    return Anomaly(group.name, group.elements, silent, witness, group.sentence, covered)
 
 
 def _witness(evidence: Evidence, detection: Detection) -> WitnessEvents:

@@ -52,7 +52,9 @@ MEANINGS: dict[Status, str] = {
     "skipped": "not run, for the reason given",
 }
 
-TAKEN = frozenset({"silent-reset", "lost-update", "torn-turn", "lost-tail", "hole", "expired-early"})
+TAKEN = frozenset(
+    {"silent-reset", "lost-update", "trimmed", "dropped", "torn-turn", "lost-tail", "hole", "expired-early"}
+)
 """Anomalies whose witness is an acknowledged message that is gone."""
 
 
@@ -163,7 +165,8 @@ def headline(results: Results) -> tuple[str, str]:
         first = (
             f"{len(violated)} of {_runs(len(ran))} broke {'its' if len(violated) == 1 else 'their'} promise"
         )
-        return first, _lost_sentence(violated, "and no promise covers it") + _beside(documented, unknown)
+        said = _lost_sentence(violated, "and no promise covers it", covered=_covered(violated))
+        return first, said + _beside(documented, unknown)
     if not ran or len(unknown) == len(ran):
         return "Nothing could be concluded", "No run came far enough to tell; the reasons are below."
     concluded = len(ran) - len(unknown)
@@ -191,8 +194,18 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count:,} runs"
 
 
-def _lost_sentence(results: list[Result], why: str) -> str:
-    lost = sum(result.verdict.lost for result in results)
+def _covered(results: list[Result]) -> int:
+    """Lost messages that a promise covers, in runs that are violated for another reason."""
+    return sum(
+        anomaly.count
+        for result in results
+        for anomaly in result.verdict.anomalies
+        if anomaly.covered and anomaly.name in TAKEN
+    )
+
+
+def _lost_sentence(results: list[Result], why: str, covered: int = 0) -> str:
+    lost = sum(result.verdict.lost for result in results) - covered
     acked = sum(result.verdict.acked for result in results)
     if not lost:
         return "No acknowledged message is missing, but something else went wrong; see the runs."

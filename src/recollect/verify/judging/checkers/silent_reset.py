@@ -3,7 +3,8 @@
 Verifies: after each disturbance, the first whole read of every session that was read again; with no
 disturbance at all, the last whole read of every session. "Empty" means that nothing written before is left:
 new messages do not make a wiped memory whole.
-Does not verify: sessions that were never read again. What expired as time passed is not a reset.
+Does not verify: sessions that were never read again. What expired as time passed is not a reset, nor is a
+memory of which no read ever showed anything (see dropped).
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from collections.abc import Iterator, Set
 
 from recollect.verify.judging.detection import Detection, before_fault, subject
 from recollect.verify.judging.evidence import NEVER, Evidence, FirstRead, Loss
-from recollect.verify.judging.losses import losses
+from recollect.verify.judging.losses import losses, was_seen
 
 NAME = "silent-reset"
 
 
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     by_read: dict[int, list[Loss]] = defaultdict(list)
-    for loss in losses(evidence):
-        if not loss.expired:
+    found = losses(evidence)
+    stored = any(was_seen(evidence, loss.message) for loss in found)
+    for loss in found:
+        if not loss.expired and (stored or loss.disturbance is not None):
             by_read[loss.absence.read].append(loss)
     if not by_read:
         return []

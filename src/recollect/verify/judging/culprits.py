@@ -1,0 +1,176 @@
+"""Who took a message that is missing for good although no fault and no expiry explains it.
+
+Another writer is only named with a proof:
+
+- two compare-and-set writes were accepted with one `expect` (the checker itself looks at that);
+- a whole list was saved that was read before the message was there;
+- another's write stands where the message stood: before messages that are older than it;
+- another's write was under way while this one was, and no message of the run vanished without that. A store that drops
+  messages also drops some while nobody else writes; then what merely overlapped proves nothing.
+
+Of the rest, what left a session from its oldest end, while later messages that were there with it stayed, was trimmed.
+Everything else was dropped. Where another's write could have done it but nothing proves it, it is dropped too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Literal
+
+from recollect.verify.judging.evidence import IN_WHOLE, NEVER, Evidence, Loss
+from recollect.verify.judging.losses import losses, was_seen
+
+Fate = Literal["overwritten", "trimmed", "dropped"]
+NEAR = 64
+"""How many turns before and after a turn are looked at for one that overlaps: each client has one under way."""
+
+
+def fates(evidence: Evidence) -> dict[int, tuple[Fate, int]]:
+    """What became of each message that nothing else explains, and the turn that went over it, or NEVER."""
+    if evidence.fates is None:
+        evidence.fates = _decided(evidence)
+    return evidence.fates
+
+
+def _decided(evidence: Evidence) -> dict[int, tuple[Fate, int]]:
+    by_session: dict[int, list[Loss]] = defaultdict(list)
+    for loss in losses(evidence):
+        if loss.disturbance is None and not loss.expired:
+            by_session[evidence.session_of(loss.message)].append(loss)
+    intruders = _intruders(evidence) if by_session else {}
+    found: dict[int, tuple[Fate, int]] = {}
+    overlapping: list[tuple[Loss, int]] = []
+    alone = False
+    for session, lost in by_session.items():
+        trimmed = _trimmed(evidence, session, lost)
+        for loss in lost:
+            turn = _saved_over(evidence, loss)
+            if turn == NEVER:
+                turn = _in_its_place(evidence, loss, intruders.get(session, ()))
+            if turn != NEVER:
+                found[loss.message] = ("overwritten", turn)
+            elif loss.message in trimmed:
+                found[loss.message] = ("trimmed", NEVER)
+            elif (turn := _overlapping(evidence, loss)) != NEVER:
+                overlapping.append((loss, turn))
+            else:
+                found[loss.message] = ("dropped", NEVER)
+                alone = alone or not was_seen(evidence, loss.message)
+    for loss, turn in overlapping:
+        proven = not alone or was_seen(evidence, loss.message)
+        found[loss.message] = ("overwritten", turn) if proven else ("dropped", NEVER)
+    return found
+
+
+def _ended(evidence: Evidence, turn: int) -> int:
+    """The event by which the write had certainly happened; NEVER if nothing says that it did."""
+    if evidence.turn_done[turn] != NEVER:
+        return evidence.turn_done[turn]
+    seen = [
+        evidence.seen_at[message] for message in evidence.turn_messages(turn) if was_seen(evidence, message)
+    ]
+    return evidence.read_done[min(seen)] if seen else NEVER
+
+
+def _last_there(evidence: Evidence, loss: Loss) -> int:
+    """Whatever took the message ended later: the last read after the acknowledgement that had it, or its own write."""
+    turn = evidence.message_turn[loss.message]
+    is_sight = loss.absence.since > evidence.turn_done[turn]
+    return loss.absence.since if is_sight else evidence.turn_invoked[turn]
+
+
+def _saved_over(evidence: Evidence, loss: Loss) -> int:
+    """A list that was saved by another process, and read before this message was acknowledged."""
+    if not evidence.bases:
+        return NEVER
+    mine = evidence.message_turn[loss.message]
+    acknowledged, ended = evidence.turn_done[mine], evidence.read_done[loss.absence.read]
+    for turn in reversed(evidence.turns_of(evidence.turn_session[mine])):
+        base = evidence.bases.get(turn)
+        if (
+            base is not None
+            and base <= acknowledged
+            and evidence.turn_process[turn] != evidence.turn_process[mine]
+            and evidence.turn_invoked[turn] < ended
+            and _ended(evidence, turn) > _last_there(evidence, loss)
+        ):
+            return turn
+    return NEVER
+
+
+def _intruders(evidence: Evidence) -> dict[int, list[int]]:
+    """By session, the turns that stand before messages which were acknowledged before they began."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for inversion in evidence.inversions.values():
+        if not inversion.same_turn:
+            turn = evidence.message_turn[inversion.later]
+            found[evidence.turn_session[turn]].add(turn)
+    return {session: sorted(turns) for session, turns in found.items()}
+
+
+def _in_its_place(evidence: Evidence, loss: Loss, intruders: list[int] | tuple[int, ...]) -> int:
+    mine = evidence.message_turn[loss.message]
+    if not was_seen(evidence, loss.message):
+        return NEVER
+    for turn in intruders:
+        if (
+            evidence.turn_process[turn] != evidence.turn_process[mine]
+            and evidence.turn_invoked[turn] < evidence.read_done[loss.absence.read]
+            and _ended(evidence, turn) > loss.absence.since
+        ):
+            return turn
+    return NEVER
+
+
+def _overlapping(evidence: Evidence, loss: Loss) -> int:
+    """A turn of another process that was under way while this one was, and after the message was last seen."""
+    mine = evidence.message_turn[loss.message]
+    acknowledged, after = evidence.turn_done[mine], _last_there(evidence, loss)
+    session = evidence.turn_session[mine]
+    for turn in range(max(0, mine - NEAR), min(len(evidence.turn_first), mine + NEAR + 1)):
+        if evidence.turn_session[turn] != session or turn == mine:
+            continue
+        if (
+            evidence.turn_process[turn] != evidence.turn_process[mine]
+            and evidence.turn_invoked[turn] < acknowledged
+            and _ended(evidence, turn) > after
+            # When a write happened whose outcome is unknown, its end does not say.
+            and (evidence.turn_done[turn] != NEVER or turn > mine)
+        ):
+            return turn
+    return NEVER
+
+
+def _trimmed(evidence: Evidence, session: int, lost: list[Loss]) -> set[int]:
+    """What left from the oldest end, if the session is one that is trimmed."""
+    gone = {loss.message: loss.absence.read for loss in lost}
+    oldest, newest = _ends_kept(evidence, session)
+    if newest == NEVER or not any(_outlived(evidence, session, loss, gone) for loss in lost):
+        return set()
+    return {message for message in gone if evidence.message_turn[message] < oldest}
+
+
+def _ends_kept(evidence: Evidence, session: int) -> tuple[int, int]:
+    """The first and the last acknowledged turn of which something is there in the end."""
+    kept = [
+        turn
+        for turn in evidence.turns_of(session)
+        if evidence.turn_done[turn] != NEVER
+        and any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
+    ]
+    return (kept[0], kept[-1]) if kept else (NEVER, NEVER)
+
+
+def _outlived(evidence: Evidence, session: int, loss: Loss, gone: dict[int, int]) -> bool:
+    """Whether a later message that had been read before this one went stayed for longer."""
+    if not was_seen(evidence, loss.message):
+        return False
+    mine, read = evidence.message_turn[loss.message], loss.absence.read
+    for turn in range(mine + 1, min(len(evidence.turn_first), mine + NEAR + 1)):
+        if evidence.turn_session[turn] != session or evidence.turn_done[turn] == NEVER:
+            continue
+        for message in evidence.turn_messages(turn):
+            stayed = gone.get(message, read + 1) > read
+            if stayed and was_seen(evidence, message) and evidence.seen_at[message] < read:
+                return True
+    return False
