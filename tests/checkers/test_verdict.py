@@ -484,18 +484,18 @@ def test_what_was_lost_as_announced_may_be_written_back_by_somebody_who_still_ha
 
 
 def test_what_the_promise_covers_comes_last_and_says_so() -> None:
-    """Redis with snapshots only loses everything to a kill: violated is the message that was there twice."""
+    """Redis with snapshots only loses everything to a kill: violated is what nobody had written."""
     script = written(policy="rdb", fault="kill-engine")
-    script.read(2, 0, 1, 1, 2)
+    script.read(2, 0, 1, 2, Element(50, 7))
     script.crash()
     script.read(2)
     verdict = script.verdict()
     assert [(anomaly.name, anomaly.covered) for anomaly in verdict.anomalies] == [
-        ("duplicate", False),
+        ("phantom", False),
         ("silent-reset", True),
     ]
     assert verdict.reason is not None
-    assert verdict.reason.startswith("duplicate is not covered")
+    assert verdict.reason.startswith("phantom is not covered")
 
 
 def test_a_loss_that_reaches_too_far_back_is_not_covered() -> None:
