@@ -57,7 +57,7 @@ class LiveProgress:
             self._current.pop(name, None)
         else:
             self._current[name] = event.step
-            if event.kind == "again" and self._live is None:
+            if event.kind == "again" and self._live is None and _is_new(event.step):
                 self._console.print(f"{event.step}: {name}", style="dim", highlight=False, soft_wrap=True)
 
     def _picture(self) -> Group:
@@ -75,6 +75,11 @@ class LiveProgress:
             return None if self._budget_s is None else max(0.0, self._budget_s - elapsed_s)
         by_rate_s = (self._cells - self._ended) * elapsed_s / self._ended
         return by_rate_s if self._budget_s is None else max(0.0, min(by_rate_s, self._budget_s - elapsed_s))
+
+
+def _is_new(step: str) -> bool:
+    """Where every line stays, the tries to make a run smaller are told once."""
+    return " try " not in step or step.endswith(" try 1")
 
 
 def _line(result: Result, number: int, cells: int) -> Text:

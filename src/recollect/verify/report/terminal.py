@@ -30,7 +30,7 @@ LEGEND: dict[Status, str] = {
 }
 NAMED_MAX = 4
 TOLD_MAX = 3
-COLUMN_LEAST = 18
+COLUMN_LEAST = 16
 """Characters of one process's column; where there is less room, the steps are told one below the other."""
 
 
@@ -238,10 +238,12 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
 def _columns(steps: Sequence[StepTaken], width: int) -> Table:
     """A column for each process, where they fit side by side."""
     processes = sorted({step.process for step in steps if step.process != EVERYONE})
-    side_by_side = processes and (width - 3) // len(processes) >= COLUMN_LEAST
+    outside = any(step.process == EVERYONE for step in steps)
+    names = [f"process {process}" for process in processes] + ["engine"] * outside
+    side_by_side = processes and (width - 3) // len(names) >= COLUMN_LEAST
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", justify="right", style="dim", no_wrap=True)
-    for name in [f"process {process}" for process in processes] if side_by_side else ("",):
+    for name in names if side_by_side else ("",):
         table.add_column(name)
     for number, step in enumerate(steps, 1):
         style = "bold red" if step.told else "dim" if step.process == EVERYONE else ""
@@ -249,8 +251,8 @@ def _columns(steps: Sequence[StepTaken], width: int) -> Table:
             who = "" if step.process == EVERYONE else f"process {step.process} "
             table.add_row(str(number), Text(f"{who}{step.text}", style=style))
         else:
-            place = processes.index(step.process) if step.process != EVERYONE else 0
-            row = [Text("")] * len(processes)
+            place = processes.index(step.process) if step.process != EVERYONE else len(processes)
+            row = [Text("")] * len(names)
             row[place] = Text(step.text, style=style)
             table.add_row(str(number), *row)
     return table
