@@ -3,6 +3,7 @@
 import pytest
 
 from recollect.verify.judging.verdict import Status, Verdict
+from recollect.verify.matrix.findings import findings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.html import headline
 from recollect.verify.running.scenario import Scenario
@@ -22,10 +23,10 @@ LOST: dict[Status, int] = {"violated": 2, "documented-loss": 3}
         (("held", "documented-loss"), "1 of 2 runs lost messages, as the engine announces", "3 of the 10"),
         (
             ("held", "violated", "documented-loss"),
-            "1 of 3 runs broke its promise",
+            "1 finding: violated",
             "In 1 more, messages were lost",
         ),
-        (("violated", "violated", "skipped"), "2 of 2 runs broke their promise", "4 of the 20"),
+        (("violated", "violated", "skipped"), "1 finding: violated", "4 of the 20"),
         (("unknown", "skipped"), "Nothing could be concluded", "No run came far enough"),
         (
             ("held", "unknown"),
@@ -40,6 +41,7 @@ def test_it_says_the_worst_first(statuses: tuple[Status, ...], first: str, more:
         Result(scenario=SCENARIO, verdict=Verdict(status=status, acked=10, lost=LOST.get(status, 0)))
         for status in statuses
     ]
-    said = headline(Results(results=tuple(results)))
+    everything = Results(results=tuple(results))
+    said = headline(everything, findings(everything))
     assert said[0] == first
     assert more in said[1]

@@ -61,7 +61,12 @@ def merge(parts: list[Results]) -> Results:
     if len(parts) == 1:
         return parts[0]
     cells = [_moved(result, part) for part in parts for result in part.results]
-    return Results(seed=parts[0].seed, elapsed_s=sum(part.elapsed_s for part in parts), results=tuple(cells))
+    return Results(
+        seed=parts[0].seed,
+        date=min(part.date for part in parts),
+        elapsed_s=sum(part.elapsed_s for part in parts),
+        results=tuple(cells),
+    )
 
 
 def _moved(result: Result, part: Results) -> Result:

@@ -31,7 +31,7 @@ from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import TargetSeen
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.matrix.results import Require, Result, Results, exit_code
+from recollect.verify.matrix.results import Require, Result, Results, date_of, exit_code
 from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, check, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.providers import url as addresses
@@ -237,6 +237,7 @@ def run(
     confirm: bool = True,
 ) -> Results:
     """Lays out the cells, runs them with progress, and saves what came out."""
+    date = date_of(time.time())
     console.print(f"seed {request.seed}", highlight=False)
     cells, broken = _lay_out(request)
     runnable = sum(cell.skipped is None for cell in cells)
@@ -254,6 +255,7 @@ def run(
             results = matrix.run()
         results = Results(
             seed=request.seed,
+            date=date,
             elapsed_s=results.elapsed_s,
             folder=str(folder),
             shard="{}/{}".format(*request.shard) if request.shard != (1, 1) else "",

@@ -15,6 +15,7 @@ def document(results: Results) -> dict[str, Any]:
     return {
         "recollect": results.recollect,
         "seed": results.seed,
+        "date": results.date,
         "elapsed_s": round(results.elapsed_s, 1),
         "findings": [_finding(finding, results) for finding in found],
         "cells": [

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from recollect.verify.judging.checkers import CHECKERS
 from recollect.verify.judging.history import History, HistoryError
 from recollect.verify.judging.steps import StepTaken, steps_of
-from recollect.verify.judging.verdict import Anomaly
+from recollect.verify.judging.verdict import Anomaly, WitnessEvents
 from recollect.verify.matrix.results import Result, Results, replay_command
 from recollect.verify.matrix.selection import DEFAULT_WORKLOADS
 from recollect.verify.running.faults.process import ONE_WRITER
@@ -94,9 +95,21 @@ class _Cause(msgspec.Struct):
     names: set[str]
 
 
+def broken_of(result: Result) -> tuple[Anomaly, ...]:
+    """What a violated cell shows. A saved result may have nothing but its status; then that is what it is called."""
+    if result.verdict.status != "violated" or result.verdict.broken:
+        return result.verdict.broken
+    return (Anomaly("violated", 1, True, WitnessEvents(), result.verdict.reason or "no reason was saved"),)
+
+
+def meanings() -> dict[str, str]:
+    """What each anomaly is, in the sentence that heads its checker."""
+    return {checker.NAME: (checker.__doc__ or "").partition("\n")[0] for checker in CHECKERS}
+
+
 def _groups(results: Results, target: str) -> list[_Cause]:
     violated = {
-        place: {anomaly.name for anomaly in result.verdict.broken}
+        place: {anomaly.name for anomaly in broken_of(result)}
         for place, result in enumerate(results.results)
         if result.verdict.status == "violated" and result.scenario.target == target
     }
@@ -157,14 +170,14 @@ def _importance(results: Results, group: _Cause) -> tuple[bool, bool, int]:
     """What needs no fault first, then what nobody is told of, then what shows in many cells."""
     members = [results.results[place] for place in group.cells]
     bare = any(map(_needs_no_fault, members))
-    silent = any(anomaly.silent for member in members for anomaly in member.verdict.broken)
+    silent = any(anomaly.silent for member in members for anomaly in broken_of(member))
     return not bare, not silent, -len(members)
 
 
 def _finding(results: Results, number: int, group: _Cause) -> Finding:
     places = sorted(group.cells, key=lambda place: (_clarity(results.results[place], group), place))
     lead = results.results[places[0]]
-    anomaly = _named(lead.verdict.broken, group.names)
+    anomaly = _named(broken_of(lead), group.names)
     smallest = lead.smallest_run
     told = anomaly if smallest is None else smallest.anomaly
     return Finding(
@@ -186,7 +199,7 @@ def _finding(results: Results, number: int, group: _Cause) -> Finding:
 
 def _clarity(result: Result, group: _Cause) -> tuple[bool, bool, bool, bool]:
     """The cell that tells it best comes first: made smaller, run again, without a fault, under a name of its own."""
-    own = not group.names.isdisjoint(anomaly.name for anomaly in result.verdict.broken)
+    own = not group.names.isdisjoint(anomaly.name for anomaly in broken_of(result))
     return result.smallest_run is None, result.reproduced is None, not _needs_no_fault(result), not own
 
 
@@ -199,7 +212,7 @@ def _all_names(results: Results, places: Iterable[int], group: _Cause, first: st
     counts = Counter(
         anomaly.name
         for place in places
-        for anomaly in results.results[place].verdict.broken
+        for anomaly in broken_of(results.results[place])
         if anomaly.name in group.names
     )
     return (first, *(name for name, _ in counts.most_common() if name != first))

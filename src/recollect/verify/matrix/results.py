@@ -71,6 +71,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     recollect: str = __version__
     seed: int = 0
+    date: str = ""
+    """When it began, as clocks on the wall have it: ``2026-03-01 14:05``."""
     elapsed_s: float = 0.0
     folder: str = ""
     shard: str = ""
@@ -126,9 +128,14 @@ def of_history(path: Path) -> Results:
     return Results(
         recollect=header.recollect,
         seed=header.seed,
+        date=date_of(header.started_s) if header.started_s else "",
         elapsed_s=time.monotonic() - started,
         results=(result,),
     )
+
+
+def date_of(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
 
 
 def _described(header: HistoryHeader) -> Scenario:

@@ -1,4 +1,4 @@
-"""One HTML page for a whole run: the verdict first, then the matrix, then every run with its picture of time.
+"""One HTML page for a whole run: the findings first, then the matrix, then every run with its picture of time.
 
 The page is one file without network, fonts or script libraries, so that it can be mailed, kept as a CI artefact and
 opened in ten years. Its own few lines of script (copy, filter, open the run that a link names) are bound by a content
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import takewhile
@@ -22,16 +23,19 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from recollect import private
+from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict, WitnessEvents
+from recollect.verify.matrix.findings import Finding, findings, meanings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
-from recollect.verify.report.symbols import STYLES
+from recollect.verify.report.symbols import STYLES, place_of, size_of
 from recollect.verify.report.timeline import Timeline, of_history
 
 PICTURES_BYTES = 160_000
 PICTURE_BYTES_MAX = 6_000
 PICTURE_BYTES_LEAST = 500
+NAMES_MAX = 3
 ANOMALIES_MAX = 5
 """Sentences of one run; the verdict's JSON has them all."""
 
@@ -90,6 +94,31 @@ class Card:
 
 
 @dataclass(frozen=True)
+class FindingStep:
+    """One row of a finding's smallest run: whose column it is in, and what is in it."""
+
+    number: int
+    who: str
+    column: int
+    text: str
+    told: bool
+
+
+@dataclass(frozen=True)
+class FindingCard:
+    """One finding, as the page shows it."""
+
+    finding: Finding
+    meaning: str
+    columns: tuple[str, ...]
+    steps: tuple[FindingStep, ...]
+    size: str
+    cells: tuple[tuple[str, str | None], ...]
+    """Names of cells, and the anchors of their runs."""
+    hides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Box:
     """One cell of the matrix: the worst of its runs."""
 
@@ -102,11 +131,20 @@ class Box:
 
 
 @dataclass(frozen=True)
-class MatrixRow:
+class MatrixColumn:
     target: str
     full_target: str
     policy: str
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    fault: str
     boxes: tuple[Box | None, ...]
+
+    @property
+    def held(self) -> bool:
+        return all(box is None or box.status in ("held", "skipped") for box in self.boxes)
 
 
 @dataclass(frozen=True)
@@ -130,7 +168,9 @@ def render(results: Results) -> str:
         for status in WORST_FIRST
         if (count := sum(result.verdict.status == status for result in results.results))
     }
-    faults, rows = _matrix(results, {id(card.result): card.anchor for card in cards})
+    anchors = {id(card.result): card.anchor for card in cards}
+    columns, rows = _matrix(results, anchors)
+    found = findings(results)
     ran = [result for result in results.results if result.verdict.status != "skipped"]
     return _template().render(
         style=Markup(style),
@@ -138,14 +178,22 @@ def render(results: Results) -> str:
         style_hash=_hash(style),
         script_hash=_hash(script),
         results=results,
-        headline=headline(results),
+        headline=headline(results, found),
+        found=[_finding_card(finding, results, anchors) for finding in found],
         worst=next(iter(counts), "unknown"),
         counts=counts,
         ran=len(ran),
         operations=sum(result.operations for result in ran),
-        faults=faults,
-        rows=rows,
-        cards=cards,
+        columns=columns,
+        rows=[row for row in rows if not row.held],
+        held_rows=[row for row in rows if row.held],
+        several_targets=len({column.full_target for column in columns}) > 1,
+        folds={
+            status: members
+            for status in counts
+            if (members := [card for card in cards if card.status == status])
+        },
+        glossary=_glossary(results),
         groups=_groups(results),
         words=WORDS,
         meanings=MEANINGS,
@@ -154,7 +202,7 @@ def render(results: Results) -> str:
     )
 
 
-def headline(results: Results) -> tuple[str, str]:
+def headline(results: Results, found: Sequence[Finding]) -> tuple[str, str]:
     """The verdict of the whole run in one sentence, and one that says how far it goes."""
     ran = [result for result in results.results if result.verdict.status != "skipped"]
     violated = [result for result in ran if result.verdict.status == "violated"]
@@ -162,9 +210,10 @@ def headline(results: Results) -> tuple[str, str]:
     unknown = [result for result in ran if result.verdict.status == "unknown"]
     exposed = [result for result in ran if result.verdict.status == "exposed"]
     if violated:
-        first = (
-            f"{len(violated)} of {_runs(len(ran))} broke {'its' if len(violated) == 1 else 'their'} promise"
-        )
+        names = list(dict.fromkeys(finding.name for finding in found))
+        first = f"{len(found)} finding{'s'[: len(found) > 1]}: {', '.join(names[:NAMES_MAX])}"
+        if len(names) > NAMES_MAX:
+            first += f" and {len(names) - NAMES_MAX} more"
         said = _lost_sentence(violated, "and no promise covers it", covered=_covered(violated))
         return first, said + _beside(documented, unknown)
     if not ran or len(unknown) == len(ran):
@@ -216,6 +265,44 @@ def _lost_sentence(results: list[Result], why: str, covered: int = 0) -> str:
 def _beside(documented: list[Result], unknown: list[Result]) -> str:
     text = f" In {len(documented):,} more, messages were lost as documented." if documented else ""
     return text + (f" In {_runs(len(unknown))} nothing could be concluded." if unknown else "")
+
+
+# ---- findings
+
+
+def _finding_card(finding: Finding, results: Results, anchors: dict[int, str]) -> FindingCard:
+    processes = sorted({step.process for step in finding.steps if step.process != EVERYONE})
+    names = [f"process {process}" for process in processes]
+    outside = any(step.process == EVERYONE for step in finding.steps)
+    steps = tuple(
+        FindingStep(
+            number=number,
+            who="engine" if step.process == EVERYONE else f"process {step.process}",
+            column=len(names) if step.process == EVERYONE else processes.index(step.process),
+            text=step.text,
+            told=step.told,
+        )
+        for number, step in enumerate(finding.steps, 1)
+    )
+    members = [results.results[place] for place in finding.cells]
+    return FindingCard(
+        finding=finding,
+        meaning=meanings().get(finding.name, ""),
+        columns=(*names, *(["engine"] if outside else [])),
+        steps=steps,
+        size=size_of(finding),
+        cells=tuple((place_of(member.scenario), anchors.get(id(member))) for member in members),
+        hides=tuple(place_of(results.results[place].scenario) for place in finding.hides),
+    )
+
+
+def _glossary(results: Results) -> list[tuple[str, str]]:
+    """The words of this page: verdicts and anomalies that occur on it."""
+    there = {result.verdict.status for result in results.results}
+    verdicts = [(WORDS[status], MEANINGS[status]) for status in WORST_FIRST if status in there]
+    names = {anomaly.name for result in results.results for anomaly in result.verdict.anomalies}
+    known = meanings()
+    return verdicts + [(name, known[name]) for name in known if name in names]
 
 
 # ---- cards
@@ -318,29 +405,28 @@ def _spoken(timeline: Timeline) -> str:
 # ---- matrix
 
 
-def _matrix(results: Results, anchors: dict[int, str]) -> tuple[list[str], list[MatrixRow]]:
-    """Faults that ran anywhere, and a row for each target and policy."""
+def _matrix(results: Results, anchors: dict[int, str]) -> tuple[list[MatrixColumn], list[MatrixRow]]:
+    """A column for each target and policy that ran anywhere, and a row for each fault."""
     grouped: dict[tuple[str, str], dict[str, list[Result]]] = {}
     faults: dict[str, None] = {}
     for result in results.results:
         scenario = result.scenario
-        row = grouped.setdefault((scenario.target, scenario.policy), {})
-        row.setdefault(scenario.fault, []).append(result)
+        column = grouped.setdefault((scenario.target, scenario.policy), {})
+        column.setdefault(scenario.fault, []).append(result)
         if _ran(result):
             faults.setdefault(scenario.fault)
     names = _short_names({target for target, _ in grouped})
     order = list(dict.fromkeys(target for target, _ in grouped))
-    rows = [
-        MatrixRow(
-            target=names[target],
-            full_target=target,
-            policy=policy,
-            boxes=tuple(_box(row.get(fault, []), anchors) for fault in faults),
-        )
-        for (target, policy), row in sorted(grouped.items(), key=lambda item: order.index(item[0][0]))
-        if any(_ran(result) for group in row.values() for result in group)
+    there = [
+        place
+        for place, column in sorted(grouped.items(), key=lambda item: order.index(item[0][0]))
+        if any(_ran(result) for group in column.values() for result in group)
     ]
-    return list(faults), rows
+    rows = [
+        MatrixRow(fault, tuple(_box(grouped[place].get(fault, []), anchors) for place in there))
+        for fault in faults
+    ]
+    return [MatrixColumn(names[target], target, policy) for target, policy in there], rows
 
 
 def _short_names(targets: set[str]) -> dict[str, str]:

@@ -1,9 +1,12 @@
-"""What a verdict looks like wherever people read it."""
+"""What verdicts and findings look like and are called, wherever people read of them."""
 
 from __future__ import annotations
 
 from recollect.verify.judging.verdict import Status
+from recollect.verify.matrix.findings import Finding
 from recollect.verify.matrix.results import Result
+from recollect.verify.running.scenario import Scenario
+from recollect.verify.running.workloads import WORKLOADS
 
 STYLES: dict[Status, tuple[str, str]] = {
     "held": ("✓", "green"),
@@ -21,3 +24,22 @@ def figure(result: Result) -> str:
     if verdict.status in ("skipped", "unknown"):
         return verdict.reason or ""
     return verdict.account
+
+
+def size_of(finding: Finding) -> str:
+    """How large the smallest run is, and whether it could be made smaller."""
+    size = finding.smallest
+    if size.ops_max is None:
+        return finding.shrunk or "not made smaller"
+    where = "" if WORKLOADS[size.workload].sessions else f", {counted(size.sessions, 'session')}"
+    text = f"{counted(size.writers, 'writer')}{where}, {counted(size.ops_max, 'operation')} each"
+    return f"{text}; {finding.shrunk}" if finding.shrunk else text
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s'[: count != 1]}"
+
+
+def place_of(scenario: Scenario) -> str:
+    parts = (scenario.policy, scenario.fault, scenario.variant, scenario.workload)
+    return " ".join(part for part in parts if part)

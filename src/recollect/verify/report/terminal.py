@@ -16,9 +16,7 @@ from recollect.verify.judging.steps import EVERYONE, StepTaken
 from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Result, Results
-from recollect.verify.report.symbols import STYLES
-from recollect.verify.running.scenario import Scenario
-from recollect.verify.running.workloads import WORKLOADS
+from recollect.verify.report.symbols import STYLES, counted, place_of, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
@@ -228,7 +226,7 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
     console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
     if stepwise and finding.steps:
         console.print(Padding(_columns(finding.steps, console.width - 4), (1, 0, 1, 4)))
-    console.print(Padding(Text(_size(finding)), (0, 0, 0, 2)))
+    console.print(Padding(Text(size_of(finding)), (0, 0, 0, 2)))
     console.print(Padding(Text(_where(results, finding)), (0, 0, 0, 2)))
     if finding.replay is not None:
         # Not wrapped: it is to be copied in one piece, however long it is.
@@ -258,33 +256,14 @@ def _columns(steps: Sequence[StepTaken], width: int) -> Table:
     return table
 
 
-def _size(finding: Finding) -> str:
-    """How large the smallest run is, and whether it could be made smaller."""
-    size = finding.smallest
-    if size.ops_max is None:
-        return finding.shrunk or "not made smaller"
-    where = "" if WORKLOADS[size.workload].sessions else f", {_counted(size.sessions, 'session')}"
-    text = f"{_counted(size.writers, 'writer')}{where}, {_counted(size.ops_max, 'operation')} each"
-    return f"{text}; {finding.shrunk}" if finding.shrunk else text
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s'[: count != 1]}"
-
-
 def _where(results: Results, finding: Finding) -> str:
-    names = [_place(results.results[place].scenario) for place in finding.cells]
-    text = f"seen in {_counted(len(names), 'cell')}: {_few(names)}"
+    names = [place_of(results.results[place].scenario) for place in finding.cells]
+    text = f"seen in {counted(len(names), 'cell')}: {_few(names)}"
     if len(finding.names) > 1:
         text += f"; also as {', '.join(finding.names[1:])}"
     if finding.hides:
-        text += f"; hides {_few([_place(results.results[place].scenario) for place in finding.hides])}"
+        text += f"; hides {_few([place_of(results.results[place].scenario) for place in finding.hides])}"
     return text
-
-
-def _place(scenario: Scenario) -> str:
-    parts = (scenario.policy, scenario.fault, scenario.variant, scenario.workload)
-    return " ".join(part for part in parts if part)
 
 
 def _few(names: Iterable[str]) -> str:

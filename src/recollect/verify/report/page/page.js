@@ -5,11 +5,17 @@
   const cards = [...document.querySelectorAll("details.run")];
   const said = document.getElementById("said");
 
+  // What is folded away with others is unfolded with them.
+  const unfold = (card) => {
+    for (let fold = card.closest("details.fold"); fold; fold = fold.parentElement.closest("details.fold")) fold.open = true;
+  };
+
   // A link to a run opens it, also when the filter had hidden it.
   const open = () => {
     const card = location.hash && document.getElementById(location.hash.slice(1));
     if (!card || !card.matches("details.run")) return;
     card.hidden = false;
+    unfold(card);
     card.open = true;
     card.scrollIntoView();
     card.querySelector("summary").focus({ preventScroll: true });
@@ -25,6 +31,7 @@
       for (const card of cards) {
         card.hidden = pressed && card.dataset.status !== button.dataset.status;
         shown += card.hidden ? 0 : 1;
+        if (pressed && !card.hidden) unfold(card);
       }
       said.textContent = shown + " runs shown";
     });
@@ -54,7 +61,7 @@
   // On paper a closed run would be an empty line.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = cards.filter((card) => !card.open);
+    closed = [...document.querySelectorAll("details.run, details.fold")].filter((card) => !card.open);
     for (const card of closed) card.open = true;
   });
   addEventListener("afterprint", () => { for (const card of closed) card.open = false; });
