@@ -41,13 +41,15 @@ class Element(NamedTuple):
     """One element of a read, as the target returned it.
 
     `message` is None when no number could be found in it; `damaged` marks an item that the store itself
-    returned as undecodable. `text` is an excerpt for the witness and only needed for such odd elements.
+    returned as undecodable. `text` is an excerpt for the witness and only needed for such odd elements. `unkept` marks
+    one that lacks a field which the store's interface never said it keeps.
     """
 
     message: int | None
     checksum: int | None = None
     damaged: bool = False
     text: str = ""
+    unkept: bool = False
 
 
 class OddElement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,6 +59,7 @@ class OddElement(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: int | None = None
     damaged: bool = False
     text: str = ""
+    unkept: bool = False
 
 
 class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_defaults=True, gc=False):

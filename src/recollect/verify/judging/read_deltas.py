@@ -139,7 +139,7 @@ class ViewEncoder:
             if message is not None and plain and checksums[message] == element.checksum:
                 view.append(message)
             else:
-                view.append(self._code(OddElement(message, element.checksum, element.damaged, element.text)))
+                view.append(self._code(OddElement(*element)))
         return view
 
     def _code(self, odd: OddElement) -> int:

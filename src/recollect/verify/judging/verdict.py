@@ -211,6 +211,8 @@ def _unprotected(evidence: Evidence, given: Promise, named: list[Named]) -> str 
         if not _allows(evidence, given, group) and _is_exposed(given, group):
             if group.name == "duplicate":
                 return "a retry stores twice: the store takes no turn id, so a caller cannot retry safely"
+            if group.name == "corrupted":
+                return f"the store takes messages whole, and keeps only a part ({group.first.text})"
             return f"{given.fault} is not noticed: the store has no identity, and reads on from other data"
     return None
 

@@ -111,11 +111,12 @@ OVERVIEW: dict[str, tuple[str, tuple[str, ...]]] = {
 # Faults that only mean something with one particular use of memory; the others take the default.
 # What nothing happens to comes first: one writer, then several, each with what is hard about it.
 WORKLOADS_OF: dict[str, tuple[str, ...]] = {
-    "none@one-writer": ("search", "turns", "rewrite", "mixed", "trimmed", "forget", "compact"),
+    "none@one-writer": ("search", "turns", "rewrite", "contents", "mixed", "trimmed", "forget", "compact"),
     "none@several-writers": ("turns", "rewrite", "summarise", "context", "search"),
     "concurrent-writers": (
         "turns",
         "mixed",
+        "contents",
         "trimmed",
         "rewrite",
         "compact",

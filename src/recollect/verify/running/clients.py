@@ -182,6 +182,7 @@ class Clients:
             self._own(worker.number) if writer and self._scenario.apart else self._sessions,
             self.abilities,
             whole_reads=self._workload.unmarked,
+            writers=max(1, self._writers_wanted),
         )
         client = self._at_work[worker.number] = Client(worker, plan(planner), writer)
         self._listener.add(worker)

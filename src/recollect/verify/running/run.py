@@ -30,7 +30,7 @@ from recollect.verify.running.live_run import LiveRun
 from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
 from recollect.verify.running.scenario import Scenario, save
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.workloads import WORKLOADS
+from recollect.verify.running.workloads import WORKLOADS, left_out
 from recollect.verify.target import pipe
 from recollect.verify.target.workers import TargetBroken, Worker, WorkerDied
 
@@ -175,6 +175,8 @@ class Run:
         driver.settle()
         driver.read_everything(ends="last" in self._clients.abilities and not self._workload.unmarked)
         self._ask_the_engine(transcript)
+        if transcript.kinds and (remark := left_out(self._clients.abilities, transcript.kinds)) is not None:
+            self.notes.remarks.append(remark)
 
     def _ask_the_engine(self, transcript: Transcript) -> None:
         """Where a session came back short, looks whether the engine still has the rows."""

@@ -45,6 +45,13 @@ def _numbers(write: op.WriteAsked) -> range:
     return range(write.first, write.first + len(write.checksums))
 
 
+def _text(number: int, body: Body) -> str:
+    """As it is sent; a message of a kind is made where it is written."""
+    if not body.marked:
+        return body.text
+    return "" if body.kind else mark(number, body.text)
+
+
 class Transcript:
     """Writes the history of one run: begins what a client wants, and ends it with what came back."""
 
@@ -54,6 +61,8 @@ class Transcript:
         self._retention_s = retention_s
         self.succeeded = 0
         """Operations that ended `ok`."""
+        self.kinds: dict[str, bool] = {}
+        """The kinds of content that were tried, and whether any of each was acknowledged."""
         self._retries = retries
         self._checksums: list[int] = []
         self._seen: dict[tuple[int, str], _Sight] = {}
@@ -113,7 +122,9 @@ class Transcript:
         self.succeeded += 1
         attempt = self._attempts.pop(process, None)
         if (saved := self._saves.pop(process, None)) is not None:
+            assert isinstance(intent, SaveBack)
             self._acknowledged[intent.session].update(saved)
+            self._kept_kinds(intent.bodies)
         match reply:
             case pipe.Acked(sequence, durability, replicas):
                 self._acknowledge(process, attempt, op.Acknowledged(sequence, durability, replicas))
@@ -196,7 +207,9 @@ class Transcript:
         for number, body in enumerate(bodies, first):
             if not body.marked:
                 self._unnumbered.say(session, body.text, number)
-            said.append(pipe.Said(number, mark(number, body.text) if body.marked else body.text))
+            if body.kind:
+                self.kinds.setdefault(body.kind, False)
+            said.append(pipe.Said(number, _text(number, body), body.kind))
             self._checksums.append(zlib.crc32(body.text.encode("utf-8", "surrogatepass")))
         return first, said
 
@@ -219,7 +232,11 @@ class Transcript:
         event = self._history.ok(process, how)
         if attempt is not None:
             self._acknowledged.setdefault(attempt.intent.session, set()).update(attempt.numbers)
+            self._kept_kinds(attempt.intent.bodies)
             self._unnumbered.moments.acknowledged.update(dict.fromkeys(attempt.numbers, event))
+
+    def _kept_kinds(self, bodies: tuple[Body, ...]) -> None:
+        self.kinds.update({body.kind: True for body in bodies if body.kind})
 
     # ---- reads
 
@@ -269,7 +286,8 @@ class Transcript:
         if item.damaged:
             return op.Element(None, damaged=True, text=item.excerpt)
         if item.number is not None and item.number < len(self._checksums):
-            return op.Element(item.number, self._checksums[item.number] ^ 1, text=item.excerpt)
+            altered = self._checksums[item.number] ^ 1
+            return op.Element(item.number, altered, text=item.excerpt, unkept=item.unkept)
         numbers = unnumbered.get(item.excerpt)
         if numbers is None:
             return op.Element(None, text=item.excerpt)

@@ -1,8 +1,9 @@
 """The text of a test message: it carries its own number and checksum, so that a read can be judged where it happens.
 
 ``#17.9f3a21c0 the rest``: message 17, and the CRC of its role and the rest. A worker recognises it in whatever a store
-returns. Two kinds of text carry nothing, because that is what they test: the empty one, and one said twice; the runner
-matches those by their order in the session.
+returns. ``#17.9f3a21c0~call the rest`` is a message of a kind (see `contents`): its number and kind say all of it. Two
+kinds of text carry nothing, because that is what they test: the empty one, and one said twice; the runner matches those
+by their order in the session.
 """
 
 import re
@@ -11,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 _MARK = re.compile(r"#(\d{1,12})\.([0-9a-f]{8}) ")
-_RAW_MARK = re.compile(_MARK.pattern.encode())
-_ROLES = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"}
+_MARK_OF_KIND = re.compile(r"#(\d{1,12})\.([0-9a-f]{8})~([a-z]{1,20}) ")
+_RAW_MARK = re.compile(rb"#(\d{1,12})\.[0-9a-f]{8}(?:~[a-z]{1,20})? ")
+ROLES = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"}
+"""What frameworks call them."""
 
 EXCERPT_CHARACTERS = 120
 
@@ -26,6 +29,13 @@ class Recognised(NamedTuple):
     damaged: bool = False
     """The store itself returned it as undecodable."""
     excerpt: str = ""
+    unkept: bool = False
+    """All that differs is that the store keeps no such field, and its interface never said that it does."""
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a text, as it can be sent and written down."""
+    return text[:EXCERPT_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 def role_of(number: int) -> str:
@@ -36,18 +46,28 @@ def mark(number: int, body: str) -> str:
     return f"#{number}.{_crc(role_of(number), body):08x} {body}"
 
 
+def mark_kind(number: int, kind: str, body: str) -> str:
+    return f"#{number}.{_crc(f'{kind}{number}', body):08x}~{kind} {body}"
+
+
 def recognise(text: str, role: str | None = None, metadata: Mapping[str, Any] | None = None) -> Recognised:
     found = _MARK.match(text) or _MARK.search(text)
     if found is None:
-        return Recognised(None, intact=True, excerpt=text[:EXCERPT_CHARACTERS])
+        return Recognised(None, intact=True, excerpt=excerpt(text))
     number = int(found[1])
     expected = role_of(number)
     same = found.start() == 0 and int(found[2], 16) == _crc(expected, text[found.end() :])
     if role is not None:
-        same = same and _ROLES.get(role, role) == expected
+        same = same and ROLES.get(role, role) == expected
     if metadata and "n" in metadata:
         same = same and metadata["n"] == number
-    return Recognised(number, same, excerpt="" if same else text[:EXCERPT_CHARACTERS])
+    return Recognised(number, same, excerpt="" if same else excerpt(text))
+
+
+def kind_marked(text: str) -> tuple[int, str] | None:
+    """The number and the kind of the message whose mark is somewhere in this text."""
+    found = _MARK_OF_KIND.search(text)
+    return None if found is None else (int(found[1]), found[3])
 
 
 def numbers_in(raw: bytes) -> Iterator[int]:

@@ -94,7 +94,7 @@ def of_read(error: BaseException) -> Failure:
 
 def describe(error: BaseException, scrub: Callable[[str], str] = str) -> str:
     """In one line; `scrub` takes out what must not be told, before the line is cut."""
-    text = " ".join(scrub(str(error)).split())
+    text = " ".join(scrub(str(error)).split()).encode("utf-8", "backslashreplace").decode()
     return f"{type(error).__name__}: {text}"[:300]
 
 

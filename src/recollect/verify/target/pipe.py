@@ -15,6 +15,8 @@ class Said(msgspec.Struct, array_like=True):
 
     number: int
     text: str
+    kind: str = ""
+    """Of `contents`; its number and its kind then say all of it."""
 
 
 class AppendMessages(msgspec.Struct, tag="append"):

@@ -6,17 +6,21 @@ from typing import Any
 from recollect.message import Damaged
 from recollect.store import Stored
 from recollect.verify.target import pipe
-from recollect.verify.target.marked_text import EXCERPT_CHARACTERS, Recognised, recognise
+from recollect.verify.target.contents import KINDS
+from recollect.verify.target.interfaces import Interface, Mappings
+from recollect.verify.target.marked_text import Recognised, excerpt, kind_marked, recognise
+
+_ANYTHING = Mappings()
 
 
-def elements(raw: list[Any], sequence: int | None = None) -> pipe.Elements:
-    """`sequence` is that of the last one, where the store has sequences."""
+def elements(raw: list[Any], sequence: int | None = None, interface: Interface = _ANYTHING) -> pipe.Elements:
+    """`sequence` is that of the last one, where the store has sequences; `interface` is how it was written."""
     numbers: list[int] = []
     odd: list[Recognised] = []
     for item in raw:
         if _is_loss_marker(item):
             continue
-        what = recognised(item)
+        what = recognised(item, interface)
         if what.number is not None and what.intact:
             numbers.append(what.number)
         else:
@@ -25,13 +29,33 @@ def elements(raw: list[Any], sequence: int | None = None) -> pipe.Elements:
     return pipe.Elements(numbers, odd, sequence)
 
 
-def recognised(raw: Any) -> Recognised:
+def recognised(raw: Any, interface: Interface = _ANYTHING) -> Recognised:
     """What one element of a read is."""
     if isinstance(raw, Stored):
         raw = raw.message
     if isinstance(raw, Damaged):
-        return Recognised(None, intact=False, damaged=True, excerpt=raw.reason[:EXCERPT_CHARACTERS])
-    return recognise(*_fields(raw))
+        return Recognised(None, intact=False, damaged=True, excerpt=excerpt(raw.reason))
+    text, role, metadata = _fields(raw)
+    found = recognise(text, role, metadata)
+    if found.number is None and (marked := kind_marked(text) or kind_marked(_whole(raw))):
+        return _of_kind(*marked, raw, interface) or found
+    return found
+
+
+def _whole(raw: Any) -> str:
+    """A tool call has no text: its mark is somewhere in its fields."""
+    return "" if isinstance(raw, str | bytes) else repr(raw)
+
+
+def _of_kind(number: int, kind: str, raw: Any, interface: Interface) -> Recognised | None:
+    """None if there is no such message: whatever it is, nobody here wrote it."""
+    if kind not in KINDS or kind not in interface.kinds:
+        return None
+    difference = interface.difference(number, kind, raw)
+    if difference is None:
+        return Recognised(number, intact=True)
+    what = excerpt(f"{KINDS[kind].called}: {difference.what}")
+    return Recognised(number, intact=False, excerpt=what, unkept=difference.unkept)
 
 
 def _is_loss_marker(raw: Any) -> bool:

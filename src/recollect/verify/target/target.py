@@ -10,15 +10,14 @@ Everything here runs inside a worker process, which is one sequential client.
 import importlib
 import inspect
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from recollect.message import Message
 from recollect.store import Receipt, Stored
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.target.marked_text import role_of
+from recollect.verify.target.contents import CONTENT, real_id
+from recollect.verify.target.interfaces import Interface, interface_of, parameters
 from recollect.verify.target.pipe import Acked, Said
 
 BUILT_IN: dict[str, str] = {
@@ -149,7 +148,12 @@ class Target:
         found += [name for name in ("turn", "expect") if self._methods.write_takes(name)]
         found += ["last"] if self._methods.limit else []
         found += ["after"] if self._methods.read_takes("after") else []
-        return found
+        return found + sorted(f"{CONTENT}{kind}" for kind in self.interface.kinds)
+
+    @property
+    def interface(self) -> Interface:
+        """How it takes its messages."""
+        return self._methods.interface
 
     @property
     def stores(self) -> list[Any]:
@@ -201,18 +205,18 @@ class Target:
         store = await self._store(session)
         answer: Any = None
         if self.shape.batches:
-            messages = [self._methods.message(one) for one in said]
+            messages = [self._methods.interface.make(one) for one in said]
             answer = await self._call(store, self.shape.write, session, messages, **options)
         else:
             for one in said:
                 answer = await self._call(
-                    store, self.shape.write, session, self._methods.message(one), **options
+                    store, self.shape.write, session, self._methods.interface.make(one), **options
                 )
         return _acknowledged(answer)
 
     async def save(self, session: str, said: Sequence[Said], drop: int) -> Acked:
         known = self._read_raw.get(session, [])
-        messages = [*known[drop:], *(self._methods.message(one) for one in said)]
+        messages = [*known[drop:], *(self._methods.interface.make(one) for one in said)]
         store = await self._store(session)
         return _acknowledged(await self._call(store, self.shape.write, session, messages))
 
@@ -268,7 +272,7 @@ class Target:
 
     def _named(self, session: str) -> str:
         """On an engine that others use too, every session id has our word in it: keys are cleaned up by that."""
-        word = self._endpoint.namespace
+        word, session = self._endpoint.namespace, real_id(session)
         return session if word is None else f"{word}-{session}"
 
     async def _call(self, store: Any, name: str, session: str, *arguments: Any, **options: Any) -> Any:
@@ -325,14 +329,14 @@ class _Methods:
         self.kind = type(store)
         self._shape = shape
         self._store = store
-        self._write = _parameters(getattr(store, shape.write))
+        self._write = parameters(getattr(store, shape.write))
         self.read = next(name for name in shape.reads if hasattr(self.kind, name) or hasattr(store, name))
         reader = inspect.getattr_static(self.kind, self.read, None)
-        self._read = {} if isinstance(reader, property) else _parameters(getattr(store, self.read))
+        self._read = {} if isinstance(reader, property) else parameters(getattr(store, self.read))
         self.limit = next((name for name in ("last", "limit", "n", "k") if name in self._read), "")
         default = self._read[self.limit].default if self.limit else None
         self.limit_has_default = isinstance(default, int) and not isinstance(default, bool)
-        self.message = self._message_maker()
+        self.interface = interface_of(shape.name, self._write)
 
     @property
     def is_async(self) -> bool:
@@ -347,52 +351,6 @@ class _Methods:
 
     def read_takes(self, name: str) -> bool:
         return name in self._read
-
-    def _message_maker(self) -> Callable[[Said], Any]:
-        if self._shape.name == "append/history":
-            return lambda one: Message(role_of(one.number), one.text, metadata={"n": one.number})
-        if self._shape.name == "add_messages/messages":
-            return _langchain_message
-        annotation = next(
-            (p.annotation for name, p in self._write.items() if name.startswith(("message", "msg", "item"))),
-            None,
-        )
-        if annotation is str:
-            return lambda one: one.text
-        if inspect.isclass(annotation) and {"content", "text"} & _parameters(annotation).keys():
-            return lambda one: _construct(annotation, one)
-        return _mapping
-
-
-def _parameters(method: Any) -> dict[str, inspect.Parameter]:
-    try:
-        return dict(inspect.signature(method, eval_str=True).parameters)
-    except (TypeError, ValueError, NameError):
-        return {}
-
-
-class _Mapping(dict[str, Any]):
-    """A plain mapping whose fields can also be read as attributes: both ways are in use."""
-
-    __getattr__ = dict.__getitem__
-
-
-def _mapping(one: Said) -> _Mapping:
-    return _Mapping(role=role_of(one.number), content=one.text)
-
-
-def _construct(kind: type, one: Said) -> Any:
-    """A message of the store's own class, by the fields its constructor names."""
-    values = {"role": role_of(one.number), "content": one.text, "text": one.text, "timestamp": time.time()}
-    wanted = _parameters(kind)
-    return kind(**{name: value for name, value in values.items() if name in wanted})
-
-
-def _langchain_message(one: Said) -> Any:
-    from langchain_core import messages  # the target's own dependency
-
-    kind = messages.AIMessage if role_of(one.number) == "assistant" else messages.HumanMessage
-    return kind(content=one.text)
 
 
 def _acknowledged(answer: Any) -> Acked:

@@ -173,9 +173,10 @@ async def perform(target: Target, request: pipe.Request) -> pipe.Reply:
             return await target.save(session, said, drop)
         case pipe.Read(session, last, after):
             raw, sequence = await target.read(session, last, after)
-            return elements(raw, sequence)
+            return elements(raw, sequence, target.interface)
         case pipe.ReadContext(session):
-            return pipe.Parts([elements(part) for part in await target.context(session)])
+            parts = await target.context(session)
+            return pipe.Parts([elements(part, interface=target.interface) for part in parts])
         case pipe.Forget(session):
             await target.forget(session)
             return pipe.Acked()

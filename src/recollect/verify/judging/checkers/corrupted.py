@@ -22,8 +22,11 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
         odd = evidence.odds[sighting.element]
         message = NEVER if odd.message is None else odd.message
         events = (evidence.acknowledged(message), evidence.read_done[sighting.read])
-        detection = Detection(message, sighting.session, events, silent=not odd.damaged, text=odd.text)
-        found.setdefault(message, detection)
+        detection = Detection(
+            message, sighting.session, events, silent=not odd.damaged, text=odd.text, exposed=odd.unkept
+        )
+        if found.setdefault(message, detection).exposed and not odd.unkept:
+            found[message] = detection
     for detection in _behind_damaged_items(evidence, claimed):
         found.setdefault(detection.element, detection)
     return [detection for message, detection in found.items() if message not in claimed]
@@ -51,4 +54,8 @@ def _behind_damaged_items(evidence: Evidence, claimed: Set[int]) -> list[Detecti
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     how = "with other content, role or metadata" if detection.silent else "marked as damaged"
+    if detection.exposed:
+        how = "without what its interface never said it keeps"
+    if detection.silent and detection.text:
+        how += f" ({detection.text})"
     return f"A read (event {detection.events[1]}) returned {subject(evidence, detection)}, {how}."

@@ -5,6 +5,7 @@ ends by itself; the runner stops asking. `WORKLOADS` is the table.
 """
 
 from recollect.verify.running.workloads.append import append, mixed, trimmed, turns
+from recollect.verify.running.workloads.contents import contents, left_out
 from recollect.verify.running.workloads.intents import (
     CALLED,
     AppendTurn,
@@ -26,6 +27,7 @@ WORKLOADS: dict[str, Workload] = {
         append,
         turns,
         mixed,
+        contents,
         trimmed,
         rewrite,
         compact,
@@ -49,5 +51,6 @@ __all__ = [
     "ReadBack",
     "SaveBack",
     "Workload",
+    "left_out",
     "reads",
 ]

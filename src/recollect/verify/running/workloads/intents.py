@@ -14,6 +14,8 @@ class Body:
 
     text: str
     marked: bool = True
+    kind: str = ""
+    """What it is beside its text; one of `contents`, where nothing but the kind and a number is needed to say it."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Planner:
     sessions: Sequence[str]
     abilities: frozenset[str]
     whole_reads: bool = False
+    writers: int = 1
+    """How many there are of its kind."""
 
     def session(self) -> str:
         return self.rng.choice(self.sessions)

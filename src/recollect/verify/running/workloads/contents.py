@@ -1,0 +1,85 @@
+"""What assistants really say, in sessions whose ids are easily taken for each other.
+
+Every session has one writer, so that what is wrong here needs no second one. The exception is the one in which all
+clients say the same thing twice in a row: each has words of its own, so that it is known who said what.
+"""
+
+from collections.abc import Iterator, Mapping, Set
+from itertools import count
+
+from recollect.verify.running.workloads.intents import (
+    AppendTurn,
+    Body,
+    Plan,
+    Planner,
+    ReadBack,
+    SaveBack,
+    Workload,
+)
+from recollect.verify.target.contents import AGAIN, CONTENT, KINDS, REAL_IDS
+
+SAID_TWICE, SAID_NOTHING = "said twice", "said nothing"
+TWICE = ("yes", "ok", "thanks", "go on", "no")
+SAME_EVERY, SAME_MAX = 4, 24
+READ_EVERY = 5
+
+IDS = (
+    "user", "User", "USER", "user ", " user", "user\\ud83d", "user?", "user\\ufffd", "user\\udc00",
+    "caf\\u00e9", "cafe\\u0301", "user\\u00a0", "user\\u200b", "user\\x00", "user\\t", "user\\n",
+    "a", "a:b", "a:b:c", "a%3Ab", "a_b", "a/b", "a.b", "a:messages", "a:meta", "a:index", "messages:a",
+    "straße", "strasse",
+)  # fmt: skip
+"""Ids that are told apart by case, by a blank, by a normal form, by what cannot be encoded, or by the separators and
+the suffixes that stores put into their keys. Some are labels of `REAL_IDS`."""
+
+assert set(REAL_IDS) <= set(IDS)
+
+
+def _contents(planner: Planner) -> Plan:
+    place = planner.number % planner.writers
+    own = IDS[place :: planner.writers]
+    kinds = [kind for kind in KINDS if f"{CONTENT}{kind}" in planner.abilities]
+    kinds = kinds[place * 3 :] + kinds[: place * 3]  # all of them soon, whoever says them
+    for step in count():
+        round_, number = divmod(step, len(own))
+        session = own[number]
+        yield from _say(planner, session, Body("", kind=kinds[(step + round_) % len(kinds)]))
+        if step % SAME_EVERY == 0 and step < SAME_EVERY * SAME_MAX:
+            for same, text in _same(planner):
+                yield from _say(planner, same, Body(text, marked=False, kind=AGAIN))
+                yield from _say(planner, same, Body(text, marked=False, kind=AGAIN))
+        if step % READ_EVERY == 0:
+            yield ReadBack(session)
+
+
+def _same(planner: Planner) -> Iterator[tuple[str, str]]:
+    """The sessions in which this client says the same twice, and what. Equal texts are told apart by their order alone,
+    so no other client may say them; and a whole list is for one writer."""
+    number = planner.number
+    if number == 0 or "whole-list" not in planner.abilities:
+        yield SAID_TWICE, TWICE[number] if number < len(TWICE) else f"yes, {number}"
+    if number == 0:
+        yield SAID_NOTHING, ""
+
+
+def _say(planner: Planner, session: str, body: Body) -> Plan:
+    if "whole-list" not in planner.abilities:
+        yield AppendTurn(session, (body,))
+    elif (yield ReadBack(session)) == "ok":
+        yield SaveBack(session, (body,))
+
+
+def left_out(abilities: Set[str], said: Mapping[str, bool]) -> str | None:
+    """What the store was not asked to keep, or would not take; `said` has the kinds that were tried, and whether any of
+    them was acknowledged. None if everything was."""
+    without = [KINDS[kind].called for kind in KINDS if f"{CONTENT}{kind}" not in abilities]
+    refused = [KINDS[kind].called for kind in KINDS if not said.get(kind, True)]
+    parts = []
+    if without:
+        parts.append(f"not tried, because its interface has no place for it: {', '.join(without)}")
+    if refused:
+        parts.append(f"not accepted, and so not judged: {', '.join(refused)}")
+    return "; ".join(parts) or None
+
+
+contents = Workload("contents", _contents, sessions=(*IDS, SAID_TWICE, SAID_NOTHING), unmarked=True)

@@ -1,0 +1,331 @@
+"""How a store takes its messages: as text, mappings, our own type, a class of its own, or a framework's.
+
+An `Interface` makes a message of each kind in `contents`, and says what differs when it comes back. `kinds` are those
+that it can express: what a store's interface has no place for is not tried, and no fault of the store. Where an
+interface takes anything (a mapping without a type), a field that comes back in no form at all is told apart from one
+that comes back changed: `Difference.unkept`.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Protocol, get_args, get_origin, get_type_hints, is_typeddict
+
+from recollect.message import Message
+from recollect.store import Stored
+from recollect.verify.target.contents import AGAIN, IMAGE, KINDS, TEXTS, TOOL, Spoken, call_id, spoken
+from recollect.verify.target.marked_text import ROLES, role_of
+from recollect.verify.target.pipe import Said
+
+ALL_KINDS = frozenset(KINDS)
+_SHOWN_CHARACTERS = 50
+_ABSENT: Any = object()
+
+
+class Difference(NamedTuple):
+    """What is not as it was written."""
+
+    what: str
+    unkept: bool = False
+
+
+class Interface(Protocol):
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What can be said through it."""
+
+    def make(self, one: Said) -> Any:
+        """The message, as the store takes it."""
+
+    def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
+        """What differs between the message of this number and kind, and what a read returned for it."""
+
+
+def parameters(method: Any) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(method, eval_str=True).parameters)
+    except (TypeError, ValueError, NameError):
+        return {}
+
+
+def _spoken(one: Said) -> Spoken:
+    if not one.kind:
+        return Spoken(role_of(one.number), one.text)
+    return Spoken("user", one.text) if one.kind == AGAIN else spoken(one.number, one.kind)
+
+
+class Texts:
+    """Nothing but text."""
+
+    kinds = TEXTS
+
+    def make(self, one: Said) -> str:
+        content = _spoken(one).content
+        assert isinstance(content, str)
+        return content
+
+    def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
+        return compared(spoken(number, kind), raw, named=False)
+
+
+class OpenMapping(dict[str, Any]):
+    """A plain mapping whose fields can also be read as attributes: both ways are in use."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Mappings:
+    """A mapping with role and content, and, where no type says otherwise, whatever fields there are."""
+
+    def __init__(self, annotation: Any = None) -> None:
+        hints = _hints(annotation) if is_typeddict(annotation) else None
+        self._fields = None if hints is None else frozenset(hints)
+        self.kinds = ALL_KINDS if hints is None else _expressed(hints)
+
+    def make(self, one: Said) -> OpenMapping:
+        role, content, fields = self._fitting(_spoken(one))
+        return OpenMapping(role=role, content=content, **fields)
+
+    def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
+        return compared(self._fitting(spoken(number, kind)), raw, named=self._fields is not None)
+
+    def _fitting(self, said: Spoken) -> Spoken:
+        return said if self._fields is None else _only(said, self._fields)
+
+
+class OwnClass:
+    """A class of the store's own, filled by the fields that its constructor names."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+        self._wanted = parameters(kind)
+        self.kinds = _expressed({name: found.annotation for name, found in self._wanted.items()})
+
+    def make(self, one: Said) -> Any:
+        role, content, fields = _spoken(one)
+        values = {**fields, "role": role, "content": content, "text": content, "timestamp": time.time()}
+        return self._kind(**{name: value for name, value in values.items() if name in self._wanted})
+
+    def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
+        said = _only(spoken(number, kind), self._wanted.keys())
+        return compared(said, raw, named=True)
+
+
+class OurMessages:
+    """`recollect.Message`: tool calls and their results are blocks, a name is metadata."""
+
+    kinds = ALL_KINDS
+
+    def make(self, one: Said) -> Message:
+        if not one.kind:
+            return Message(role_of(one.number), one.text, metadata={"n": one.number})
+        said = _as_blocks(_spoken(one), one.number)
+        return Message(said.role, said.content, metadata=said.fields.get("metadata", {}))
+
+    def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
+        return compared(_as_blocks(spoken(number, kind), number), raw, named=False)
+
+
+def _as_blocks(said: Spoken, number: int) -> Spoken:
+    role, content, fields = said
+    if "tool_calls" in fields:
+        call = {"type": "tool_call", "id": call_id(number), "name": TOOL, "arguments": {"query": content}}
+        return Spoken(role, [call])
+    if "tool_call_id" in fields:
+        return Spoken(role, [{"type": "tool_result", "tool_call_id": call_id(number), "content": content}])
+    if "name" in fields:
+        return Spoken(role, content, {"metadata": {**fields["metadata"], "name": fields["name"]}})
+    return said
+
+
+class LangChainMessages:
+    """LangChain's own classes."""
+
+    kinds = ALL_KINDS
+    COMPARED = ("type", "role", "content", "name", "tool_calls", "tool_call_id", "additional_kwargs")
+
+    def make(self, one: Said) -> Any:
+        from langchain_core import messages  # the target's own dependency
+
+        role, content, fields = _spoken(one)
+        if "tool_calls" in fields:
+            call = {"name": TOOL, "args": {"query": content}, "id": call_id(one.number), "type": "tool_call"}
+            return messages.AIMessage(content=content, tool_calls=[call])
+        if role == "assistant":
+            return messages.AIMessage(content=content)
+        if role == "tool":
+            return messages.ToolMessage(content=content, tool_call_id=call_id(one.number), name=TOOL)
+        if role == "system":
+            return messages.SystemMessage(content=content)
+        if role != "user":
+            return messages.ChatMessage(content=content, role=role)
+        name, own = fields.get("name"), fields.get("metadata", {})
+        return messages.HumanMessage(content=content, name=name, additional_kwargs=own)
+
+    def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
+        expected = self.make(Said(number, "", kind))
+        if not isinstance(getattr(raw, "additional_kwargs", None), Mapping):
+            return compared(spoken(number, kind), raw, named=False)
+        for name in self.COMPARED:
+            written, read = getattr(expected, name, None), getattr(raw, name, None)
+            if not _same(written, read):
+                return Difference(f"{_called(name)}{shown(written)} came back as {shown(read)}")
+        return None
+
+
+class AgentItems:
+    """Items of the OpenAI Agents SDK: messages, and calls and their outputs, which have no role."""
+
+    kinds = ALL_KINDS
+
+    def make(self, one: Said) -> OpenMapping:
+        role, content, fields = _spoken(one)
+        if "tool_calls" in fields:
+            arguments = json.dumps({"query": content})
+            call = {"type": "function_call", "call_id": call_id(one.number), "name": TOOL}
+            return OpenMapping(call, arguments=arguments)
+        if "tool_call_id" in fields:
+            return OpenMapping(type="function_call_output", call_id=call_id(one.number), output=content)
+        if isinstance(content, list):
+            image = {"type": "input_image", "image_url": IMAGE, "detail": "auto"}
+            content = [{"type": "input_text", "text": content[0]["text"]}, image]
+        return OpenMapping(role=role, content=content, **fields)
+
+    def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
+        expected = self.make(Said(number, "", kind))
+        if "role" in expected:
+            fields = {name: expected[name] for name in expected if name not in ("role", "content")}
+            return compared(Spoken(expected["role"], expected["content"], fields), raw, named=False)
+        for name, written in expected.items():
+            read = _field(raw, name)
+            if not _same(written, read):
+                return Difference(_changed(name, written, read))
+        return None
+
+
+def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interface:
+    """The interface of a store of this shape, whose write method has these parameters."""
+    if shape == "append/history":
+        return OurMessages()
+    if shape == "add_messages/messages":
+        return LangChainMessages()
+    if shape == "add_items/get_items":
+        return AgentItems()
+    annotation = next(
+        (p.annotation for name, p in write.items() if name.startswith(("message", "msg", "item"))), None
+    )
+    if get_origin(annotation) is not None and len(get_args(annotation)) == 1:
+        annotation = get_args(annotation)[0]  # list[Turn]
+    if annotation is str:
+        return Texts()
+    if is_typeddict(annotation):
+        return Mappings(annotation)
+    if inspect.isclass(annotation) and {"content", "text"} & parameters(annotation).keys():
+        return OwnClass(annotation)
+    return Mappings()
+
+
+# ---- what an interface can express
+
+
+def _hints(annotation: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(annotation)
+    except NameError:
+        return dict(annotation.__annotations__)
+
+
+def _expressed(hints: Mapping[str, Any]) -> frozenset[str]:
+    """The kinds that fields of these types have a place for."""
+    return frozenset(kind for kind in KINDS if kind in TEXTS or _has_place(hints, spoken(0, kind)))
+
+
+def _has_place(hints: Mapping[str, Any], said: Spoken) -> bool:
+    content = hints.get("content", hints.get("text"))
+    if isinstance(said.content, list) and content is str:
+        return False
+    if "role" not in hints or not _takes_role(hints["role"], said.role):
+        return False
+    # A tool's result is one by its role; the others are only what their fields make them.
+    return not said.fields or said.role == "tool" or bool(said.fields.keys() & hints.keys())
+
+
+def _takes_role(hint: Any, role: str) -> bool:
+    if get_origin(hint) is Literal:
+        return role in get_args(hint)
+    return not (inspect.isclass(hint) and issubclass(hint, enum.Enum))
+
+
+def _only(said: Spoken, names: Any) -> Spoken:
+    return said._replace(fields={name: value for name, value in said.fields.items() if name in names})
+
+
+# ---- what came back
+
+
+def compared(said: Spoken, raw: Any, *, named: bool) -> Difference | None:
+    """`named` says that the interface itself names the fields, so that none may be left out."""
+    if isinstance(raw, Stored):
+        raw = raw.message
+    if isinstance(raw, bytes):
+        raw = raw.decode("utf-8", "replace")
+    role = next((found for name in ("role", "type") if isinstance(found := _field(raw, name), str)), None)
+    if role is not None and ROLES.get(role, role) != said.role:
+        return Difference(f"role {said.role!r} came back as {role!r}")
+    content = raw if isinstance(raw, str) else _content(raw)
+    if content is not _ABSENT and not _same(said.content, content):
+        return Difference(_changed("content", said.content, content))
+    absent = [name for name in said.fields if _field(raw, name) is _ABSENT]
+    for name, written in said.fields.items():
+        if name not in absent and not _same(written, _field(raw, name)):
+            return Difference(_changed(name, written, _field(raw, name)))
+    if not absent:
+        return None
+    unkept = not named and len(absent) == len(said.fields)
+    return Difference(f"it came back without its {' and '.join(absent)}", unkept=unkept)
+
+
+def _content(raw: Any) -> Any:
+    found = _field(raw, "content")
+    return _field(raw, "text") if found is _ABSENT else found
+
+
+def _field(raw: Any, name: str) -> Any:
+    if isinstance(raw, Mapping):
+        return raw.get(name, _ABSENT)
+    return getattr(raw, name, _ABSENT)
+
+
+def _same(written: Any, read: Any) -> bool:
+    """A mapping may have grown: stores add fields of their own."""
+    if isinstance(written, Mapping) and isinstance(read, Mapping):
+        return all(name in read and _same(value, read[name]) for name, value in written.items())
+    if isinstance(written, list) and isinstance(read, list | tuple):
+        return len(written) == len(read) and all(map(_same, written, read))
+    return isinstance(read, type(written)) and bool(written == read)
+
+
+def _changed(name: str, written: Any, read: Any) -> str:
+    if read is _ABSENT:
+        return f"it came back without its {name}"
+    if isinstance(written, str) and isinstance(read, str):
+        return f"{name}: {_ends(written)} came back as {_ends(read)}"
+    return f"{name}: {shown(written)} came back as {shown(read)}"
+
+
+def _ends(text: str) -> str:
+    """Both ends of a text: it begins with its mark, and the interesting part is mostly the end."""
+    return shown(text) if len(text) <= _SHOWN_CHARACTERS else f"…{shown(text[-20:])}"
+
+
+def _called(name: str) -> str:
+    return "" if name == "type" else f"{name}: "
+
+
+def shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
