@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from recollect import exit_codes
-from recollect.verify.judging.op import HistoryHeader
+from recollect.verify.judging.op import Element, HistoryHeader
 from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.running.scenario import Scenario
@@ -66,3 +66,22 @@ def test_two_copies_are_the_callers_only_if_its_attempts_explain_them(
     abilities: tuple[str, ...], attempts: int, seen: int, status: Status
 ) -> None:
     assert copies(abilities, attempts, seen).verdict().status == status
+
+
+@pytest.mark.parametrize(("unkept", "status"), [(True, "exposed"), (False, "violated")])
+def test_a_field_that_the_interface_never_named_is_exposed(unkept: bool, status: Status) -> None:
+    script = Script()
+    for _ in range(3):
+        script.append(1)
+    script.read(2, 0, Element(1, 77, text="it came back without its name", unkept=unkept), 2)
+    verdict = script.verdict()
+    assert (verdict.status, [anomaly.name for anomaly in verdict.anomalies]) == (status, ["corrupted"])
+    assert "it came back without its name" in verdict.anomalies[0].sentence
+
+
+def test_a_message_that_also_came_back_changed_is_violated() -> None:
+    script = Script()
+    script.append(1)
+    script.read(2, Element(0, 77, text="without its name", unkept=True))
+    script.read(2, Element(0, 77, text="other text"))
+    assert script.verdict().status == "violated"

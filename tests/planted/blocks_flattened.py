@@ -6,7 +6,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
-PLANTED = Planted("redis", "aof-always", "concurrent-writers", "contents", ("corrupted",))
+PLANTED = Planted("redis", "aof-always", "none", "contents", ("corrupted",), variant="one-writer")
 
 
 class Flat(RedisList):

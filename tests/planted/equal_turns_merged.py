@@ -7,7 +7,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
-PLANTED = Planted("redis", "aof-always", "concurrent-writers", "contents", ("lost-update",))
+PLANTED = Planted("redis", "aof-always", "none", "contents", ("dropped",), variant="one-writer")
 
 
 class Merging(RedisList):

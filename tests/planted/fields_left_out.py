@@ -7,7 +7,9 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
-PLANTED = Planted("redis", "aof-always", "concurrent-writers", "contents", ("corrupted",), status="exposed")
+PLANTED = Planted(
+    "redis", "aof-always", "none", "contents", ("corrupted",), status="exposed", variant="one-writer"
+)
 
 
 class TwoFields(RedisList):

@@ -4,7 +4,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
-PLANTED = Planted("redis", "aof-always", "concurrent-writers", "contents", ("cross-session-leak",))
+PLANTED = Planted("redis", "aof-always", "none", "contents", ("cross-session-leak",), variant="one-writer")
 
 
 class Replacing(RedisList):

@@ -152,7 +152,7 @@ def test_a_fault_may_name_its_variant() -> None:
 def test_workloads_fit_what_the_target_can_do() -> None:
     whole_list = {"app:factory": frozenset({"whole-list", "batches"})}
     cells = select(VerifyRequest(targets=("app:factory",), engine="redis"), whole_list)
-    assert {cell.scenario.workload for cell in cells} == {"rewrite", "compact"}
+    assert {cell.scenario.workload for cell in cells} == {"rewrite", "contents", "compact"}
 
 
 def test_a_workload_that_does_not_fit_the_target_stays_with_its_reason() -> None:

@@ -75,7 +75,11 @@ class Texts:
 class OpenMapping(dict[str, Any]):
     """A plain mapping whose fields can also be read as attributes: both ways are in use."""
 
-    __getattr__ = dict.__getitem__
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None  # so that `hasattr` and `copy` work
 
 
 class Mappings:

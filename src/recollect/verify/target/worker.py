@@ -182,5 +182,8 @@ async def perform(target: Target, request: pipe.Request) -> pipe.Reply:
             return pipe.Acked()
         case pipe.SearchIndex(session):
             listed, found = await target.search(session)
-            return pipe.FoundBy(elements(listed).numbers, elements(found).numbers)
+            how = target.interface
+            return pipe.FoundBy(
+                elements(listed, interface=how).numbers, elements(found, interface=how).numbers
+            )
     raise AssertionError(request)

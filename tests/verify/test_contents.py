@@ -1,0 +1,223 @@
+"""Messages of every kind come back whole through every interface, and whatever is done to them is noticed."""
+
+import copy
+import enum
+import inspect
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypedDict
+
+import pytest
+
+from recollect.message import decode, encode
+from recollect.verify.running.workloads.contents import IDS, SAID_NOTHING, left_out
+from recollect.verify.target import pipe
+from recollect.verify.target.contents import AGAIN, CONTENT, KINDS, REAL_IDS, TEXTS, real_id, text_of
+from recollect.verify.target.interfaces import (
+    AgentItems,
+    Interface,
+    LangChainMessages,
+    Mappings,
+    OurMessages,
+    OwnClass,
+    Texts,
+    interface_of,
+    parameters,
+)
+from recollect.verify.target.marked_text import numbers_in
+from recollect.verify.target.pipe import Said
+from recollect.verify.target.returned import elements, recognised
+
+
+@dataclass
+class Entry:
+    role: str
+    content: Any
+    name: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    tool_calls: list[Any] = field(default_factory=list)
+    tool_call_id: str = ""
+
+
+@dataclass
+class Line:
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class Speaker(enum.Enum):
+    USER = "user"
+
+
+@dataclass
+class Uttered:
+    role: Speaker
+    text: str
+
+
+class Turn(TypedDict):
+    role: str
+    content: str
+    metadata: dict[str, Any]
+
+
+WHOLE: list[Interface] = [Mappings(), OwnClass(Entry), OurMessages(), AgentItems()]
+"""Those with a place for everything."""
+
+
+def kept(message: Any) -> Any:
+    """As a store gives it back that keeps everything."""
+    if hasattr(message, "schema"):
+        return decode(encode(message))
+    if isinstance(message, Entry):
+        return Entry(**json.loads(json.dumps(asdict(message))))
+    return json.loads(json.dumps(message))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("interface", WHOLE, ids=lambda interface: type(interface).__name__)
+def test_what_comes_back_whole_is_intact(interface: Interface, kind: str) -> None:
+    assert kind in interface.kinds
+    found = recognised(kept(interface.make(Said(17, "", kind))), interface)
+    assert (found.number, found.intact, found.excerpt) == (17, True, "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_comes_back_through_langchain_s_classes_is_intact(kind: str) -> None:
+    messages = pytest.importorskip("langchain_core.messages")
+    interface = LangChainMessages()
+    written = interface.make(Said(17, "", kind))
+    read = messages.messages_from_dict(json.loads(json.dumps([messages.message_to_dict(written)])))[0]
+    assert recognised(read, interface)[:2] == (17, True)
+    other = interface.make(Said(17, "", "observer" if kind != "observer" else "developer"))
+    other.content = read.content
+    found = recognised(other, interface)
+    assert (found.number, found.intact) == (17, False), "another class"
+
+
+def changed(message: Any, **changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(message), **changes}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "says"),
+    [
+        ("developer", {"role": "system"}, "role 'developer' came back as 'system'"),
+        ("observer", {"role": "user"}, "role 'observer' came back as 'user'"),
+        ("tool", {"tool_call_id": "call_18"}, "tool_call_id: 'call_17' came back as 'call_18'"),
+        ("call", {"tool_calls": []}, "tool_calls: "),
+        ("call", {"tool_calls": None}, "came back as None"),
+        ("blocks", {"content": text_of(17, "blocks")}, "content: "),
+        ("named", {"metadata": {}}, "metadata: "),
+        ("named", {"name": "xiao li"}, "name: 'Xiao Li' came back as 'xiao li'"),
+        ("spaced", {"content": text_of(17, "spaced").strip()}, "content: "),
+        ("decomposed", {"content": text_of(17, "decomposed").replace("e\u0301", "é")}, "content: "),
+        ("surrogate", {"content": text_of(17, "surrogate").replace("\ud83d", "?")}, "content: "),
+    ],
+)
+def test_what_was_rewritten_is_noticed_and_said(kind: str, change: dict[str, Any], says: str) -> None:
+    interface = Mappings()
+    found = recognised(changed(interface.make(Said(17, "", kind)), **change), interface)
+    assert (found.number, found.intact, found.unkept) == (17, False, False)
+    assert found.excerpt.startswith(KINDS[kind].called)
+    assert says in found.excerpt
+    pipe.encode(pipe.Elements([-1], [found]))  # whatever it is, it can be told
+
+
+def test_a_field_that_is_one_of_several_may_not_be_left_out() -> None:
+    interface = Mappings()
+    message = interface.make(Said(17, "", "named"))
+    del message["metadata"]
+    found = recognised(message, interface)
+    assert (found.intact, found.unkept) == (False, False)
+    assert "without its metadata" in found.excerpt
+
+
+def test_role_and_content_alone_are_told_apart_from_damage() -> None:
+    interface = Mappings()
+    message = interface.make(Said(17, "", "call"))
+    found = recognised({"role": message["role"], "content": message["content"]}, interface)
+    assert (found.intact, found.unkept) == (False, True)
+    named = interface_of("append_message/get_history", parameters(_takes_entry))
+    assert isinstance(named, OwnClass)
+    found = recognised(Line("assistant", message["content"]), named)
+    assert (found.intact, found.unkept) == (False, False), "its own class names the field"
+
+
+def test_more_than_was_written_is_no_damage() -> None:
+    interface = Mappings()
+    message = interface.make(Said(17, "", "named"))
+    message["metadata"]["stored_at"] = 1
+    assert recognised(changed(message, id="x"), interface).intact
+
+
+def test_a_number_that_nobody_wrote_is_nobody_s() -> None:
+    assert recognised("#17.9f3a21c0~nonsense text").number is None
+    assert recognised({"role": "user", "content": ""}).number is None
+
+
+def _takes_text(session: str, message: str) -> None: ...
+def _takes_anything(session: str, message: dict[str, Any]) -> None: ...
+def _takes_entry(session: str, message: Entry) -> None: ...
+def _takes_line(session: str, message: Line) -> None: ...
+def _takes_uttered(session: str, message: Uttered) -> None: ...
+def _takes_turn(session: str, message: Turn) -> None: ...
+def _takes_turns(session: str, messages: list[Turn]) -> None: ...
+def _takes_texts(session: str, messages: list[str]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("write", "kinds"),
+    [
+        (_takes_text, TEXTS),
+        (_takes_texts, TEXTS),
+        (_takes_anything, set(KINDS)),
+        (_takes_entry, set(KINDS)),
+        (_takes_line, TEXTS),
+        (_takes_uttered, TEXTS),
+        (_takes_turn, set(KINDS) - {"call", "blocks"}),
+        (_takes_turns, set(KINDS) - {"call", "blocks"}),
+    ],
+)
+def test_only_what_an_interface_has_a_place_for_is_said(write: Any, kinds: set[str]) -> None:
+    interface = interface_of("append_message/get_history", inspect.signature(write, eval_str=True).parameters)
+    assert interface.kinds == kinds
+    for kind in kinds:
+        assert recognised(interface.make(Said(3, "", kind)), interface)[:2] == (3, True)
+
+
+def test_an_empty_text_and_one_said_twice_are_written_as_they_are() -> None:
+    for interface in (Texts(), *WHOLE):
+        read = elements(
+            [interface.make(Said(3, "", AGAIN)), interface.make(Said(4, "yes", AGAIN))], None, interface
+        )
+        assert [item.excerpt for item in read.odd] == ["", "yes"]
+
+
+def test_an_engine_s_bytes_tell_the_number_of_every_kind() -> None:
+    for interface in WHOLE:
+        for kind in KINDS:
+            message = interface.make(Said(17, "", kind))
+            raw = (
+                encode(message)
+                if hasattr(message, "schema")
+                else json.dumps(asdict(message) if isinstance(message, Entry) else message).encode()
+            )
+            assert set(numbers_in(raw)) == {17}, (interface, kind)
+
+
+def test_ids_are_all_different_and_can_be_told() -> None:
+    assert len({real_id(session) for session in IDS}) == len(IDS)
+    for session in (*IDS, SAID_NOTHING):
+        pipe.encode(pipe.Read(session))
+    assert all(label.isprintable() for label in REAL_IDS)
+
+
+def test_what_was_left_out_is_said() -> None:
+    everything = {f"{CONTENT}{kind}" for kind in KINDS}
+    assert left_out(everything, dict.fromkeys(KINDS, True)) is None
+    told = left_out(everything - {f"{CONTENT}call"}, {"blocks": False, "tool": True})
+    assert told == (
+        "not tried, because its interface has no place for it: a tool call; "
+        "not accepted, and so not judged: blocks with an image"
+    )
