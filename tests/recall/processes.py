@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect import Message
+from recollect.verify import recall_targets
 from recollect.verify.target.workers import start_fork_server
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -71,7 +72,12 @@ def _travels(error: Exception) -> bool:
     return type(error).__module__.startswith("recollect.")
 
 
+PATIENCE_S = 60.0
+"""Nothing here is about the limit of a call, and a busy machine takes its time."""
+
+
 def _run(pipe: Connection, factory: Callable[[Any], Any], endpoint: Endpoint) -> None:
+    recall_targets.OPERATION_TIMEOUT_S = PATIENCE_S
     asyncio.run(_serve(pipe, factory, endpoint))
 
 

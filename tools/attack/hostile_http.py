@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 from tools.attack.assault import Assault
+from tools.attack.chat_service import service_in
 
 from recollect.verify.suite.service import Service
 
@@ -46,27 +46,23 @@ PATHS = (
 
 def attack(assault: Assault) -> None:
     with tempfile.TemporaryDirectory(prefix="recollect-attack-") as folder:
-        place = Path(folder)
-        words = [
-            "chat",
-            "--memory",
-            f"sqlite:///{place / 'memory.db'}",
-            "--index",
-            "none",
-            "--allow-ephemeral",
-        ]
-        service = Service([sys.executable, "-m", "recollect", *words, "--port", "{port}"], place)
+        service = service_in(Path(folder))
         with contextlib.closing(service.start()):
             while assault.counts["hostile requests"] < (assault.limit or TIMES) and assault.goes_on():
                 assault.rng.choice(KINDS)(assault, service)
                 assault.count("hostile requests")
                 if assault.counts["hostile requests"] % 50 == 0:
                     _ordinary_user(assault, service)
+            _ordinary_user(assault, service)
 
 
 def _ordinary_user(assault: Assault, service: Service) -> None:
     body = {"user": "ordinary", "message": f"hello {assault.rng.random()}"}
-    answer = httpx.post(f"{service.direct_url}/chat", json=body, timeout=20)
+    try:
+        answer = httpx.post(f"{service.direct_url}/chat", json=body, timeout=20)
+    except httpx.TransportError as error:
+        assault.found(f"an ordinary user was not answered: {type(error).__name__}")
+        return
     if assault.expect(answer.status_code == 200, f"an ordinary user was answered {answer.status_code}"):
         assault.count("ordinary turns")
 
