@@ -89,7 +89,8 @@ async def _hands(assault: Assault, url: str, done: asyncio.Event) -> None:
 async def _paused(assault: Assault, url: str) -> None:
     """What is not answered in time is told as such, and is there once after it is sent again."""
     acknowledged: dict[str, list[str]] = {f"paused{task}": [] for task in range(TASKS)}
-    async with open_store(url, timeout_s=PATIENCE_S) as store, redis.asyncio.Redis.from_url(url) as client:
+    client: Any = redis.asyncio.Redis.from_url(url)
+    async with open_store(url, timeout_s=PATIENCE_S) as store, client:
         for number in range(PAUSES if assault.limit is None else 2):
             await client.execute_command("CLIENT", "PAUSE", str(int(PAUSE_S * 1000)), "ALL")
             told = await asyncio.gather(
