@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recollect.erasure import Erasure
     from recollect.errors import (
         CannotOpen,
         Conflict,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from recollect.opening import open_store
     from recollect.store import (
         Durability,
+        Erasable,
         Expiring,
         Listable,
         MemoryStore,
@@ -51,6 +53,8 @@ __all__ = [
     "Durability",
     "DurabilityUnavailable",
     "EngineUnavailable",
+    "Erasable",
+    "Erasure",
     "Expiring",
     "Listable",
     "MemoryStore",
@@ -72,9 +76,11 @@ __all__ = [
 
 _HOMES = {
     "message": ("Damaged", "Message"),
+    "erasure": ("Erasure",),
     "opening": ("open_store",),
     "store": (
         "Durability",
+        "Erasable",
         "Expiring",
         "Listable",
         "MemoryStore",

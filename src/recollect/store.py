@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, Self, TypedDict, runtime_checkable
 
 import msgspec
 
+from recollect.erasure import Erasure
 from recollect.errors import Refused, shown
 from recollect.message import Damaged, Message
 from recollect.private import FILE_MODE
@@ -132,6 +133,20 @@ class Listable(Protocol):
         ...
 
 
+@runtime_checkable
+class Erasable(Protocol):
+    """A store that can take a session out of its engine's files."""
+
+    async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
+        """`MemoryStore.forget`; with `erase`, returns when the bytes are gone from every file that can be reached.
+
+        That rewrites files, so it takes as long as they are large, and other writers wait for it. Erased are the
+        messages, the turn ids and the session's id: if it is used again, its sequences begin at 1. The report names
+        what could not be reached.
+        """
+        ...
+
+
 class OpenOptions(TypedDict, total=False):
     """The options of `open_store`, as a caller may write them; `Options` says what each one means."""
 
@@ -220,7 +235,7 @@ def _durability(value: Durability | str) -> Durability:
 
 
 @runtime_checkable
-class Store(MemoryStore, Expiring, Listable, Protocol):
+class Store(MemoryStore, Expiring, Listable, Erasable, Protocol):
     """What `open_store` gives: the required protocol with every capability of the built-in stores."""
 
     @property

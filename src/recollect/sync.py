@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 from recollect import opening
+from recollect.erasure import Erasure
 from recollect.errors import OutcomeUnknown, RecollectError
 from recollect.message import Message
 from recollect.owner import Owner
@@ -56,8 +57,8 @@ class SyncStore:
     def history(self, session: str, *, last: int | None = None, after: int | None = None) -> list[Stored]:
         return self._wait(self._store.history(session, last=last, after=after))
 
-    def forget(self, session: str) -> None:
-        self._wait(self._store.forget(session))
+    def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
+        return self._wait(self._store.forget(session, erase=erase))
 
     def state(self, session: str) -> SessionState:
         return self._wait(self._store.state(session))

@@ -85,6 +85,19 @@ class Witness:
         if aged is not None:
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._write_if_possible, aged)
 
+    async def erase(self, session: str) -> bool:
+        """Writes the file without this session; whether that was possible."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        self._newest, self._aged = (
+            None if mark is None or mark.session == session else mark for mark in (self._newest, self._aged)
+        )
+        try:
+            await asyncio.to_thread(self._write, self._aged)
+        except OSError:
+            return False
+        return True
+
     async def close(self) -> None:
         if self._writing is not None:
             await asyncio.wait([self._writing])

@@ -51,6 +51,10 @@ SAID = [Message("user", "one"), Message("user", "two")]
         ([Stored(1, SAID[1]), Stored(2, SAID[1])], "wrong"),
         ([Stored(1, SAID[0]), Stored(2, SAID[1]), Stored(3, SAID[1])], "wrong"),
         ([Stored(2, SAID[1]), Stored(1, SAID[0])], "out of order"),
+        ([Stored(1, SAID[0]), Stored(9, SAID[1])], "wrong"),
+        ([Stored(1, SAID[0]), Stored(2, Damaged(b"", "gone")), Stored(9, SAID[1])], "damaged"),
+        ([Stored(1, SAID[1]), Stored(2, Damaged(b"", "gone")), Stored(9, SAID[0])], "wrong"),
+        ([Stored(1, Damaged(b"", "gone")), Stored(2, Message("user", "foreign"))], "wrong"),
     ],
 )
 def test_what_is_allowed(found: list[Stored], verdict: str) -> None:

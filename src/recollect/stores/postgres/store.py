@@ -26,6 +26,7 @@ import asyncpg
 from recollect.appending import Append, checked_append, checked_window, listed, session_key
 from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
+from recollect.erasure import Erasure, erasure
 from recollect.errors import (
     DurabilityUnavailable,
     EngineUnavailable,
@@ -40,6 +41,7 @@ from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach, reach, read_settings
+from recollect.stores.postgres.erasing import erase_rows, rewrite_files
 from recollect.stores.postgres.errors import read_error, write_error
 from recollect.stores.postgres.opening import check_server, open_schema
 from recollect.stores.postgres.pool import Connection, PostgresPool, remaining_s
@@ -155,7 +157,9 @@ class PostgresStore:
             raise too_long(self._timeout_s)
         return stored
 
-    async def forget(self, session: str) -> None:
+    async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
+        if erase:
+            return await self._erase(session, session_key(session))
         started = time.monotonic()
         unfreed = await self._write_value(
             schema.FORGET, session_key(session), schema.ROWS_FREED_MAX, self._reach.commit_mode
@@ -169,6 +173,24 @@ class PostgresStore:
                 unfreed = unfreed if more else None
         except RecollectError as error:  # it is forgotten anyway: nothing shows what is left
             log.warning("a forgotten session still occupies room (%s); sweep() frees it", error)
+        return None
+
+    async def _erase(self, session: str, key: bytes) -> Erasure:
+        connection = await self._pool.acquire(time.monotonic() + self._timeout_s)
+        try:
+            number = await erase_rows(connection, key, self._timeout_s)
+            erased = await rewrite_files(connection, number, self._timeout_s)
+        except BaseException as error:
+            self._pool.discard(connection)
+            if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+                raise OutcomeUnknown(
+                    f"the session may not be erased from every file ({error}); erase again"
+                ) from error
+            raise
+        self._pool.release(connection)
+        return erasure(
+            session, *erased, None if self._witness is None else await self._witness.erase(session)
+        )
 
     async def close(self) -> None:
         """In a fork this does nothing: the connections are those of the parent."""

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Self
 
 from recollect.appending import Append, checked_append, checked_window, listed, session_key
+from recollect.erasure import Erasure, erasure
 from recollect.errors import (
     EngineUnavailable,
     NotWritten,
@@ -40,6 +41,7 @@ from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.commit import Commit, QueuedWrite
 from recollect.stores.redis.elements import is_number, newest, placing
+from recollect.stores.redis.erasing import rewrite_files
 from recollect.stores.redis.errors import not_connected, read_refused, write_refused
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.places import Place, Places
@@ -159,9 +161,11 @@ class RedisStore:
             raise too_long(self._options.timeout_s)
         return newest(stored, last)
 
-    async def forget(self, session: str) -> None:
+    async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
         key = session_key(session)
         self._check_open(NotWritten)
+        if erase:
+            return await self._erase(session, key)
         place = self._places.of(key)
         write = QueuedWrite(FORGET, place.keys + pack_arguments((place.known.last,)), 1)
         reply = await self._commit.submit(write)
@@ -169,6 +173,17 @@ class RedisStore:
             raise write_refused(reply)
         if write.shortfall is not None:
             raise OutcomeUnknown(f"forgotten, but {write.shortfall}; forget again")
+        return None
+
+    async def _erase(self, session: str, key: bytes) -> Erasure:
+        [reply] = await self._ask(pack("UNLINK", *self._address.session_keys(key)), 1)
+        if isinstance(reply, ReplyError):
+            raise write_refused(reply)
+        self._places.of(key).known.last = 0
+        erased = await rewrite_files(self._ask)
+        return erasure(
+            session, *erased, None if self._witness is None else await self._witness.erase(session)
+        )
 
     async def close(self) -> None:
         """In a fork this does nothing: the connections are those of the parent."""

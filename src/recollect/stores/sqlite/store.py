@@ -20,10 +20,12 @@ from typing import Any
 import msgspec
 
 from recollect.appending import Append, checked_append, checked_window, listed, session_key
+from recollect.erasure import Erasure, erasure
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Refused, Unreadable, shorten
 from recollect.message import Damaged, Message, decode_all
 from recollect.slices import SLICE
 from recollect.store import Options, Receipt, SessionState, Stored
+from recollect.stores.sqlite.erasing import erase_from_file
 from recollect.stores.sqlite.file import (
     CHECKPOINT_PAGES,
     ChosenPolicy,
@@ -169,8 +171,10 @@ class SqliteStore(SqliteTransactions[StoreJob]):
         inline = last is not None and last <= INLINE_ROWS_MAX
         return await self._read(query, inline=inline, deadline=deadline)
 
-    async def forget(self, session: str) -> None:
+    async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
         key = session_key(session)
+        if erase:
+            return await self._erase(session, key)
         deadline = time.monotonic() + self._timeout_s / 2
         unfreed = await self._submit(lambda connection: self._end(connection, key, "forgotten"))
         try:
@@ -181,6 +185,17 @@ class SqliteStore(SqliteTransactions[StoreJob]):
                     unfreed = None
         except RecollectError as error:  # it is forgotten anyway: nothing shows what is left
             log.warning("a forgotten session still occupies room (%s); sweep() frees it", error)
+        return None
+
+    async def _erase(self, session: str, key: bytes) -> Erasure:
+        self._check_open(NotWritten)
+        self._check(self._guard.harm_before_read())
+        erased = await asyncio.to_thread(erase_from_file, self._path, key, self._policy, self._timeout_s)
+        self._known.pop(key, None)
+        self._check(self._guard.harm_before_read())
+        return erasure(
+            session, *erased, None if self._witness is None else await self._witness.erase(session)
+        )
 
     async def state(self, session: str) -> SessionState:
         key = session_key(session)

@@ -1,0 +1,104 @@
+"""Takes a session out of PostgreSQL's tables, and out of the files under them.
+
+A deleted row stays in its page until VACUUM, and its bytes until the page is used again: so the tables are written anew
+(``VACUUM FULL``), which locks them meanwhile. A transaction that is older than the deletion still has a right to the
+rows, and VACUUM keeps them for it: that is waited for. The planner's statistics hold examples of values, so they are
+made anew as well. The write-ahead log keeps what was written until its segments are recycled, and cannot be rewritten.
+"""
+
+import asyncio
+import time
+
+import asyncpg
+
+from recollect.erasure import Unreached
+
+TABLES = ("recollect_messages", "recollect_turns", "recollect_about", "recollect_sessions")
+POLL_S = 0.05
+
+_DELETE = {
+    "recollect_messages": "DELETE FROM recollect_messages WHERE session_id = $1",
+    "recollect_turns": "DELETE FROM recollect_turns WHERE session_id = $1",
+    "recollect_about": "DELETE FROM recollect_about WHERE session_id = $1",
+    "recollect_sessions": "DELETE FROM recollect_sessions WHERE id = $1",
+}
+
+_LOCK = "SELECT id FROM recollect_sessions WHERE sha256(name) = sha256($1) FOR UPDATE"
+
+_OLDER = """
+SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+               AND (age(backend_xmin) >= age($1::text::xid) OR age(backend_xid) >= age($1::text::xid)))
+    OR EXISTS (SELECT FROM pg_replication_slots WHERE age(xmin) >= age($1::text::xid))
+    OR EXISTS (SELECT FROM pg_prepared_xacts WHERE age(transaction) >= age($1::text::xid))"""
+
+
+async def erase_rows(connection: asyncpg.Connection, key: bytes, timeout_s: float) -> str:
+    """Deletes the session in one transaction; gives that transaction's number."""
+    async with connection.transaction():
+        tables = await _tables(connection)
+        row = await connection.fetchrow(_LOCK, key, timeout=timeout_s)
+        for table in tables:
+            if row is not None:
+                await connection.execute(_DELETE[table], row[0])
+        number: str = await connection.fetchval("SELECT pg_current_xact_id()::xid::text")
+    return number
+
+
+async def rewrite_files(
+    connection: asyncpg.Connection, deleted_by: str, wait_s: float
+) -> tuple[list[str], list[Unreached]]:
+    """What was written anew, and what was not."""
+    reached: list[str] = []
+    unreached: list[Unreached] = []
+    older = await _wait_for_older(connection, deleted_by, time.monotonic() + wait_s)
+    for table in (*await _tables(connection), "pg_statistic"):
+        why = await _written_anew(connection, table) or older
+        if why is None:
+            reached.append(table)
+        else:
+            unreached.append(Unreached(table, why))
+    try:
+        await connection.execute("CHECKPOINT")
+    except asyncpg.PostgresError:  # the files of before are emptied, and removed with the next one
+        unreached.append(
+            Unreached("pages not written yet", "this role may not CHECKPOINT; the next one is on its way")
+        )
+    unreached.append(
+        Unreached("pg_wal", "the write-ahead log keeps what was written until its segments are recycled")
+    )
+    if await connection.fetchval("SELECT EXISTS (SELECT FROM pg_stat_replication)"):
+        unreached.append(Unreached("the standbys' write-ahead logs", "each recycles its own"))
+    if await connection.fetchval("SELECT current_setting('archive_mode') <> 'off'"):
+        unreached.append(Unreached("the archive of the write-ahead log", "archive_mode is on"))
+    return reached, unreached
+
+
+async def _tables(connection: asyncpg.Connection) -> list[str]:
+    rows = await connection.fetch(
+        "SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL", list(TABLES)
+    )
+    return [row[0] for row in rows]
+
+
+async def _wait_for_older(connection: asyncpg.Connection, deleted_by: str, deadline: float) -> str | None:
+    while await connection.fetchval(_OLDER, deleted_by):
+        if time.monotonic() > deadline:
+            return (
+                "a transaction that is older than the erasure may still see the rows; end it, and erase again"
+            )
+        await asyncio.sleep(POLL_S)
+    return None
+
+
+async def _written_anew(connection: asyncpg.Connection, table: str) -> str | None:
+    """Why it was not possible; None if it was. VACUUM skips a table of somebody else with no more than a warning."""
+    before = await connection.fetchval("SELECT pg_relation_filenode($1::regclass)", table)
+    try:
+        if table != "pg_statistic":
+            await connection.execute(f"ANALYZE {table}")
+        await connection.execute(f"VACUUM FULL {table}")
+    except asyncpg.PostgresError as error:
+        return f"VACUUM FULL failed: {error}"
+    if await connection.fetchval("SELECT pg_relation_filenode($1::regclass)", table) != before:
+        return None
+    return "this role may not VACUUM it; let its owner run VACUUM FULL"
