@@ -43,6 +43,7 @@ COMMANDS: dict[str, _Command] = {
     "chat": _Command("recollect.commands.chat", "chat", "chat"),
     "recall-eval": _Command("recollect.commands.recall_eval", "recall_eval", "chat"),
     "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),
+    "erase": _Command("recollect.commands.erase", "erase", None),
 }
 
 

@@ -17,8 +17,10 @@ PROBE_LIFE_MS = 10_000
 
 REQUESTS = frozenset({"SET", "GET", "SCAN", "EVAL", "EVALSHA"})
 """What the store itself sends, without which it cannot work; beside it `OPTIONAL`."""
-OPTIONAL = frozenset({"INFO", "CONFIG", "CLUSTER", "MULTI", "EXEC", "WAIT", "WAITAOF"})
-"""What it sends and can do without, or needs only where replicas or fsyncs are waited for."""
+OPTIONAL = frozenset(
+    {"INFO", "CONFIG", "CLUSTER", "MULTI", "EXEC", "WAIT", "WAITAOF", "BGREWRITEAOF", "BGSAVE"}
+)
+"""What it sends and can do without, or needs only where replicas or fsyncs are waited for, or files rewritten."""
 COMMANDS = REQUESTS.union(*(script.commands for script in (APPEND, READ, FORGET, STATE)))
 """What every store needs: its own requests, and those of its scripts."""
 

@@ -1,0 +1,72 @@
+"""`recollect erase URL SESSION`: takes one session out of a store's files, and says what could not be reached."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated
+
+import msgspec
+import typer
+
+from recollect import __version__, exit_codes
+from recollect.erasure import Erasure
+from recollect.errors import RecollectError
+from recollect.opening import open_store
+from recollect.secret import scrub
+
+
+def erase(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            envvar="RECOLLECT_URL",
+            show_envvar=True,
+            help="The store, as given to open_store. In the environment a password is not seen by `ps`.",
+        ),
+    ],
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="The id of the session.")],
+    witness: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The store's witness, which may name the session too.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+) -> None:
+    """Erase one session for good: its messages, its turn ids and its id, from every file that can be reached.
+
+    Files are written anew, so it takes as long as they are large, and writers wait meanwhile. It cannot be undone.
+    """
+    if not yes and not _confirmed(session):
+        typer.echo("recollect erase: nothing was erased; --yes does not ask", err=True)
+        raise typer.Exit(exit_codes.USAGE)
+    try:
+        report = asyncio.run(_erase(url, session, witness))
+    except RecollectError as error:
+        typer.echo(f"recollect erase: {scrub(str(error), url)}", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
+    if as_json:
+        typer.echo(json.dumps({"recollect": __version__, **msgspec.to_builtins(report)}, indent=2))
+    else:
+        _show(report)
+
+
+def _confirmed(session: str) -> bool:
+    try:
+        return typer.confirm(f"Erase session {session!r} for good?", err=True)
+    except typer.Abort:  # nobody is there to answer
+        return False
+
+
+async def _erase(url: str, session: str, witness: str | None) -> Erasure:
+    async with open_store(url, witness=witness) as store:
+        report = await store.forget(session, erase=True)
+    assert report is not None
+    return report
+
+
+def _show(report: Erasure) -> None:
+    typer.echo(f"erased {report.session!r} from {', '.join(report.reached) or 'no file'}")
+    typer.echo("its bytes may still be in:")
+    for unreached in report.unreached:
+        typer.echo(f"  {unreached.where}: {unreached.why}")
