@@ -102,8 +102,8 @@ class MemoryStore(Protocol):
         """The session's messages in order: all, only the `last` n, or only those with a sequence above `after`."""
         ...
 
-    async def forget(self, session: str) -> None:
-        """Removes the session's messages. Sequences go on from where they were."""
+    async def forget(self, session: str) -> Erasure | None:
+        """Removes the session's messages. Sequences go on from where they were. A report is for `Erasable` stores."""
         ...
 
     async def close(self) -> None:
@@ -237,6 +237,10 @@ def _durability(value: Durability | str) -> Durability:
 @runtime_checkable
 class Store(MemoryStore, Expiring, Listable, Erasable, Protocol):
     """What `open_store` gives: the required protocol with every capability of the built-in stores."""
+
+    async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
+        """See `MemoryStore.forget` and `Erasable.forget`."""
+        ...
 
     @property
     def identity(self) -> str:

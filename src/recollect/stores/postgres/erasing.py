@@ -59,7 +59,7 @@ async def rewrite_files(
             unreached.append(Unreached(table, why))
     try:
         await connection.execute("CHECKPOINT")
-    except asyncpg.PostgresError:  # the files of before are emptied, and removed with the next one
+    except asyncpg.PostgresError:  # the old files are empty already, and go with the next one
         unreached.append(
             Unreached("pages not written yet", "this role may not CHECKPOINT; the next one is on its way")
         )
