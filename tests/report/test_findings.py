@@ -128,8 +128,12 @@ def test_a_finding_is_told_from_its_smallest_run() -> None:
 
 
 def printed(*results: Result, width: int = 80, verbose: bool = False) -> list[str]:
+    return printed_of(Results(folder="runs/x", results=results), width=width, verbose=verbose)
+
+
+def printed_of(results: Results, *, width: int = 80, verbose: bool = False) -> list[str]:
     file = io.StringIO()
-    terminal.show(Console(file=file, width=width), Results(folder="runs/x", results=results), verbose=verbose)
+    terminal.show(Console(file=file, width=width), results, verbose=verbose)
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 

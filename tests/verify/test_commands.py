@@ -89,6 +89,11 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         ),
         (["verify", "redis", "--out", "/proc/none"], "cannot write to /proc/none"),
         (["verify", "redis", "--shard", "3/2"], "shard"),
+        (["verify", "redis", "--baseline", "before.json"], "--baseline before.json: No such file"),
+        (
+            ["verify", "redis", "--engine", "redis@6", "--engine", "postgres"],
+            "--engine postgres: none of redis",
+        ),
         (["verify", "redis", "--budget", "soon"], "60s"),
         (["verify", "redis", "--require", "gold"], "written or fsynced"),
         (["report", "no-such-folder"], "no-such-folder"),

@@ -7,7 +7,7 @@ import pytest
 
 from recollect.guarantees import FAULTS as EVERY_FAULT
 from recollect.secret import SecretUrl
-from recollect.verify.matrix.selection import BadRequest, VerifyRequest, select
+from recollect.verify.matrix.selection import BadRequest, VerifyRequest, by_engine, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.target.target import BUILT_IN
@@ -161,6 +161,19 @@ def test_a_workload_that_does_not_fit_the_target_stays_with_its_reason() -> None
     )
     told = {cell.scenario.workload: cell.skipped for cell in select(request, ALL)}
     assert told == {"rewrite": "workload 'rewrite' needs whole-list of the target", "turns": None}
+
+
+def test_several_engines_are_a_request_each() -> None:
+    own = VerifyRequest(targets=("app:make",), engines=("redis@6", "redis@7", "redis@6"))
+    assert [part.engine for part in by_engine(own)] == ["redis@6", "redis@7"]
+    both = VerifyRequest(targets=("redis", "sqlite", "app:make"), engines=("valkey", "redis@7"))
+    assert [(part.engine, part.targets) for part in by_engine(both)] == [
+        ("valkey", ("redis", "app:make")),
+        ("redis@7", ("redis", "app:make")),
+        (None, ("sqlite",)),
+    ]
+    with pytest.raises(BadRequest, match="none of sqlite runs on it"):
+        by_engine(VerifyRequest(targets=("sqlite",), engines=("redis@6", "redis@7")))
 
 
 def test_valkey_has_the_faults_of_redis() -> None:

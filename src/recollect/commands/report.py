@@ -10,21 +10,20 @@ import typer
 
 from recollect import exit_codes
 from recollect.commands.console import PlainConsole
-from recollect.commands.verify import check_require
 from recollect.commands.writing import (
+    BaselineOption,
     HtmlOption,
     JsonOption,
     JunitOption,
     StrictOption,
     VerboseOption,
-    write_json,
-    write_reports,
+    reports_wanted,
+    tell,
 )
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryError
 from recollect.verify.matrix import results as saved
-from recollect.verify.matrix.results import Result, Results, exit_code
-from recollect.verify.report import terminal
+from recollect.verify.matrix.results import Result, Results
 
 
 def report(
@@ -34,12 +33,13 @@ def report(
     ] = None,
     strict: StrictOption = False,
     verbose: VerboseOption = False,
+    baseline: BaselineOption = None,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
     junit_file: JunitOption = None,
 ) -> None:
     """Judge saved runs again, without any engine, and render them. Several folders are shards of one run: merged."""
-    check_require(require)
+    wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
     try:
         parts = [_load(path) for path in runs]
     except HistoryError as error:
@@ -50,10 +50,7 @@ def report(
         raise typer.Exit(exit_codes.USAGE) from None
     console = PlainConsole(stderr=json_file == "-")
     merged = merge(parts)
-    terminal.show(console, merged, verbose=verbose)
-    write_json(merged, json_file)
-    write_reports(merged, html_file, junit_file, require, strict=strict)
-    raise typer.Exit(exit_code(merged, require, strict=strict))
+    tell(console, merged, wanted)
 
 
 def merge(parts: list[Results]) -> Results:

@@ -16,14 +16,16 @@ from msgspec.structs import replace
 from recollect import exit_codes
 from recollect.commands.console import PlainConsole
 from recollect.commands.writing import (
+    RUNS,
+    BaselineOption,
     HtmlOption,
     JsonOption,
     JunitOption,
     StrictOption,
     VerboseOption,
     folder_of_run,
-    write_json,
-    write_reports,
+    reports_wanted,
+    tell,
 )
 from recollect.secret import SecretUrl
 from recollect.verify import durations, engines
@@ -31,11 +33,10 @@ from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import TargetSeen
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.matrix.results import Require, Result, Results, date_of, exit_code
-from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, check, select
+from recollect.verify.matrix.results import Result, Results, date_of, failed_last
+from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, by_engine, check, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.providers import url as addresses
-from recollect.verify.report import terminal
 from recollect.verify.report.progress import LiveProgress
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import KINDS
@@ -66,11 +67,6 @@ def _shard(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def check_require(require: Require | None) -> None:
-    if require not in (None, "written", "fsynced"):
-        raise typer.BadParameter(f"--require {require!r}: written or fsynced")
-
-
 TargetsArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -79,7 +75,8 @@ TargetsArgument = Annotated[
     ),
 ]
 EngineOption = Annotated[
-    str | None, typer.Option(help="Engine of your own target, with a version if you like: redis@7.")
+    list[str] | None,
+    typer.Option(help="Engine of your own target, with a version if you like: redis@7; repeatable."),
 ]
 EngineConfigOption = Annotated[
     Path | None, typer.Option(help="Your redis.conf or postgresql.conf; the policy is then 'custom'.")
@@ -166,6 +163,7 @@ def verify(
     shard: ShardOption = "1/1",
     fail_fast: FailFastOption = False,
     confirm: ConfirmOption = True,
+    baseline: BaselineOption = None,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
     junit_file: JunitOption = None,
@@ -182,12 +180,14 @@ def verify(
     Exit codes: 0 held, documented loss or exposed; 1 violated; 2 usage, or a target that cannot be opened;
     3 something unknown, or nothing concluded; 4 an error of recollect's own.
     """
-    check_require(require)
-    address = _address(provider, engine or (targets or [""])[0])
+    wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
+    engines_asked = tuple(engine or ())
+    address = _address(provider, next(iter(engines_asked), None) or (targets or [""])[0])
     request = VerifyRequest(
         targets=tuple(targets or BUILT_IN),
         overview=not targets,
-        engine=engine,
+        engine=engines_asked[0] if len(engines_asked) == 1 else None,
+        engines=engines_asked,
         provider=None if address is not None else provider,
         url=address,
         engine_config=None if engine_config is None else str(engine_config.absolute()),
@@ -208,10 +208,7 @@ def verify(
     results = run(
         request, console, out=out, budget_s=budget_s, workers=workers, fail_fast=fail_fast, confirm=confirm
     )
-    terminal.show(console, results, verbose=verbose)
-    write_json(results, json_file)
-    write_reports(results, html_file, junit_file, require, strict=strict)
-    raise typer.Exit(exit_code(results, require, strict=strict))
+    tell(console, results, wanted)
 
 
 def _address(provider: str | None, engine: str) -> SecretUrl | None:
@@ -240,6 +237,8 @@ def run(
     date = date_of(time.time())
     console.print(f"seed {request.seed}", highlight=False)
     cells, broken = _lay_out(request)
+    failed = failed_last(out.parent if out is not None else RUNS)
+    cells.sort(key=lambda cell: cell.scenario.name not in failed)  # what failed last comes first in its phase
     runnable = sum(cell.skipped is None for cell in cells)
     with folder_of_run(out, f"seed{request.seed}") as folder:
         with _terminated_like_interrupted(), LiveProgress(console, runnable, budget_s) as progress:
@@ -281,6 +280,19 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 def _lay_out(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
     """The cells of every target that opens, and a result for each cell of those that do not."""
+    try:
+        parts = by_engine(request)
+    except BadRequest as bad:
+        typer.echo(str(bad), err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
+    laid_out = [_lay_out_on_one(part) for part in parts]
+    return [cell for cells, _ in laid_out for cell in cells], [
+        one for _, broken in laid_out for one in broken
+    ]
+
+
+def _lay_out_on_one(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
+    """The same, of an engine in one version."""
     try:
         check(request)
         seen = _look(request)

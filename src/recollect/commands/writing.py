@@ -7,15 +7,21 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+from rich.console import Console
 
 from recollect import exit_codes, private
 from recollect.verify import run_folder
+from recollect.verify.matrix import baseline as baselines
+from recollect.verify.matrix.baseline import KnownFinding
 from recollect.verify.matrix.document import document
-from recollect.verify.matrix.results import Require, Results
+from recollect.verify.matrix.results import Require, Results, exit_code
+from recollect.verify.report import terminal
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output.")
@@ -30,11 +36,17 @@ VerboseOption = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Every cell's own words below the table, not only the findings."),
 ]
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="The --json of an earlier run: fail on findings that it does not have."
+    ),
+]
 JunitOption = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI systems.")
 ]
 
-_RUNS = Path("runs")
+RUNS = Path("runs")
 
 
 @contextmanager
@@ -42,7 +54,7 @@ def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
     """The folder that the user names, or a new one in `runs`; no other run writes to it meanwhile."""
     with ExitStack() as held:
         try:
-            folder = given or run_folder.new(_RUNS, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+            folder = given or run_folder.new(RUNS, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
             held.enter_context(run_folder.in_use(folder))
         except run_folder.FolderInUse as error:
             typer.echo(f"{error} with --out", err=True)
@@ -50,7 +62,7 @@ def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
         except OSError as error:
             reason = error.strerror or error
             typer.echo(
-                f"cannot write to {given or _RUNS}: {reason}; choose another folder with --out", err=True
+                f"cannot write to {given or RUNS}: {reason}; choose another folder with --out", err=True
             )
             raise typer.Exit(exit_codes.USAGE) from None
         try:
@@ -58,6 +70,60 @@ def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
         finally:
             if given is None:
                 run_folder.remove_if_unused(folder)
+
+
+@dataclass(frozen=True)
+class ReportsWanted:
+    """What was asked for of a run that is over: files, and how strictly it is looked at."""
+
+    json: str | None = None
+    html: Path | None = None
+    junit: Path | None = None
+    verbose: bool = False
+    require: Require | None = None
+    strict: bool = False
+    known: tuple[KnownFinding, ...] | None = None
+    """Findings of the baseline, if there is one."""
+
+
+def reports_wanted(
+    json: str | None,
+    html: Path | None,
+    junit: Path | None,
+    verbose: bool,
+    require: str | None,
+    strict: bool,
+    baseline: Path | None = None,
+) -> ReportsWanted:
+    """Refuses what could not be written or compared with, before the run."""
+    check_require(require)
+    if html is not None and find_spec("jinja2") is None:
+        typer.echo("--html needs Jinja: pip install 'recollect[verify]'", err=True)
+        raise typer.Exit(exit_codes.USAGE)
+    try:
+        known = None if baseline is None else baselines.load(baseline)
+    except baselines.BadBaseline as bad:
+        typer.echo(str(bad), err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
+    return ReportsWanted(json, html, junit, verbose, require, strict, known)
+
+
+def check_require(require: Require | None) -> None:
+    if require not in (None, "written", "fsynced"):
+        raise typer.BadParameter(f"--require {require!r}: written or fsynced")
+
+
+def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
+    """Shows a run, writes what was asked for, and ends with its exit code."""
+    if wanted.known is not None:
+        results = baselines.compared(results, wanted.known)
+    terminal.show(console, results, verbose=wanted.verbose)
+    write_json(results, wanted.json)
+    write_reports(results, wanted.html, wanted.junit, wanted.require, strict=wanted.strict)
+    for file in (wanted.json, wanted.html, wanted.junit):
+        if file is not None and file != "-":
+            console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(exit_code(results, wanted.require, strict=wanted.strict))
 
 
 def write_reports(

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from recollect.verify.matrix.findings import Finding, findings
-from recollect.verify.matrix.results import Result, Results
+from recollect.verify.matrix.results import Compared, Result, Results
 from recollect.verify.running.scenario import Scenario
 
 
@@ -17,6 +17,7 @@ def document(results: Results) -> dict[str, Any]:
         "seed": results.seed,
         "date": results.date,
         "elapsed_s": round(results.elapsed_s, 1),
+        "baseline": None if results.baseline is None else _compared(results.baseline),
         "findings": [_finding(finding, results) for finding in found],
         "cells": [
             _cell(result, results) | {"finding": of_cell.get(place)}
@@ -65,6 +66,15 @@ def _finding(finding: Finding, results: Results) -> dict[str, Any]:
             "steps": [msgspec.to_builtins(step) for step in finding.steps],
         },
         "replay": finding.replay,
+    }
+
+
+def _compared(baseline: Compared) -> dict[str, Any]:
+    return {
+        "new": list(baseline.new),
+        "still": list(baseline.still),
+        "fixed": list(baseline.fixed),
+        "not_run": list(baseline.not_run),
     }
 
 

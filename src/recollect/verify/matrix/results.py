@@ -66,6 +66,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps the cell from saying anything about the store, where it is no verdict at all."""
 
 
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run's findings are against those of an earlier run: numbers of this run's, names of the others."""
+
+    new: tuple[int, ...] = ()
+    still: tuple[int, ...] = ()
+    fixed: tuple[str, ...] = ()
+    not_run: tuple[str, ...] = ()
+    """Findings of the earlier run whose cells did not run, or concluded nothing."""
+    known_cells: tuple[int, ...] = ()
+    """Places of violated cells that show nothing new."""
+
+
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """A whole run."""
 
@@ -78,6 +90,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     shard: str = ""
     """``2/5``, if this is one part of a run."""
     results: tuple[Result, ...] = ()
+    baseline: Compared | None = None
+
+    @property
+    def known(self) -> frozenset[int]:
+        """Places of violated cells that fail nothing, because the baseline has what they show."""
+        return frozenset() if self.baseline is None else frozenset(self.baseline.known_cells)
 
     @property
     def seeds(self) -> list[int]:
@@ -109,6 +127,20 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(folder: Path) -> Results:
     return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results, dec_hook=from_json)
+
+
+def failed_last(runs: Path) -> frozenset[str]:
+    """Names of the scenarios that were violated in the latest of the runs in a folder."""
+    saved = sorted(runs.glob(f"*/{SUMMARY}"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in saved:
+        try:
+            latest = load(file.parent)
+        except (OSError, msgspec.MsgspecError):
+            continue  # a folder of somebody else's, or of another release
+        return frozenset(
+            result.scenario.name for result in latest.results if result.verdict.status == "violated"
+        )
+    return frozenset()
 
 
 def of_history(path: Path) -> Results:
@@ -156,14 +188,20 @@ def replay_command(folder: str) -> str:
 def exit_code(results: Results, require: Require | None = None, *, strict: bool = False) -> int:
     """4 for an error of ours, then 1 violated, 2 a target that cannot be opened, 3 unknown, 0.
 
-    A documented loss that is worse than required counts as violated; with `strict`, every one, and `exposed`.
+    A documented loss that is worse than required counts as violated; with `strict`, every one, and `exposed`. What the
+    baseline has does not.
     """
     if not results.results and results.shard:
         return exit_codes.HELD  # the other parts have all there is
     troubles = {result.trouble for result in results.results}
     if "internal" in troubles:
         return exit_codes.INTERNAL
-    code = exit_code_of({result.verdict.status for result in results.results})
+    code = exit_code_of(
+        {
+            "held" if place in results.known else result.verdict.status
+            for place, result in enumerate(results.results)
+        }
+    )
     if any(too_bad(result, require, strict) for result in results.results):
         code = exit_codes.VIOLATED
     if code != exit_codes.VIOLATED and "unopened" in troubles:

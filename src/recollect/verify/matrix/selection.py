@@ -32,6 +32,8 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     overview: bool = False
     """No target was named: all of ours at once, of which some show only a part."""
     engine: str | None = None
+    engines: tuple[str, ...] = ()
+    """Several, or several versions of one: `by_engine` makes a request of each."""
     provider: str | None = None
     url: SecretUrl | None = None
     engine_config: str | None = None
@@ -218,6 +220,29 @@ def _check_settings(request: VerifyRequest) -> None:
         raise BadRequest(
             f"--previous-python {request.previous_python}: not a program; give the path of a Python"
         )
+
+
+def by_engine(request: VerifyRequest) -> list[VerifyRequest]:
+    """A request for each engine that was asked for; a built-in target runs on those of its kind, or its usual one."""
+    if len(request.engines) < 2:
+        return [request]
+    alone = msgspec.structs.replace(request, engines=())
+    parts: list[VerifyRequest] = []
+    usual = [target for target in request.targets if target in BUILT_IN]
+    for engine in dict.fromkeys(request.engines):
+        name = engine.partition("@")[0]
+        fitting = [
+            target for target in request.targets if target not in BUILT_IN or target == KINDS.get(name, name)
+        ]
+        if not fitting:
+            raise BadRequest(
+                f"--engine {engine}: none of {', '.join(request.targets)} runs on it; leave it out"
+            )
+        usual = [target for target in usual if target not in fitting]
+        parts.append(msgspec.structs.replace(alone, targets=tuple(fitting), engine=engine))
+    if usual:
+        parts.append(msgspec.structs.replace(alone, targets=tuple(usual), engine=None))
+    return parts
 
 
 def engine_of(request: VerifyRequest, target: str) -> str:

@@ -46,7 +46,8 @@ def _suite(
         Xml.SubElement(properties, "property", name=name, value=value)
     counts: Counter[str] = Counter()
     for result in members:
-        case = _case(result, results.replay_of(result), require, strict)
+        known = id(result) in {id(results.results[place]) for place in results.known}
+        case = _case(result, results.replay_of(result), require, strict, known=known)
         counts.update(child.tag for child in case if child.tag in _COUNTED)
         suite.append(case)
     for tag in _COUNTED:
@@ -55,7 +56,9 @@ def _suite(
     return suite
 
 
-def _case(result: Result, replay: str | None, require: Require | None, strict: bool) -> Xml.Element:
+def _case(
+    result: Result, replay: str | None, require: Require | None, strict: bool, *, known: bool
+) -> Xml.Element:
     scenario, verdict = result.scenario, result.verdict
     name = " ".join(part for part in (scenario.fault, scenario.variant, scenario.workload) if part)
     case = Xml.Element(
@@ -66,7 +69,9 @@ def _case(result: Result, replay: str | None, require: Require | None, strict: b
         time=f"{result.elapsed_s:.3f}",
     )
     refused = too_bad(result, require, strict)
-    if verdict.status == "violated" or refused:
+    if known:
+        Xml.SubElement(case, "system-out").text = f"known, in the baseline\n{_evidence(result, replay)}"
+    elif verdict.status == "violated" or refused:
         message = verdict.reason or f"{verdict.lost} of {verdict.acked} acknowledged messages lost"
         child = Xml.SubElement(case, "failure", message=plain(message), type=_type(result, refused))
         child.text = _evidence(result, replay)

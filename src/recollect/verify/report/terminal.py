@@ -45,6 +45,7 @@ def show(console: Console, results: Results, *, verbose: bool = False) -> None:
     _exposed(console, results)
     _left_out(console, results, verbose)
     _count(console, results, found)
+    _baseline(console, results)
     for finding in reversed(found):
         _finding(console, results, finding, stepwise=verbose or finding.number == 1)
 
@@ -215,14 +216,31 @@ def _count(console: Console, results: Results, found: Sequence[Finding]) -> None
     )
 
 
+def _baseline(console: Console, results: Results) -> None:
+    """Against the earlier run: what is new fails, the rest is told."""
+    if (known := results.baseline) is None:
+        return
+    parts = [
+        f"{len(known.new)} new",
+        f"{len(known.still)} still there",
+        f"{len(known.fixed)} fixed" + (f" ({', '.join(known.fixed)})" if known.fixed else ""),
+    ]
+    if known.not_run:
+        parts.append(f"{len(known.not_run)} not looked at this time ({', '.join(known.not_run)})")
+    console.print(f"against the baseline: {', '.join(parts)}", highlight=False, markup=False)
+
+
 # ---- a finding
 
 
 def _finding(console: Console, results: Results, finding: Finding, *, stepwise: bool) -> None:
     voice = "silent" if finding.silent else "loud"
+    known = results.baseline is not None and finding.number in results.baseline.still
     often = "not run again" if finding.confirmation is None else f"confirmed {finding.confirmation}"
     console.print()
-    console.print(Text(f"✗ Finding {finding.number}: {finding.name} ({voice}), {often}", style="bold red"))
+    often += ", known" if known else ""
+    style = "yellow" if known else "bold red"
+    console.print(Text(f"✗ Finding {finding.number}: {finding.name} ({voice}), {often}", style=style))
     console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
     if stepwise and finding.steps:
         console.print(Padding(_columns(finding.steps, console.width - 4), (1, 0, 1, 4)))

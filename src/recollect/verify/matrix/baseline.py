@@ -1,0 +1,84 @@
+"""Findings that are known: what is new, what is still there and what is fixed, against the JSON of an earlier run.
+
+A finding is known if the earlier run had one of the same store under one of the same names. It is fixed if the cells
+that showed it ran again and none of them shows it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from recollect.verify.matrix.findings import Finding, findings
+from recollect.verify.matrix.results import Compared, Results
+
+
+class BadBaseline(Exception):
+    """The file cannot be compared with; the message says why, and what to do."""
+
+
+class KnownFinding(msgspec.Struct, frozen=True):
+    """A finding of the earlier run, as far as it is compared."""
+
+    name: str
+    target: str = ""
+    sentence: str = ""
+    also: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        return {self.name, *self.also}
+
+
+def load(file: Path) -> tuple[KnownFinding, ...]:
+    """The findings of an earlier run, read before this one begins."""
+    again = "give the file that `recollect verify --json FILE` wrote"
+    try:
+        document: Any = msgspec.json.decode(file.read_bytes())
+    except OSError as error:
+        raise BadBaseline(f"--baseline {file}: {error.strerror or error}; {again}") from None
+    except msgspec.MsgspecError:
+        raise BadBaseline(f"--baseline {file}: not JSON; {again}") from None
+    if not isinstance(document, dict) or "findings" not in document:
+        raise BadBaseline(f"--baseline {file}: it has no findings; {again}")
+    try:
+        return msgspec.convert(document["findings"], tuple[KnownFinding, ...])
+    except msgspec.ValidationError as error:
+        raise BadBaseline(
+            f"--baseline {file}: its findings are not those of a run ({error}); {again}"
+        ) from None
+
+
+def compared(results: Results, known: tuple[KnownFinding, ...]) -> Results:
+    """The results with what is known of them."""
+    found = findings(results)
+    still = {finding.number for finding in found if any(_same(finding, earlier) for earlier in known)}
+    gone = [earlier for earlier in known if not any(_same(finding, earlier) for finding in found)]
+    ran = {
+        result.scenario.title
+        for result in results.results
+        if result.verdict.status not in ("skipped", "unknown")
+    }
+    return msgspec.structs.replace(
+        results,
+        baseline=Compared(
+            new=tuple(finding.number for finding in found if finding.number not in still),
+            still=tuple(sorted(still)),
+            fixed=tuple(earlier.name for earlier in gone if ran & set(earlier.cells)),
+            not_run=tuple(earlier.name for earlier in gone if not ran & set(earlier.cells)),
+            known_cells=_known_cells(found, still),
+        ),
+    )
+
+
+def _known_cells(found: tuple[Finding, ...], still: set[int]) -> tuple[int, ...]:
+    new = {place for finding in found if finding.number not in still for place in finding.cells}
+    known = {place for finding in found if finding.number in still for place in finding.cells}
+    return tuple(sorted(known - new))
+
+
+def _same(finding: Finding, earlier: KnownFinding) -> bool:
+    return finding.target == earlier.target and not earlier.names.isdisjoint(finding.names)

@@ -1,0 +1,86 @@
+"""Known findings: what is new, still there and fixed, and what fails."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recollect.verify.matrix import baseline
+from recollect.verify.matrix.baseline import BadBaseline
+from recollect.verify.matrix.document import document
+from recollect.verify.matrix.results import Result, Results, exit_code, failed_last
+from recollect.verify.report import junit
+from tests.report.test_findings import cell, printed_of
+
+
+def known_of(tmp_path: Path, *cells: Result) -> tuple[baseline.KnownFinding, ...]:
+    file = tmp_path / "before.json"
+    file.write_text(json.dumps(document(Results(results=cells))))
+    return baseline.load(file)
+
+
+def test_only_what_is_new_fails(tmp_path: Path) -> None:
+    overwritten, doubled = cell("none", "lost-update"), cell("lost-ack", "duplicate", apart=True)
+    known = known_of(tmp_path, overwritten)
+    same = baseline.compared(Results(results=(overwritten, cell("cut", status="held"))), known)
+    assert exit_code(same) == 0
+    assert document(same)["baseline"] == {"new": [], "still": [1], "fixed": [], "not_run": []}
+    assert "<failure" not in junit.render(same)
+    more = baseline.compared(Results(results=(overwritten, doubled)), known)
+    assert exit_code(more) == 1
+    assert document(more)["baseline"]["new"] == [2]
+    assert junit.render(more).count("<failure") == 1
+    lines = printed_of(more)
+    assert "against the baseline: 1 new, 1 still there, 0 fixed" in lines
+    assert any("Finding 1: lost-update" in line and line.endswith("known") for line in lines)
+
+
+def test_what_is_unknown_still_makes_the_exit_code(tmp_path: Path) -> None:
+    overwritten = cell("none", "lost-update")
+    doubt = cell("cut", status="unknown")
+    assert (
+        exit_code(baseline.compared(Results(results=(overwritten, doubt)), known_of(tmp_path, overwritten)))
+        == 3
+    )
+
+
+def test_fixed_is_what_ran_again_and_does_not_show_it(tmp_path: Path) -> None:
+    known = known_of(tmp_path, cell("none", "lost-update"), cell("lost-ack", "duplicate", apart=True))
+    now = baseline.compared(Results(results=(cell("none", status="held"),)), known)
+    assert document(now)["baseline"] == {
+        "new": [],
+        "still": [],
+        "fixed": ["lost-update"],
+        "not_run": ["duplicate"],
+    }
+    assert exit_code(now) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "No such file"),
+        ("{", "not JSON"),
+        ("[]", "no findings"),
+        ('{"cells": []}', "no findings"),
+        ('{"findings": [7]}', "not those of a run"),
+    ],
+)
+def test_a_baseline_that_cannot_be_read_is_said_before_the_run(
+    tmp_path: Path, text: str | None, says: str
+) -> None:
+    file = tmp_path / "before.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(BadBaseline, match=says):
+        baseline.load(file)
+
+
+def test_what_failed_in_the_latest_run_of_a_folder(tmp_path: Path) -> None:
+    assert failed_last(tmp_path) == frozenset()
+    for name, fault in (("a", "cut"), ("b", "restart")):
+        (tmp_path / name).mkdir()
+        Results(results=(cell(fault, "lost-tail"), cell("pause", status="held"))).save(tmp_path / name)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "results.json").write_text("not ours")
+    assert failed_last(tmp_path) == {cell("restart").scenario.name}
