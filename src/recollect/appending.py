@@ -22,20 +22,19 @@ TURN_RECORDS_MAX = 10_000
 TURN_RECORD_BYTES_MAX = 256 * 1024 * 1024
 
 
-class Append(msgspec.Struct, frozen=True):
-    """One turn, ready to be written."""
+class SessionChange(msgspec.Struct, frozen=True):
+    """What every change of a session carries, checked."""
 
     session: str
     key: bytes
     """The session id as bytes; distinct ids have distinct bytes, lone surrogates included."""
-    records: list[bytes]
     turn: bytes | None
     expect: int | None
     """Bounded, so that an engine can compare it; a number that no session reaches is still one that none has."""
     asked: int | None
     """What the caller gave as `expect`."""
     fingerprint: bytes | None
-    """Of the messages, where there is a turn id to keep it with."""
+    """Of what the change says, where there is a turn id to keep it with."""
 
     def conflict(self, actual: int) -> Conflict:
         assert self.asked is not None
@@ -47,22 +46,37 @@ class Append(msgspec.Struct, frozen=True):
         return TurnReused(self.session, session_of(self.turn))
 
 
+class Append(SessionChange, frozen=True):
+    """One turn, ready to be written."""
+
+    records: list[bytes]
+
+
 def checked_append(
     session: str, messages: Sequence[Message], turn: str | None = None, expect: int | None = None
 ) -> Append:
     key = session_key(session)
+    records = checked_records(messages)
+    last_seen = checked_expect(expect)
+    if turn is None:
+        return Append(session, key, None, last_seen, expect, None, records)
+    return Append(session, key, turn_key(turn), last_seen, expect, fingerprint(messages), records)
+
+
+def checked_records(messages: Sequence[Message], least: int = 1) -> list[bytes]:
+    """The records of a turn's messages."""
     if isinstance(messages, Message) or not isinstance(messages, Sized):
         raise Refused(_NOT_MESSAGES)
-    if not 0 < len(messages) <= TURN_RECORDS_MAX:
-        raise Refused(f"messages: a turn has 1 to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")
+    if not least <= len(messages) <= TURN_RECORDS_MAX:
+        raise Refused(f"messages: a turn has {least} to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")
     for message in messages:
         if not isinstance(message, Message):
             raise Refused(_NOT_MESSAGES)
-    last_seen = None if expect is None else bounded("expect, the last sequence seen", expect)
-    records = _encoded(messages)
-    if turn is None:
-        return Append(session, key, records, None, last_seen, expect, None)
-    return Append(session, key, records, _turn_key(turn), last_seen, expect, fingerprint(messages))
+    return _encoded(messages)
+
+
+def checked_expect(expect: int | None) -> int | None:
+    return None if expect is None else bounded("expect, the last sequence seen", expect)
 
 
 def _encoded(messages: Sequence[Message]) -> list[bytes]:
@@ -110,7 +124,7 @@ def listed(keys: Iterable[object]) -> Iterator[str]:
             log.warning("an id in the list of sessions is not recollect's, and is left out: %s", error)
 
 
-def _turn_key(turn: str) -> bytes:
+def turn_key(turn: str) -> bytes:
     check_text(turn, "turn")
     if not turn:
         raise Refused("turn: an id of text, such as a UUID; not ''")

@@ -2,9 +2,10 @@
 
     RecollectError
     ├── Refused (ValueError)        bad input, or a fork's copy of a store; nothing was written, and never will be
-    │   └── TurnReused              the turn id is known with other messages; give new messages a new id
+    │   └── TurnReused              the turn id is known with other content; give a new turn a new id
     ├── NotWritten                  nothing was written; safe to retry
-    │   └── Conflict                `expect` did not match: someone wrote in between; read again, then retry
+    │   ├── Conflict                `expect` did not match: someone wrote in between; read again, then retry
+    │   └── NotFound                what was to be changed is not there: retracted, forgotten, expired, or never written
     ├── OutcomeUnknown              written or not: retry with the same `turn` id
     ├── Unreadable                  the engine answers, but what it holds cannot be read
     └── CannotOpen
@@ -55,6 +56,10 @@ class Conflict(NotWritten):
 
     def __reduce__(self) -> tuple[type["Conflict"], tuple[str, int, int]]:
         return type(self), (self.session, self.expected, self.actual)
+
+
+class NotFound(NotWritten):
+    """The message or session that was to be changed is not there. Nothing was written."""
 
 
 class OutcomeUnknown(RecollectError):

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from recollect.json_values import Json
 from recollect.message import Message
 
 FINGERPRINT_BYTES = 16
@@ -23,15 +24,21 @@ FINGERPRINT_BYTES = 16
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-def fingerprint(messages: Sequence[Message]) -> bytes:
-    """The digest of messages that `recollect.message.encode` has accepted."""
+def fingerprint(messages: Sequence[Message], change: Sequence[Json] = ()) -> bytes:
+    """The digest of messages that `recollect.message.encode` has accepted, and of what else a change says: its name and
+    arguments, where it is not an append."""
     from hashlib import blake2b  # slow to import, and only turns with an id need it
 
     digest = blake2b(digest_size=FINGERPRINT_BYTES, person=b"recollect-turn")
+    if change:
+        digest.update(_sorted_json(list(change)))
     for message in messages:
-        said = [message.role, message.content, message.metadata, message.extra]
-        try:
-            digest.update(_encode_sorted(said))
-        except UnicodeEncodeError:  # a lone surrogate: only the standard codec writes it
-            digest.update(json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii"))
+        digest.update(_sorted_json([message.role, message.content, message.metadata, message.extra]))
     return digest.digest()
+
+
+def _sorted_json(said: Json) -> bytes:
+    try:
+        return _encode_sorted(said)
+    except UnicodeEncodeError:  # a lone surrogate: only the standard codec writes it
+        return json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")

@@ -5,11 +5,14 @@ height are known. So content of a few hundred objects that would unfold to gigab
 that contains itself.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from recollect.errors import Refused, shorten, shown
 
@@ -36,6 +39,23 @@ class _Unfit(Exception):
         super().__init__(reason)
         self.reason = reason
         self.path = ""
+
+
+def encode_json(value: Json) -> bytes:
+    """JSON of a value that was checked; lone surrogates, which UTF-8 has no place for, as escapes."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        refuse_pairs(value, "metadata")
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def decode_json(encoded: bytes) -> Json:
+    """What `encode_json` was given; `ValueError` if these are not its bytes."""
+    try:
+        return msgspec.json.decode(encoded)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return json.loads(encoded)
 
 
 def check_text(value: object, name: str) -> None:

@@ -6,15 +6,16 @@
 * a turn (the messages of one `append`) is in memory whole or not at all;
 * a retry with the same `turn` id stores nothing new and returns the first receipt; other messages under that id are
   refused (`TurnReused`);
-* `expect` is compare-and-set on the session's last sequence;
-* order is a per-session sequence given by the engine, without gaps, never reused, not even after `forget`;
+* `expect` is compare-and-set on the session's position, which every change but `forget` moves;
+* order is a per-session sequence given by the engine, never reused, not even after `forget`; a turn's messages follow
+  each other without gaps, and a change that stores no message takes one sequence too;
 * what cannot be decoded, or is provably gone, is a `Damaged` item in its place: never an exception for the whole
   history, never a silent skip;
 * every call ends within the store's `timeout_s`.
 """
 
 import enum
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypedDict, runtime_checkable
@@ -91,15 +92,19 @@ class MemoryStore(Protocol):
         """Stores the messages as one turn at the end of the session.
 
         `turn` makes a retry safe: the same id with the same messages stores nothing new, with other messages it is
-        refused (`TurnReused`). `expect` is the last sequence the caller saw (0 for an empty session); if another writer
-        was there since, nothing is written and `Conflict` is raised.
+        refused (`TurnReused`). `expect` is the session's position as the caller knows it: the last sequence of a
+        receipt, what `position` gave, or 0 for a session that never was. It is not 0 after `forget`: sequences go on.
+        If another writer was there since, nothing is written and `Conflict` is raised.
         """
         ...
 
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
     ) -> list[Stored]:
-        """The session's messages in order: all, only the `last` n, or only those with a sequence above `after`."""
+        """The session's messages in order: all, only the `last` n, or only those with a sequence above `after`.
+
+        Retracted messages are not among them, and are not counted.
+        """
         ...
 
     async def forget(self, session: str) -> Erasure | None:
@@ -128,8 +133,153 @@ class Expiring(Protocol):
 class Listable(Protocol):
     """A store that can name its sessions."""
 
-    def sessions(self) -> AsyncIterator[str]:
-        """The ids of all live sessions, in no particular order, in batches behind the scenes."""
+    def sessions(
+        self, *, prefix: str | None = None, updated_after: float | None = None
+    ) -> AsyncIterator[str]:
+        """The ids of all live sessions; only those that begin with `prefix`, only those changed after a time.
+
+        In no particular order, in batches behind the scenes; with `updated_after` (epoch seconds by the engine's clock;
+        0 for all) in order of their last change, the latest first.
+        """
+        ...
+
+
+@runtime_checkable
+class Positioned(Protocol):
+    """A store that tells how far a session is."""
+
+    async def position(self, session: str) -> int:
+        """The last sequence the session has given, whatever became of its message; 0 if it never was. `expect` is
+        compared with this. It survives `forget` and expiry."""
+        ...
+
+    async def forget(self, session: str, *, expect: int | None = None) -> Erasure | None:
+        """Removes the session's messages and its metadata. Its position and its turn ids stay.
+
+        With `expect`, only if the session is where the caller knows it to be; else `Conflict`. The position does not
+        move: a job that has read before, and writes with that `expect` after, is not noticed.
+        """
+        ...
+
+
+@runtime_checkable
+class Retractable(Protocol):
+    """A store that can take single messages back."""
+
+    async def retract(
+        self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """Removes single messages, all or none; their sequences are not given again.
+
+        If one of them is not there (any more), nothing is changed and `NotFound` is raised: of several callers that
+        take the same message one succeeds. The retraction itself takes the session's next sequence, which is `first`
+        and `last` of the receipt, so that `expect` notices it. To pop the last message::
+
+            [item] = await store.history(session, last=1)
+            await store.retract(session, item.sequence, expect=position)
+        """
+        ...
+
+
+@runtime_checkable
+class Replaceable(Protocol):
+    """A store that can put other messages in the place of all that a session has."""
+
+    async def replace(
+        self,
+        session: str,
+        messages: Sequence[Message],
+        *,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """Removes the session's messages and stores these instead, in one step: to compact, to redact, to set.
+
+        The new messages get the next sequences. With `expect`, a message that somebody stored or took back meanwhile is
+        not written over: `Conflict`. No messages at all are fine: the session is empty then, and keeps its metadata.
+        """
+        ...
+
+
+@runtime_checkable
+class Forkable(Protocol):
+    """A store that can copy a session."""
+
+    async def fork(
+        self,
+        session: str,
+        new: str,
+        *,
+        upto: int | None = None,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """Copies the session's messages, or those up to a sequence, and its metadata into a new session, which lives on
+        its own from then on. The copies have the sequences of their originals; `first` and `last` of the receipt are
+        the position of the new session.
+
+        `expect` is the position of the source. A new session that was there before is a `Conflict`; a source without
+        anything to copy is `NotFound`.
+        """
+        ...
+
+
+class Description(msgspec.Struct, frozen=True):
+    """A session, without its messages."""
+
+    session: str
+    state: SessionState
+    position: int
+    created: float | None
+    """Epoch seconds by the engine's clock; None where an older release made the session."""
+    updated: float | None
+    """The last change, likewise; None where an older release made it."""
+    metadata: dict[str, Any]
+
+
+@runtime_checkable
+class Describable(Protocol):
+    """A store that keeps something about each session."""
+
+    async def describe(self, session: str) -> Description:
+        """What is known of the session: its state, position, times and metadata. Of one that never was: `ABSENT`."""
+        ...
+
+    async def annotate(
+        self, session: str, metadata: Mapping[str, Any], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """Sets the session's metadata, a mapping of text to JSON, in the place of what it had.
+
+        A session that is not there comes into being. The change takes the session's next sequence, so that of two
+        callers that read, change and annotate with `expect` one gets a `Conflict`.
+        """
+        ...
+
+
+@runtime_checkable
+class Findable(Protocol):
+    """A store that finds a message by its id."""
+
+    async def find(self, session: str, message_id: str) -> Stored | None:
+        """The session's message with this id, the latest if there are several; None if there is none."""
+        ...
+
+
+@runtime_checkable
+class Spanning(Protocol):
+    """A store that writes to several sessions in one step."""
+
+    async def append_many(
+        self,
+        turns: Mapping[str, Sequence[Message]],
+        *,
+        turn: str | None = None,
+        expect: Mapping[str, int] | None = None,
+    ) -> dict[str, Receipt]:
+        """Appends to several sessions, to all or to none; a receipt for each.
+
+        `turn` is remembered in each of them. `expect` has the positions of those sessions that are to be compared.
+        """
         ...
 
 
@@ -235,11 +385,24 @@ def _durability(value: Durability | str) -> Durability:
 
 
 @runtime_checkable
-class Store(MemoryStore, Expiring, Listable, Erasable, Protocol):
+class Store(
+    Positioned,
+    Retractable,
+    Replaceable,
+    Forkable,
+    Describable,
+    Findable,
+    Spanning,
+    Expiring,
+    Listable,
+    Erasable,
+    MemoryStore,
+    Protocol,
+):
     """What `open_store` gives: the required protocol with every capability of the built-in stores."""
 
-    async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
-        """See `MemoryStore.forget` and `Erasable.forget`."""
+    async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
+        """See `Positioned.forget` and `Erasable.forget`."""
         ...
 
     @property

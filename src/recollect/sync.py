@@ -12,7 +12,7 @@ lets those of other threads end. A store does not survive ``fork``: open it in t
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
@@ -22,7 +22,16 @@ from recollect.erasure import Erasure
 from recollect.errors import OutcomeUnknown, RecollectError
 from recollect.message import Message
 from recollect.owner import Owner
-from recollect.store import Durability, OpenOptions, Options, Receipt, SessionState, Store, Stored
+from recollect.store import (
+    Description,
+    Durability,
+    OpenOptions,
+    Options,
+    Receipt,
+    SessionState,
+    Store,
+    Stored,
+)
 
 GRACE_S = 1.0
 """Beyond its time limit, for a call that ends when its store is closed."""
@@ -52,22 +61,85 @@ class SyncStore:
     def append(
         self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
+        """See `recollect.store.MemoryStore.append`."""
         return self._wait(self._store.append(session, messages, turn=turn, expect=expect))
 
+    def append_many(
+        self,
+        turns: Mapping[str, Sequence[Message]],
+        *,
+        turn: str | None = None,
+        expect: Mapping[str, int] | None = None,
+    ) -> dict[str, Receipt]:
+        """See `recollect.store.Spanning.append_many`."""
+        return self._wait(self._store.append_many(turns, turn=turn, expect=expect))
+
     def history(self, session: str, *, last: int | None = None, after: int | None = None) -> list[Stored]:
+        """See `recollect.store.MemoryStore.history`."""
         return self._wait(self._store.history(session, last=last, after=after))
 
-    def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
-        return self._wait(self._store.forget(session, erase=erase))
+    def find(self, session: str, message_id: str) -> Stored | None:
+        """See `recollect.store.Findable.find`."""
+        return self._wait(self._store.find(session, message_id))
+
+    def position(self, session: str) -> int:
+        """See `recollect.store.Positioned.position`."""
+        return self._wait(self._store.position(session))
+
+    def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
+        """See `recollect.store.Store.forget`."""
+        return self._wait(self._store.forget(session, expect=expect, erase=erase))
+
+    def retract(
+        self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `recollect.store.Retractable.retract`."""
+        return self._wait(self._store.retract(session, *sequences, turn=turn, expect=expect))
+
+    def replace(
+        self,
+        session: str,
+        messages: Sequence[Message],
+        *,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """See `recollect.store.Replaceable.replace`."""
+        return self._wait(self._store.replace(session, messages, turn=turn, expect=expect))
+
+    def fork(
+        self,
+        session: str,
+        new: str,
+        *,
+        upto: int | None = None,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """See `recollect.store.Forkable.fork`."""
+        return self._wait(self._store.fork(session, new, upto=upto, turn=turn, expect=expect))
+
+    def describe(self, session: str) -> Description:
+        """See `recollect.store.Describable.describe`."""
+        return self._wait(self._store.describe(session))
+
+    def annotate(
+        self, session: str, metadata: Mapping[str, Any], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `recollect.store.Describable.annotate`."""
+        return self._wait(self._store.annotate(session, metadata, turn=turn, expect=expect))
 
     def state(self, session: str) -> SessionState:
+        """See `recollect.store.Expiring.state`."""
         return self._wait(self._store.state(session))
 
     def sweep(self) -> int:
+        """See `recollect.store.Expiring.sweep`."""
         return self._wait(self._store.sweep())
 
-    def sessions(self) -> Iterator[str]:
-        names = self._store.sessions()
+    def sessions(self, *, prefix: str | None = None, updated_after: float | None = None) -> Iterator[str]:
+        """See `recollect.store.Listable.sessions`."""
+        names = self._store.sessions(prefix=prefix, updated_after=updated_after)
         end = object()
 
         async def following() -> object:

@@ -70,7 +70,7 @@ async def test_an_idle_store_survives_an_engine_restart(own_place: Place) -> Non
 
 
 DECODERS = {
-    "sqlite": "recollect.stores.sqlite.store.decode_all",
+    "sqlite": "recollect.stores.sqlite.rows.decode_all",
     "redis": "recollect.stores.redis.elements.decode",
     "postgres": "recollect.stores.postgres.rows.decode",
 }

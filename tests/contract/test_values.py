@@ -130,7 +130,9 @@ async def test_ids_of_another_type_do_not_hide_the_list(place: Place, store: Sto
         connection = sqlite3.connect(place.url.removeprefix("sqlite:///"))
         with connection:
             row = connection.execute("INSERT INTO recollect_sessions (key) VALUES (?)", (key,)).lastrowid
-            connection.execute("INSERT INTO recollect_messages VALUES ((? << 32) + 1, x'00')", (row,))
+            connection.execute(
+                "INSERT INTO recollect_messages (place, record) VALUES ((? << 32) + 1, x'00')", (row,)
+            )
         connection.close()
     assert [name async for name in store.sessions()] == [session]
 

@@ -57,7 +57,9 @@ async def test_an_older_release_on_the_same_file(tmp_path: Path) -> None:
                 "SELECT max(number) + 1, max(last) + 1 FROM recollect_turns"
             ).fetchone()
             record = beside.execute("SELECT record FROM recollect_messages").fetchone()[0]
-            beside.execute("INSERT INTO recollect_messages VALUES (?, ?)", (1 << 32 | last, record))
+            beside.execute(
+                "INSERT INTO recollect_messages (place, record) VALUES (?, ?)", (1 << 32 | last, record)
+            )
             beside.execute(
                 "INSERT INTO recollect_turns VALUES (?, ?, ?, ?, ?)",
                 (1, number, f"o{n}".encode(), last, last),

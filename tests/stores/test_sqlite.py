@@ -21,7 +21,8 @@ from recollect import (
     Unreadable,
     open_store,
 )
-from recollect.stores.sqlite.store import _PLACES, _RECORDS, _SESSION, SqliteStore
+from recollect.stores.sqlite.rows import _PLACES, _RECORDS, _SESSION
+from recollect.stores.sqlite.store import SqliteStore
 from tests.disks import BEST
 
 
@@ -185,7 +186,7 @@ def rows_of(path: Path) -> int:
 async def test_a_long_session_is_forgotten_at_once_and_freed_in_portions(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.stores.sqlite.store.ROWS_FREED_MAX", 10)
+    monkeypatch.setattr("recollect.stores.sqlite.rows.ROWS_FREED_MAX", 10)
     async with open_store(f"sqlite:///{path}") as store:
         await store.append("s", [Message("user", str(number)) for number in range(95)])
         await store.append("other", [Message("user", "kept")])
@@ -199,7 +200,7 @@ async def test_a_long_session_is_forgotten_at_once_and_freed_in_portions(
 async def test_what_there_was_no_time_to_free_is_not_shown_and_swept_later(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ended: str
 ) -> None:
-    monkeypatch.setattr("recollect.stores.sqlite.store.ROWS_FREED_MAX", 10)
+    monkeypatch.setattr("recollect.stores.sqlite.rows.ROWS_FREED_MAX", 10)
     ttl = timedelta(milliseconds=1) if ended == "expired" else None
     async with open_store(f"sqlite:///{path}", ttl=ttl) as store:
         assert isinstance(store, SqliteStore)

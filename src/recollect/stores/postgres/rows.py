@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import asyncpg
 
+from recollect import tombstone
 from recollect.errors import Unreadable
 from recollect.message import Damaged, decode
 from recollect.slices import SLICE
@@ -16,8 +17,7 @@ def placing(stored: list[Stored], rows: Sequence[asyncpg.Record], after: int, la
     if not rows:
         return
     newest, floor, first_sequence, _ = rows[0]
-    if newest is None or floor is None:
-        raise Unreadable("the session's row was changed by something other than recollect: it has no counter")
+    _check_counter(newest, floor)
     expected = max(floor, after, newest - last) + 1
     if first_sequence is None:
         rows = ()
@@ -31,6 +31,28 @@ def placing(stored: list[Stored], rows: Sequence[asyncpg.Record], after: int, la
             expected = sequence + 1
     if expected <= newest:
         stored.append(_missing(expected, newest))
+
+
+def placing_marked(
+    stored: list[Stored], rows: Sequence[asyncpg.Record], after: int, rows_max: int
+) -> Iterator[None]:
+    """The same of a session with tombstones, whose newest rows come first."""
+    if not rows:
+        return
+    newest, floor, first_sequence, _ = rows[0]
+    _check_counter(newest, floor)
+    found = (
+        [] if first_sequence is None else [(sequence, record) for _, _, sequence, record in reversed(rows)]
+    )
+    expected = max(floor, after) + 1
+    if len(found) == rows_max:  # what is before the window is not asked for
+        expected = max(expected, tombstone.run_first(found[0][1]) or found[0][0])
+    yield from tombstone.placing(stored, found, expected, newest, _missing)
+
+
+def _check_counter(newest: int | None, floor: int | None) -> None:
+    if newest is None or floor is None:
+        raise Unreadable("the session's row was changed by something other than recollect: it has no counter")
 
 
 def _missing(first: int, last: int) -> Stored:

@@ -13,7 +13,7 @@ import asyncpg
 
 from recollect.errors import CannotOpen
 
-RELEASE_SCHEMA = 2
+RELEASE_SCHEMA = 3
 """The newest revision this release knows; a test compares it with the migrations."""
 
 VERSION_TABLE = "recollect_version"
@@ -62,6 +62,7 @@ _APPEND_ONE = """
 WITH session AS (
     UPDATE recollect_sessions s
        SET last = s.last + {size},
+           updated_at = clock_timestamp(),
            turns = s.turns + {turns},
            expires_at = CASE
                WHEN $5 AND s.floor < s.last THEN coalesce(s.expires_at, clock_timestamp() + $4)
@@ -108,23 +109,40 @@ APPEND_ONE: dict[tuple[bool, bool], str] = {
 
 # ---- reading
 
-# One statement is one snapshot. Sequences have no gaps, so the last n are a range of the primary key, which the scan
-# enters at its lower end: the cost is the rows returned. The join depends on the session's row, so it is a nested loop
-# over one session and keeps the order of the subquery.
-_HISTORY = """
-SELECT s.last, s.floor, m.sequence, m.record
+# One statement is one snapshot. Where nothing was ever taken back, sequences have no gaps, so the last n are a range of
+# the primary key, which the scan enters at its lower end: the cost is the rows returned. The join depends on the
+# session's row, so it is a nested loop over one session and keeps the order of the subquery. A session that may have
+# tombstones is told by a floor of its own, without its messages: it is asked for with the other statement.
+MARKED = -1
+
+_HISTORY = f"""
+SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
       SELECT sequence, record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND sequence <= s.last
+         AND NOT s.marked
        ORDER BY sequence
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
 
-HISTORY = _HISTORY + "(s.expires_at IS NULL OR s.expires_at > clock_timestamp())"
+_HISTORY_MARKED = """
+SELECT s.last, s.floor, m.sequence, m.record
+  FROM recollect_sessions s
+  LEFT JOIN LATERAL (
+      SELECT sequence, record FROM recollect_messages
+       WHERE session_id = s.id AND sequence > greatest(s.floor, $2) AND sequence <= s.last
+       ORDER BY sequence DESC LIMIT $3
+  ) m ON true
+ WHERE sha256(s.name) = sha256($1) AND """
+"""$3 is a number of rows, the newest of which come first."""
 
-HISTORY_REPLICA = _HISTORY + "s.last >= $4 AND pg_is_in_recovery()"
-"""Finds no row unless this is a standby that shows the session at least as new as the primary had it ($4). That the
+_UNEXPIRED = "(s.expires_at IS NULL OR s.expires_at > clock_timestamp())"
+HISTORY, HISTORY_MARKED = _HISTORY + _UNEXPIRED, _HISTORY_MARKED + _UNEXPIRED
+
+_CAUGHT_UP = "s.last >= $4 AND pg_is_in_recovery()"
+HISTORY_REPLICA, HISTORY_REPLICA_MARKED = _HISTORY + _CAUGHT_UP, _HISTORY_MARKED + _CAUGHT_UP
+"""Find no row unless this is a standby that shows the session at least as new as the primary had it ($4). That the
 session was neither forgotten nor expired since is for the primary to say, by its own clock."""
 
 SESSION = """
@@ -135,22 +153,56 @@ TOUCH = """
 UPDATE recollect_sessions SET expires_at = clock_timestamp() + $2
  WHERE sha256(name) = sha256($1) AND expires_at > clock_timestamp()"""
 
-LIVE_SESSIONS = """
+# ---- listing
+
+_LIVE = "floor < last AND (expires_at IS NULL OR expires_at > clock_timestamp())"
+
+LIVE_SESSIONS = f"""
 SELECT id, name FROM recollect_sessions
- WHERE id > $1 AND floor < last AND (expires_at IS NULL OR expires_at > clock_timestamp())
+ WHERE id > $1 AND {_LIVE} AND ($2::bytea IS NULL OR substring(name FROM 1 FOR length($2)) = $2)
  ORDER BY id LIMIT 500"""
+
+CHANGED_SESSIONS = f"""
+SELECT name FROM recollect_sessions
+ WHERE {_LIVE} AND ($1::bytea IS NULL OR substring(name FROM 1 FOR length($1)) = $1)
+   AND coalesce(updated_at, 'epoch') > to_timestamp($2)
+ ORDER BY updated_at DESC NULLS LAST, id DESC"""
+
+DESCRIBE = """
+SELECT s.last, s.floor, s.expires_at IS NOT NULL, coalesce(s.expires_at <= clock_timestamp(), false),
+       extract(epoch FROM s.created_at)::float8, extract(epoch FROM s.updated_at)::float8, a.metadata
+  FROM recollect_sessions s LEFT JOIN recollect_about a ON a.session_id = s.id
+ WHERE sha256(s.name) = sha256($1)"""
+
+# ---- changes; the last two arguments are the commit mode and the settings
+
+RETRACT = "SELECT recollect_retract($1, $2, $3, $4, $5, $6, $7, $8)"
+REPLACE = "SELECT recollect_replace($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+ANNOTATE = "SELECT recollect_annotate($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+FORK = "SELECT recollect_fork($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+APPEND_ALL = "SELECT recollect_append_all($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+NOTHING_THERE, NO_MESSAGE, TAKEN = 4, 5, 6
+
+FIND = """
+SELECT m.sequence, m.record FROM recollect_sessions s JOIN recollect_messages m ON m.session_id = s.id
+ WHERE sha256(s.name) = sha256($1) AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+   AND m.sequence > s.floor AND m.sequence < $3 AND position($2::bytea IN m.record) > 0
+ ORDER BY m.sequence DESC LIMIT 100"""
 
 # ---- forgetting and freeing
 
-FORGET = "SELECT recollect_forget($1, $2, $3)"
+FORGET = "SELECT recollect_forget($1, $2, $3, $4, $5)"
 FREE = "SELECT recollect_free($1, $2)"
 ROWS_FREED_MAX = 10_000
 """Rows deleted in one transaction."""
 
 EXPIRE = """
-UPDATE recollect_sessions SET floor = last WHERE id IN (
-    SELECT id FROM recollect_sessions WHERE id > $1 AND floor < last AND expires_at <= clock_timestamp()
-     ORDER BY id LIMIT 500 FOR UPDATE SKIP LOCKED
-) RETURNING id"""
+WITH ended AS (
+    UPDATE recollect_sessions SET floor = last, marked = false WHERE id IN (
+        SELECT id FROM recollect_sessions WHERE id > $1 AND floor < last AND expires_at <= clock_timestamp()
+         ORDER BY id LIMIT 500 FOR UPDATE SKIP LOCKED
+    ) RETURNING id
+), unsaid AS (DELETE FROM recollect_about WHERE session_id IN (SELECT id FROM ended))
+SELECT id FROM ended"""
 
 FREEABLE = "SELECT id FROM recollect_sessions WHERE id > $1 AND freed < floor ORDER BY id LIMIT 500"

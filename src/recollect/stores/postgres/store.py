@@ -18,12 +18,12 @@ a connection that ends in between means that nobody knows. See `postgres_errors`
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 
-from recollect.appending import Append, checked_append, checked_window, listed, session_key
+from recollect.appending import Append, checked_append, checked_window, session_key
 from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
 from recollect.erasure import Erasure, erasure
@@ -40,12 +40,14 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
+from recollect.stores.postgres.changes import PostgresChanges, outcomes_of, state_of
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
 from recollect.stores.postgres.errors import read_error, write_error
 from recollect.stores.postgres.opening import check_server, open_schema
 from recollect.stores.postgres.pool import Connection, PostgresPool, remaining_s
-from recollect.stores.postgres.rows import placing
+from recollect.stores.postgres.rows import placing, placing_marked
+from recollect.tombstone import newest, records_for
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
@@ -58,11 +60,8 @@ BATCH_BYTES_MAX = 32 * 1024 * 1024
 
 IN_FLIGHT_MAX = 2
 
-SETTINGS_CHANGED = "RC001"
-"""Raised by `recollect_append`, before it writes anything."""
 
-
-class PostgresStore:
+class PostgresStore(PostgresChanges):
     """See `recollect.store.Store` for the contract. Made by `open_store("postgresql://…")`."""
 
     def __init__(self, url: str, options: Options, identity: str, reached: Reach) -> None:
@@ -98,7 +97,7 @@ class PostgresStore:
         store = cls(url, options, identity, reach(settings, options))
         try:
             if options.witness is not None:
-                store._witness = await Witness.check(options, identity, store._last_sequence)
+                store._witness = await Witness.check(options, identity, store.position)
         except BaseException:
             await store.close()
             raise
@@ -152,28 +151,12 @@ class PostgresStore:
             rows = await self._replica_rows(self._replica, deadline, key, after, last)
         if rows is None:
             rows = await self._fetch(self._pool, deadline, schema.HISTORY, key, after, last)
+        if rows and rows[0][1] == schema.MARKED:
+            return await self._history_marked(key, after, last, deadline)
         stored: list[Stored] = []
         if not await finished(placing(stored, rows, after, last), deadline):
             raise too_long(self._timeout_s)
         return stored
-
-    async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
-        if erase:
-            return await self._erase(session, session_key(session))
-        started = time.monotonic()
-        unfreed = await self._write_value(
-            schema.FORGET, session_key(session), schema.ROWS_FREED_MAX, self._reach.commit_mode
-        )
-        try:
-            while unfreed is not None:
-                if time.monotonic() - started > self._timeout_s / 2:
-                    raise NotWritten("it was too large to free at once")
-                deadline = started + self._timeout_s
-                [[more]] = await self._write(schema.FREE, (unfreed, schema.ROWS_FREED_MAX), deadline)
-                unfreed = unfreed if more else None
-        except RecollectError as error:  # it is forgotten anyway: nothing shows what is left
-            log.warning("a forgotten session still occupies room (%s); sweep() frees it", error)
-        return None
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
         connection = await self._pool.acquire(time.monotonic() + self._timeout_s)
@@ -206,12 +189,7 @@ class PostgresStore:
 
     async def state(self, session: str) -> SessionState:
         rows = await self._read(schema.SESSION, session_key(session))
-        if not rows:
-            return SessionState.ABSENT
-        last, floor, expires, expired = rows[0]
-        if floor == last:  # expired and swept, or forgotten, which ends any time to live
-            return SessionState.EXPIRED if expires else SessionState.FORGOTTEN
-        return SessionState.EXPIRED if expired else SessionState.LIVE
+        return state_of(*rows[0]) if rows else SessionState.ABSENT
 
     async def sweep(self) -> int:
         expired, above = 0, 0
@@ -221,17 +199,10 @@ class PostgresStore:
         above = 0
         while rows := await self._read(schema.FREEABLE, above):
             for (session_id,) in rows:
-                while await self._write_value(schema.FREE, session_id, schema.ROWS_FREED_MAX):
+                while (await self._write(schema.FREE, (session_id, schema.ROWS_FREED_MAX)))[0][0]:
                     pass
             above = rows[-1][0]
         return expired
-
-    async def sessions(self) -> AsyncIterator[str]:
-        above = 0
-        while rows := await self._read(schema.LIVE_SESSIONS, above):
-            for session in listed(name for _, name in rows):
-                yield session
-            above = rows[-1][0]
 
     # ---- appending
 
@@ -297,26 +268,13 @@ class PostgresStore:
         return results
 
     async def _send(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
-        for _ in range(2):
-            reached = self._reach
-            try:
-                rows = await self._write(schema.APPEND, self._arguments(appends, reached), deadline)
-            except RecollectError as error:
-                if getattr(error.__cause__, "sqlstate", None) != SETTINGS_CHANGED:
-                    raise
-                await self._reach_again(deadline)
-                continue
-            outcomes = rows[0][0]
-            if len(self._known) > KNOWN_MAX:
-                self._known.clear()
-            self._known.update(hash(append.key) for append in appends)
-            return [
-                _outcome(append, reached, *outcomes[3 * place : 3 * place + 3])
-                for place, append in enumerate(appends)
-            ]
-        raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
+        outcomes, reached = await self._changed(schema.APPEND, self._arguments(appends), deadline)
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
+        self._known.update(hash(append.key) for append in appends)
+        return outcomes_of(appends, outcomes, reached)
 
-    def _arguments(self, appends: list[Append], reached: Reach) -> tuple[Any, ...]:
+    def _arguments(self, appends: list[Append]) -> tuple[Any, ...]:
         return (
             [append.key for append in appends],
             [len(append.records) for append in appends],
@@ -327,8 +285,6 @@ class PostgresStore:
             self._options.ttl,
             self._ttl_kept,
             self._options.turns_kept,
-            reached.commit_mode,
-            reached.fingerprint,
         )
 
     async def _reach_again(self, deadline: float) -> None:
@@ -356,16 +312,25 @@ class PostgresStore:
         known = await self._fetch(self._pool, deadline, schema.SESSION, key)
         if not known:
             return ()
-        newest, floor, _, expired = known[0]
-        if expired or floor == newest:
+        known_last, floor, _, expired = known[0]
+        if expired or floor == known_last:
             return ()
         try:
             midway = time.monotonic() + remaining_s(deadline) / 2  # leaves the primary time to serve
-            rows = await self._fetch(replica, midway, schema.HISTORY_REPLICA, key, after, last, newest)
+            rows = await self._fetch(replica, midway, schema.HISTORY_REPLICA, key, after, last, known_last)
         except RecollectError as error:
             log.info("the read replica does not serve (%s); reading from the primary", error)
             return None
         return rows or None
+
+    async def _history_marked(self, key: bytes, after: int, last: int, deadline: float) -> list[Stored]:
+        """Of a session with tombstones, from the primary: as many rows as must hold `last` messages."""
+        rows_max = records_for(last)
+        rows = await self._fetch(self._pool, deadline, schema.HISTORY_MARKED, key, after, rows_max)
+        stored: list[Stored] = []
+        if not await finished(placing_marked(stored, rows, after, rows_max), deadline):
+            raise too_long(self._timeout_s)
+        return newest(stored, last)
 
     async def _touch(self, key: bytes, deadline: float) -> None:
         """Restarts the time to live. A statement of its own: an update sees newer rows than its query's snapshot."""
@@ -373,10 +338,6 @@ class PostgresStore:
             await self._write(schema.TOUCH, (key, self._options.ttl), deadline)
         except NotWritten as error:
             raise EngineUnavailable(f"the time to live was not restarted: {error}") from error
-
-    async def _last_sequence(self, session: str) -> int:
-        rows = await self._read(schema.SESSION, session_key(session))
-        return rows[0][0] if rows else 0
 
     # ---- statements
 
@@ -421,10 +382,6 @@ class PostgresStore:
             pool.release(connection)
             return rows
         raise AssertionError("unreachable")
-
-    async def _write_value(self, statement: str, *arguments: Any) -> Any:
-        rows = await self._write(statement, arguments)
-        return rows[0][0]
 
     async def _write(
         self, statement: str, arguments: tuple[Any, ...], deadline: float | None = None
@@ -474,11 +431,3 @@ def _portions(appends: list[Append], order: list[int]) -> list[list[int]]:
         portions[-1].append(place)
         size = grown
     return portions
-
-
-def _outcome(append: Append, reached: Reach, outcome: int, first: int, last: int) -> Receipt | Exception:
-    if outcome == schema.REUSED:
-        return append.reused()
-    if outcome == schema.CONFLICT:
-        return append.conflict(last)
-    return Receipt(append.session, first, last, reached.durability, reached.replicas)

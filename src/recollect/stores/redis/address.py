@@ -49,8 +49,9 @@ class Address:
         stem = f"{self.prefix}:{{s{quote(key, safe='')}}}"
         return f"{stem}:m", f"{stem}:c", f"{stem}:t", f"{stem}:f"
 
-    def pattern(self, kind: str) -> str:
-        return f"{self.prefix}:{{s*}}:{kind}"
+    def pattern(self, kind: str, start: bytes = b"") -> str:
+        """Of the keys of sessions whose ids begin so."""
+        return f"{self.prefix}:{{s{quote(start, safe='')}*}}:{kind}"
 
     def session_key(self, name: bytes) -> bytes:
         """The session's id in the name of one of its keys."""

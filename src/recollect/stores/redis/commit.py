@@ -24,7 +24,7 @@ BATCH_MAX = 128
 class QueuedWrite:
     """One script call on its way: the packed command, where its reply goes, and what its batch was sealed with."""
 
-    __slots__ = ("body", "count", "deadline", "future", "plan", "request", "script", "shortfall")
+    __slots__ = ("body", "count", "deadline", "future", "plan", "request", "script", "sessions", "shortfall")
 
     future: asyncio.Future[Reply]
     deadline: float
@@ -32,11 +32,12 @@ class QueuedWrite:
     shortfall: str | None
     """What the plan did not reach, once there is a reply."""
 
-    def __init__(self, script: Script, body: bytes, count: int) -> None:
+    def __init__(self, script: Script, body: bytes, count: int, sessions: int = 1) -> None:
         self.script = script
         self.body = body
         self.count = count
-        self.request = script.by_digest(body, count)
+        self.sessions = sessions
+        self.request = script.by_digest(body, count, sessions)
 
 
 class Commit:
@@ -150,7 +151,7 @@ class Commit:
                 if write.future.done():
                     continue
                 if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-                    write.request = write.script.by_source(write.body, write.count)
+                    write.request = write.script.by_source(write.body, write.count, write.sessions)
                     unknown_to_engine.append(write)
                     continue
                 write.plan, write.shortfall = plan, shortfall

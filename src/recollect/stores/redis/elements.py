@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from recollect import tombstone
 from recollect.message import Damaged, Message, decode, encode
 from recollect.slices import SLICE
 from recollect.store import Stored
@@ -12,6 +13,10 @@ DIGITS_MAX = 15
 def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) -> Iterator[None]:
     """Puts sequences `first` to `last` into a list, a slice at a time: each element, ``b"<sequence> <record>"``, in its
     place, and `Damaged` for each hole."""
+    rows = _with_runs(elements, first, last)
+    if rows is not None:
+        yield from tombstone.placing(stored, rows, first, last, _hole)
+        return
     expected = first
     for start in range(0, len(elements), SLICE):
         if start:
@@ -19,6 +24,22 @@ def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) 
         expected = _place(stored, elements[start : start + SLICE], first, expected, last)
     if expected <= last:
         stored.append(_hole(expected, last))
+
+
+def _with_runs(elements: list[bytes], first: int, last: int) -> list[tuple[int, bytes]] | None:
+    """Sequences and records, where tombstones are among them and nothing else is odd; else None."""
+    if not any(b" \0" in element[: DIGITS_MAX + 2] for element in elements):
+        return None
+    rows: list[tuple[int, bytes]] = []
+    before = 0
+    for element in elements:
+        head, separator, record = element.partition(b" ")
+        if not separator or not is_number(head) or not before < int(head) <= last:
+            return None
+        before = int(head)
+        if before >= first:
+            rows.append((before, record))
+    return rows
 
 
 def _place(stored: list[Stored], elements: list[bytes], first: int, expected: int, last: int) -> int:
@@ -61,21 +82,6 @@ def _doubt(stored: list[Stored], sequence: int) -> None:
 def is_number(text: bytes) -> bool:
     """Whether it can be a sequence: Python does not even read numbers of thousands of digits."""
     return text.isdigit() and len(text) <= DIGITS_MAX
-
-
-def newest(stored: list[Stored], count: int | None) -> list[Stored]:
-    """The last `count` that are there, and the holes among them and right before them: holes are not counted."""
-    if count is None or len(stored) <= count:
-        return stored
-    start = len(stored)
-    while start > 0 and (count > 0 or _is_hole(stored[start - 1])):
-        start -= 1
-        count -= not _is_hole(stored[start])
-    return stored[start:]
-
-
-def _is_hole(item: Stored) -> bool:
-    return isinstance(item.message, Damaged) and not item.message.raw
 
 
 def _hole(first: int, last: int) -> Stored:

@@ -14,6 +14,7 @@ from recollect.errors import (
     NotWritten,
     OutcomeUnknown,
     RecollectError,
+    Refused,
     Unreadable,
 )
 from recollect.stores.redis.wire import ReplyError
@@ -32,6 +33,7 @@ REJECTED = {
     "TRYAGAIN": "the session is moving to another node of a cluster",
     "NOAUTH": "the engine wants credentials",
     "NOPERM": "the user may not do this; it needs EVALSHA, EVAL and the commands of the scripts on its keys",
+    "CROSSSLOT": "the sessions are in different slots of a cluster, which no write spans: write to one at a time",
     "WRONGTYPE": "a key of this session holds something that recollect did not write",
 }
 
@@ -62,6 +64,8 @@ def code_of(error: ReplyError) -> str | None:
 
 def write_refused(error: ReplyError) -> RecollectError:
     code = code_of(error)
+    if code == "CROSSSLOT":
+        return Refused(f"{REJECTED[code]}; nothing was written")
     if code is None:
         return OutcomeUnknown(f"the engine answered: {error.text}; retry with the same turn id")
     return NotWritten(f"{REJECTED[code]}: {error.text}")

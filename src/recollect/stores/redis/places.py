@@ -39,7 +39,7 @@ class Place:
         self.keys = pack_arguments((messages, counter, turns, fingerprints))
         self.snapshot = (
             pack("MULTI")
-            + pack("HMGET", counter, "last", "floor")
+            + pack("HMGET", counter, "last", "floor", "runs")
             + pack("LLEN", messages)
             + b"*4\r\n"
             + pack_arguments(("LRANGE", messages))

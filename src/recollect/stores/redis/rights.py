@@ -9,7 +9,7 @@ it answers that it cannot, and nothing is written.
 import uuid
 
 from recollect.errors import CannotOpen
-from recollect.stores.redis.script import APPEND, FORGET, READ, STATE
+from recollect.stores.redis.script import SCRIPTS
 from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
@@ -21,7 +21,7 @@ OPTIONAL = frozenset(
     {"INFO", "CONFIG", "CLUSTER", "MULTI", "EXEC", "WAIT", "WAITAOF", "BGREWRITEAOF", "BGSAVE"}
 )
 """What it sends and can do without, or needs only where replicas or fsyncs are waited for, or files rewritten."""
-COMMANDS = REQUESTS.union(*(script.commands for script in (APPEND, READ, FORGET, STATE)))
+COMMANDS = REQUESTS.union(*(script.commands for script in SCRIPTS))
 """What every store needs: its own requests, and those of its scripts."""
 
 _AT_A_STRING: dict[str, tuple[str | int, ...]] = {
@@ -31,6 +31,8 @@ _AT_A_STRING: dict[str, tuple[str | int, ...]] = {
     "LLEN": (),
     "LINDEX": (0,),
     "LRANGE": (0, 0),
+    "LSET": (0, "x"),
+    "LREM": (1, "x"),
     "HMGET": ("x",),
     "HGET": ("x",),
     "HSET": ("x", "x"),

@@ -7,29 +7,58 @@ from importlib import resources
 from recollect.stores.redis.wire import pack_arguments
 
 KEYS = 4
-"""Every script gets a session's four keys."""
+"""Of a session; every script gets them all."""
 
 
 class Script:
     """A script and how to call it: by its digest, or with its source when the engine does not know it."""
 
-    def __init__(self, name: str) -> None:
-        source = resources.files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+    def __init__(self, source: bytes) -> None:
         self.commands = frozenset(re.findall(r"redis\.p?call\('(\w+)'", source.decode()))
         """What it asks of the engine. The scripts themselves are the list."""
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
-        self._digest_head = pack_arguments(("EVALSHA", digest, KEYS))
-        self._source_head = pack_arguments(("EVAL", source, KEYS))
+        self._digest = pack_arguments(("EVALSHA", digest))
+        self._source = pack_arguments(("EVAL", source))
+        self._digest_head = self._digest + pack_arguments((KEYS,))
+        self._source_head = self._source + pack_arguments((KEYS,))
 
-    def by_digest(self, body: bytes, count: int) -> bytes:
-        """The call with the packed keys and arguments in `body`, of which `count` are arguments."""
-        return b"*%d\r\n%b%b" % (3 + KEYS + count, self._digest_head, body)
+    def by_digest(self, body: bytes, count: int, sessions: int = 1) -> bytes:
+        """The call with the packed keys of some sessions, and `count` arguments, in `body`."""
+        if sessions == 1:
+            return b"*%d\r\n%b%b" % (3 + KEYS + count, self._digest_head, body)
+        return _spanning(self._digest, body, count, sessions)
 
-    def by_source(self, body: bytes, count: int) -> bytes:
-        return b"*%d\r\n%b%b" % (3 + KEYS + count, self._source_head, body)
+    def by_source(self, body: bytes, count: int, sessions: int = 1) -> bytes:
+        if sessions == 1:
+            return b"*%d\r\n%b%b" % (3 + KEYS + count, self._source_head, body)
+        return _spanning(self._source, body, count, sessions)
 
 
-APPEND = Script("append")
-READ = Script("read")
-FORGET = Script("forget")
-STATE = Script("state")
+def _spanning(head: bytes, body: bytes, count: int, sessions: int) -> bytes:
+    keys = KEYS * sessions
+    return b"*%d\r\n%b%b%b" % (3 + keys + count, head, pack_arguments((keys,)), body)
+
+
+def _lua(name: str) -> bytes:
+    return resources.files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+
+
+def _many() -> bytes:
+    """append.lua as a function, which ends before its first write when it only checks."""
+    line = b"-- up to here nothing is written\n"
+    append = _lua("append")
+    assert append.count(line) == 1
+    function = append.replace(line, b"if checking then return 0 end\n")
+    return _lua("many").replace(b"--[[append.lua]]", function)
+
+
+APPEND = Script(_lua("append"))
+MANY = Script(_many())
+READ = Script(_lua("read"))
+FIND = Script(_lua("find"))
+FORGET = Script(_lua("forget"))
+STATE = Script(_lua("state"))
+RETRACT, REPLACE, ANNOTATE, FORK = (
+    Script(_lua("common") + _lua(name)) for name in ("retract", "replace", "annotate", "fork")
+)
+SCRIPTS = (APPEND, MANY, READ, FIND, FORGET, STATE, RETRACT, REPLACE, ANNOTATE, FORK)

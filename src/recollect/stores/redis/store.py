@@ -15,14 +15,13 @@ Does not do: Redis Cluster or Sentinel as such (one address, one primary), altho
 
 import asyncio
 import logging
-import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Self
 
-from recollect.appending import Append, checked_append, checked_window, listed, session_key
+from recollect.appending import Append, checked_append, checked_window, session_key
 from recollect.erasure import Erasure, erasure
 from recollect.errors import (
     EngineUnavailable,
@@ -39,6 +38,7 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
+from recollect.stores.redis.changes import RedisChanges, check_marked, earlier_turn
 from recollect.stores.redis.commit import Commit, QueuedWrite
 from recollect.stores.redis.elements import is_number, newest, placing
 from recollect.stores.redis.erasing import rewrite_files
@@ -47,7 +47,7 @@ from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
 from recollect.stores.redis.rights import Rights
-from recollect.stores.redis.script import APPEND, FORGET, READ, STATE, Script
+from recollect.stores.redis.script import APPEND, READ, STATE, Script
 from recollect.stores.redis.settings import (
     QUESTIONS,
     QUESTIONS_COUNT,
@@ -58,11 +58,10 @@ from recollect.stores.redis.settings import (
     read_settings,
 )
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
+from recollect.tombstone import newest
 from recollect.witness import Witness
 
 _STATES = {state.value.encode(): state for state in SessionState}
-SEQUENCE_MAX = 2**39 - 1
-"""See `append.lua`."""
 SCAN_COUNT = 1000
 PROBE_TIMEOUT_S = 6.0
 PROBE_LIFE_MS = 10_000
@@ -70,7 +69,7 @@ PROBE_LIFE_MS = 10_000
 _logger = logging.getLogger("recollect")
 
 
-class RedisStore:
+class RedisStore(RedisChanges):
     """Opened by `recollect.open_store`. One event loop, any number of tasks."""
 
     def __init__(self, address: Address, options: Options) -> None:
@@ -90,9 +89,12 @@ class RedisStore:
         self._owner = Owner()
         self._places = Places(address)
         ttl_ms = None if options.ttl is None else max(1, round(options.ttl.total_seconds() * 1000))
-        self._append_options = pack_arguments(
-            (options.turns_kept, "" if ttl_ms is None else ttl_ms, options.refresh)
+        self._option_values = (
+            b"%d" % options.turns_kept,
+            b"" if ttl_ms is None else b"%d" % ttl_ms,
+            options.refresh.encode(),
         )
+        self._append_options = pack_arguments(self._option_values)
         self._read_ttl_ms = b"%d" % ttl_ms if ttl_ms is not None and options.refresh == "read" else b""
 
     @classmethod
@@ -127,12 +129,8 @@ class RedisStore:
         if isinstance(reply, int):
             first, last = reply - len(append.records) + 1, reply
         else:
-            first, last = _earlier_turn(append, reply)
-            if write.plan.count and isinstance(reply, list) and reply[2] != 1:
-                raise OutcomeUnknown(
-                    "stored before, but the engine takes no writes now, so what it survives cannot be told; "
-                    "retry with the same turn id"
-                )
+            first, last = earlier_turn(append, reply)
+            check_marked(write, reply)
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
         if last > place.known.last:
@@ -160,20 +158,6 @@ class RedisStore:
         if not await finished(placing(stored, *found), deadline):
             raise too_long(self._options.timeout_s)
         return newest(stored, last)
-
-    async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
-        key = session_key(session)
-        self._check_open(NotWritten)
-        if erase:
-            return await self._erase(session, key)
-        place = self._places.of(key)
-        write = QueuedWrite(FORGET, place.keys + pack_arguments((place.known.last,)), 1)
-        reply = await self._commit.submit(write)
-        if isinstance(reply, ReplyError):
-            raise write_refused(reply)
-        if write.shortfall is not None:
-            raise OutcomeUnknown(f"forgotten, but {write.shortfall}; forget again")
-        return None
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
         [reply] = await self._ask(pack("UNLINK", *self._address.session_keys(key)), 1)
@@ -228,15 +212,6 @@ class RedisStore:
             swept += replies.count(b"swept")
         return swept
 
-    async def sessions(self) -> AsyncIterator[str]:
-        self._check_open(EngineUnavailable)
-        seen: set[bytes] = set()  # a scan may name a key twice
-        async for names in self._scan("m"):
-            new = [name for name in dict.fromkeys(names) if name not in seen]
-            seen.update(new)
-            for session in listed(map(self._address.session_key, new)):
-                yield session
-
     # ---- what it is
 
     @property
@@ -281,7 +256,7 @@ class RedisStore:
         except UnicodeDecodeError:
             raise Unreadable(f"{name} holds {str(identity)[:100]}, which is no identity of a store") from None
         if self._options.witness is not None:
-            self._witness = await Witness.check(self._options, self._identity, self._last_sequence)
+            self._witness = await Witness.check(self._options, self._identity, self.position)
 
     async def _connect(self) -> Wire:
         """A wire to an engine that is still this store's, with settings that still give what was asked for."""
@@ -369,17 +344,18 @@ class RedisStore:
     # ---- asking the engine
 
     def _append_write(self, append: Append, place: Place, behind: bytes) -> QueuedWrite:
-        arguments = pack_arguments(
-            (
-                b"" if append.expect is None else b"%d" % append.expect,
-                append.turn or b"",
-                b"%d" % place.known.last,
-                behind,
-                append.fingerprint or b"",
-                *append.records,
-            )
-        )
+        arguments = pack_arguments(self._append_arguments(append, place, behind))
         return QueuedWrite(APPEND, place.keys + self._append_options + arguments, 8 + len(append.records))
+
+    def _append_arguments(self, append: Append, place: Place, behind: bytes) -> tuple[bytes, ...]:
+        return (
+            b"" if append.expect is None else b"%d" % append.expect,
+            append.turn or b"",
+            b"%d" % place.known.last,
+            behind,
+            append.fingerprint or b"",
+            *append.records,
+        )
 
     async def _snapshot(
         self, place: Place, last: int | None, deadline: float
@@ -388,9 +364,11 @@ class RedisStore:
         request = place.snapshot + pack_arguments((0 if last is None else -last, -1)) + pack("EXEC")
         *_, reply = await self._ask(request, 5, deadline)
         match reply:
-            case [[None, None], 0, []] if not place.known.last:
+            case [[None, None, None], 0, []] if not place.known.last:
                 return [], 1, 0
-            case [[bytes(end_text), floor_text], int(length), list(elements)] if is_number(end_text):
+            case [[bytes(end_text), floor_text, None | b"0"], int(length), list(elements)] if is_number(
+                end_text
+            ):
                 end = int(end_text)
                 floor = int(floor_text) if isinstance(floor_text, bytes) and is_number(floor_text) else 0
                 if end >= place.known.last and length == end - floor:
@@ -417,10 +395,6 @@ class RedisStore:
                 case [b"behind", found]:
                     await self._check_not_replaced(session, place, found)
         raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
-
-    async def _last_sequence(self, session: str) -> int:
-        place = self._places.of(session_key(session))
-        return (await self._read(session, place, 0, None))[2]
 
     async def _run(self, script: Script, body: bytes, count: int, deadline: float | None = None) -> Reply:
         """A script that may be run twice without harm."""
@@ -453,11 +427,11 @@ class RedisStore:
             raise EngineUnavailable(str(error)) from error
         raise AssertionError("unreachable")
 
-    async def _scan(self, kind: str) -> AsyncIterator[list[bytes]]:
+    async def _scan(self, kind: str, start: bytes = b"") -> AsyncIterator[list[bytes]]:
         cursor: Reply = b"0"
         while True:
             assert isinstance(cursor, bytes)
-            request = pack("SCAN", cursor, "MATCH", self._address.pattern(kind), "COUNT", SCAN_COUNT)
+            request = pack("SCAN", cursor, "MATCH", self._address.pattern(kind, start), "COUNT", SCAN_COUNT)
             [reply] = await self._ask(request, 1)
             if not isinstance(reply, list) or not isinstance(reply[1], list):
                 raise read_refused(reply) if isinstance(reply, ReplyError) else Unreadable(f"SCAN: {reply!r}")
@@ -465,24 +439,3 @@ class RedisStore:
             yield [name for name in names if isinstance(name, bytes)]
             if cursor == b"0":
                 return
-
-
-def _earlier_turn(append: Append, reply: Reply) -> tuple[int, int]:
-    """First and last of the turn that was stored before, or the error the reply means."""
-    if isinstance(reply, ReplyError):
-        raise write_refused(reply)
-    if isinstance(reply, list) and reply[0] == b"retry" and isinstance(reply[1], bytes):
-        if not math.isfinite(float(reply[1])):
-            raise NotWritten(
-                "the turn's place was changed by something other than recollect; nothing was written"
-            )
-        place = int(float(reply[1]))
-        first = place >> 14
-        return first, first + (place & 0x3FFF)
-    if isinstance(reply, list) and reply[0] == b"reused":
-        raise append.reused()
-    if isinstance(reply, list) and reply[0] == b"conflict" and isinstance(reply[1], int):
-        raise append.conflict(reply[1])
-    if isinstance(reply, list) and reply[0] == b"full":
-        raise Refused(f"session {shorten(append.session)}: full after {SEQUENCE_MAX:,} messages")
-    raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}; retry with the same turn id")

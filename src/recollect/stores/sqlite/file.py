@@ -66,7 +66,10 @@ POLICIES: dict[str, JournalPolicy] = {
 # Fingerprints of turns have a table of their own, so that releases without them go on writing to the same file.
 # Sequences are never reused, so one that such a release left behind cannot be taken for another turn's.
 #
-# A message's place is one number, so that appending a message writes one page: half of what a two-column key costs.
+# A message's place is one number, so that appending a message writes one page: half of what a two-column key costs. For
+# the same reason the time of a session's last change is that of its last row, where there is one.
+#
+# Sequences without a message are tombstones in the table of messages (`recollect.tombstone`).
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS recollect_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS recollect_sessions (
@@ -75,11 +78,15 @@ CREATE TABLE IF NOT EXISTS recollect_sessions (
     floor INTEGER NOT NULL DEFAULT 0,  -- last sequence before the messages that are here now
     ended TEXT,                        -- why everything up to the floor is gone: 'forgotten' or 'expired'
     expires_at REAL,                   -- epoch seconds; NULL lives for ever
-    repeats INTEGER NOT NULL DEFAULT 0 -- turns that were sent again
+    repeats INTEGER NOT NULL DEFAULT 0, -- turns that were sent again
+    marked INTEGER NOT NULL DEFAULT 0, -- whether there may be tombstones above the floor
+    created REAL,                      -- epoch seconds; NULL where an older release made it
+    changed REAL                       -- by something that left no row in messages; NULL where nothing did
 );
 CREATE TABLE IF NOT EXISTS recollect_messages (
     place INTEGER PRIMARY KEY,  -- session id << 32 | sequence
-    record BLOB NOT NULL
+    record BLOB NOT NULL,
+    written REAL                -- epoch seconds; NULL where an older release wrote it
 );
 CREATE TABLE IF NOT EXISTS recollect_turns (
     session INTEGER NOT NULL,
@@ -96,8 +103,19 @@ CREATE TABLE IF NOT EXISTS recollect_fingerprints (
     fingerprint BLOB NOT NULL,
     PRIMARY KEY (session, first)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS recollect_about (
+    session INTEGER PRIMARY KEY,
+    metadata BLOB NOT NULL
+);
 PRAGMA user_version = {COMPATIBILITY};
 """
+
+
+ADDED_COLUMNS = {
+    "recollect_sessions": {"marked": "INTEGER NOT NULL DEFAULT 0", "created": "REAL", "changed": "REAL"},
+    "recollect_messages": {"written": "REAL"},
+}
+"""What files of older releases lack. Those releases name the columns they write, so they go on with such a file."""
 
 
 def parse_url(url: str) -> tuple[Path, str | None]:
@@ -230,6 +248,11 @@ def _create_schema(connection: sqlite3.Connection, deadline: float) -> str:
         raise EngineUnavailable("the file is locked by another process")
     for statement in SCHEMA.split(";\n"):
         connection.execute(statement)
+    for table, columns in ADDED_COLUMNS.items():
+        known = {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
+        for column, kind in columns.items():
+            if column not in known:
+                connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     connection.execute("INSERT OR IGNORE INTO recollect_meta VALUES ('identity', ?)", (str(uuid.uuid4()),))
     (identity,) = connection.execute("SELECT value FROM recollect_meta WHERE name = 'identity'").fetchone()
     if not until(deadline, lambda: connection.execute("COMMIT")):

@@ -8,6 +8,10 @@
 -- An element of the list is "<sequence> <record>": a message that is gone leaves a hole that can be seen.
 -- A fingerprint's field is its turn's place, which no other turn ever has: one that a release without fingerprints left
 -- behind is never taken for another turn's.
+--
+-- `many.lua` has this whole file as a function, and calls it twice for each session: up to the line that says so, and
+-- whole. Its `counter` has also `floor` (what is up to it is gone by intention), `hidden` and `runs` (see common.lua),
+-- `created` and `updated` (milliseconds), `metadata`, `gone` and `expires`.
 local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local turns_kept, ttl_ms, refresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local expect, turn, known = ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -42,7 +46,7 @@ end
 -- What the counter holds, where it is a number of ours: 'nan' and '1e400' are numbers to Lua.
 local function whole(text) return text and #text < 16 and tonumber(string.match(text, '^%d+$')) or nil end
 
-local found = redis.call('HMGET', counter, 'last', 'expires')
+local found = redis.call('HMGET', counter, 'last', 'expires', 'created')
 local last, expires, floor = whole(found[1]), whole(found[2]), nil
 if not last then -- a new session, or one whose counter was evicted or deleted: the list still knows
   local newest, oldest = redis.call('LINDEX', messages, -1), redis.call('LINDEX', messages, 0)
@@ -58,6 +62,9 @@ if expect ~= '' and tonumber(expect) ~= last then return {'conflict', last} end
 -- Numbers are doubles here: above this a turn's place, which is sequence * 16384 + count, would be rounded.
 if last + count >= 549755813888 then return {'full', last} end
 
+-- up to here nothing is written
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local first, length = last + 1, 0
 if count == 1 then
   length = redis.call('RPUSH', messages, first .. ' ' .. ARGV[9])
@@ -71,17 +78,16 @@ else
   end
 end
 last = last + count
-redis.call('HSET', counter, 'last', last)
+redis.call('HSET', counter, 'last', last, 'updated', now)
 
 local new = length == count
-local now
-if ttl_ms or (new and expires) then
-  local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
 if new then
-  if expires and now >= expires then floor = first - 1 end
+  if expires and now >= expires then
+    floor = first - 1
+    redis.call('HDEL', counter, 'hidden', 'runs', 'metadata')
+  end
   redis.call('HDEL', counter, 'gone')
+  if not found[3] then redis.call('HSET', counter, 'created', now) end
 end
 if floor then redis.call('HSET', counter, 'floor', floor) end
 if turn ~= '' then

@@ -9,8 +9,9 @@ local limit, after, ttl_ms, known = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumb
 -- What the counter holds, where it is a number of ours: 'nan' and '1e400' are numbers to Lua.
 local function whole(text) return text and #text < 16 and tonumber(string.match(text, '^%d+$')) or nil end
 
-local found = redis.call('HMGET', counter, 'last', 'floor', 'expires')
+local found = redis.call('HMGET', counter, 'last', 'floor', 'expires', 'hidden', 'runs')
 local last, floor, expires = whole(found[1]), whole(found[2]) or 0, whole(found[3])
+local hidden, runs = whole(found[4]) or 0, whole(found[5]) or 0
 local length = redis.call('LLEN', messages)
 if not last then -- see append.lua
   last = 0
@@ -42,8 +43,16 @@ local from = floor + 1
 if after and after >= from then from = after + 1 end
 -- A list that is not as long as it must be is given whole: the caller finds the holes by the sequences in it, and the
 -- newest that are there among them.
-local whole = length == last - floor
-if limit and (whole or limit == 0) and last - limit >= from then from = last - limit + 1 end
+local complete = length == last - floor - hidden
+if limit and (limit == 0 or (complete and runs == 0)) and last - limit >= from then from = last - limit + 1 end
 local window = last - from + 1
 if window <= 0 then return {last, from, {}} end
-return {last, from, redis.call('LRANGE', messages, whole and -window or 0, -1)}
+if not complete then return {last, from, redis.call('LRANGE', messages, 0, -1)} end
+-- Between two tombstones there is a message, so as many elements as this hold the last ones.
+if limit and runs > 0 then window = math.min(window, limit + math.min(runs, limit + 1)) end
+local elements = redis.call('LRANGE', messages, -window, -1)
+if limit and runs > 0 and #elements < length then
+  local begin = string.match(elements[1], '^%d+ %z(%d+)$') or string.match(elements[1], '^(%d+) ')
+  from = math.max(from, tonumber(begin) or from)
+end
+return {last, from, elements}

@@ -1,0 +1,300 @@
+"""What a PostgreSQL store does with a session besides appending and reading: each change one function in the engine.
+
+The functions are in `migrations/versions/r0003_changes.py`. Each locks the session's row, looks for the turn, compares
+`expect`, and only then writes; it answers with numbers, the first of which says how it went.
+"""
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+
+from recollect.appending import Append, SessionChange, checked_expect, listed, session_key
+from recollect.bounds import INTEGER_MAX
+from recollect.changing import (
+    checked_annotation,
+    checked_fork,
+    checked_replacement,
+    checked_retraction,
+    checked_turns,
+    checked_updated_after,
+    found_in,
+    metadata_of,
+    needle_of,
+)
+from recollect.erasure import Erasure
+from recollect.errors import Conflict, NotWritten, RecollectError, Unreadable
+from recollect.message import Message
+from recollect.store import Description, Options, Receipt, SessionState, Stored
+from recollect.stores.postgres import schema
+from recollect.stores.postgres.durability import Reach
+from recollect.witness import Witness
+
+log = logging.getLogger("recollect")
+
+SETTINGS_CHANGED = "RC001"
+"""Raised by every function that changes something, before it does."""
+ONE_REFUSED = "RC002"
+"""Raised by `recollect_append_all`, with the outcomes as its detail."""
+
+
+class PostgresChanges(ABC):
+    """The part of `PostgresStore` that changes, names and describes sessions."""
+
+    _options: Options
+    _reach: Reach
+    _timeout_s: float
+    _ttl_kept: bool
+    _witness: Witness | None
+
+    # ---- what the store has
+
+    @abstractmethod
+    async def _read(self, statement: str, *arguments: Any) -> list[asyncpg.Record]: ...
+
+    @abstractmethod
+    async def _write(
+        self, statement: str, arguments: tuple[Any, ...], deadline: float | None = None
+    ) -> list[asyncpg.Record]: ...
+
+    @abstractmethod
+    async def _reach_again(self, deadline: float) -> None: ...
+
+    @abstractmethod
+    def _arguments(self, appends: list[Append]) -> tuple[Any, ...]: ...
+
+    @abstractmethod
+    async def history(
+        self, session: str, *, last: int | None = None, after: int | None = None
+    ) -> list[Stored]: ...
+
+    @abstractmethod
+    async def _erase(self, session: str, key: bytes) -> Erasure: ...
+
+    # ---- the contract
+
+    async def position(self, session: str) -> int:
+        """See `recollect.store.Positioned`."""
+        rows = await self._read(schema.SESSION, session_key(session))
+        last = rows[0][0] if rows else 0
+        if not isinstance(last, int):
+            raise Unreadable(
+                "the session's row was changed by something other than recollect: it has no counter"
+            )
+        return last
+
+    async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
+        """See `recollect.store.Store`. What is too large to free at once is left to `sweep`."""
+        deadline = time.monotonic() + self._timeout_s
+        key = session_key(session)
+        arguments = (key, checked_expect(expect), schema.ROWS_FREED_MAX)
+        outcomes, _ = await self._changed(schema.FORGET, arguments, deadline)
+        outcome, unfreed, last = outcomes
+        if outcome == schema.CONFLICT:
+            assert expect is not None
+            raise Conflict(session, expect, last)
+        await self._free(unfreed, deadline)
+        return await self._erase(session, key) if erase else None
+
+    async def retract(
+        self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `recollect.store.Retractable`."""
+        change = checked_retraction(session, sequences, turn, expect)
+        arguments = (change.key, change.sequences, *_claims(change), self._options.turns_kept)
+        (outcome, first, last), reached = await self._changed(schema.RETRACT, arguments)
+        if outcome == schema.NO_MESSAGE:
+            raise change.not_found(first)
+        return self._receipt(change, reached, outcome, first, last)
+
+    async def replace(
+        self,
+        session: str,
+        messages: Sequence[Message],
+        *,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """See `recollect.store.Replaceable`. What is too large to free at once is left to `sweep`."""
+        change = checked_replacement(session, messages, turn, expect)
+        deadline = time.monotonic() + self._timeout_s
+        options = self._options
+        arguments = (
+            *(change.key, change.records, *_claims(change), options.ttl, self._ttl_kept),
+            *(options.turns_kept, schema.ROWS_FREED_MAX),
+        )
+        (outcome, first, last, unfreed), reached = await self._changed(schema.REPLACE, arguments, deadline)
+        receipt = self._receipt(change, reached, outcome, first, last)
+        await self._free(unfreed, deadline)
+        return receipt
+
+    async def annotate(
+        self, session: str, metadata: Mapping[str, Any], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `recollect.store.Describable`."""
+        change = checked_annotation(session, metadata, turn, expect)
+        options = self._options
+        arguments = (change.key, change.metadata, *_claims(change), options.ttl, options.turns_kept)
+        (outcome, first, last), reached = await self._changed(schema.ANNOTATE, arguments)
+        return self._receipt(change, reached, outcome, first, last)
+
+    async def fork(
+        self,
+        session: str,
+        new: str,
+        *,
+        upto: int | None = None,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """See `recollect.store.Forkable`."""
+        change = checked_fork(session, new, upto, turn, expect)
+        options = self._options
+        arguments = (
+            *(change.key, change.new_key, change.upto, *_claims(change)),
+            *(options.ttl, options.turns_kept),
+        )
+        (outcome, first, last), reached = await self._changed(schema.FORK, arguments)
+        if outcome == schema.NOTHING_THERE:
+            raise change.not_found()
+        if outcome == schema.TAKEN:
+            raise change.taken(last)
+        receipt = self._receipt(change, reached, outcome, first, last)
+        return Receipt(new, first, last, receipt.durability, receipt.replicas)
+
+    async def append_many(
+        self,
+        turns: Mapping[str, Sequence[Message]],
+        *,
+        turn: str | None = None,
+        expect: Mapping[str, int] | None = None,
+    ) -> dict[str, Receipt]:
+        """See `recollect.store.Spanning`."""
+        appends = checked_turns(turns, turn, expect)
+        try:
+            outcomes, reached = await self._changed(schema.APPEND_ALL, self._arguments(appends))
+        except RecollectError as error:
+            if getattr(error.__cause__, "sqlstate", None) != ONE_REFUSED:
+                raise
+            detail = getattr(error.__cause__, "detail", "") or ""
+            outcomes, reached = [int(number) for number in detail.split()], self._reach
+        receipts: dict[str, Receipt] = {}
+        for receipt in outcomes_of(appends, outcomes, reached):
+            if isinstance(receipt, Exception):
+                raise receipt
+            receipts[receipt.session] = receipt
+        if self._witness is not None:
+            for session, receipt in receipts.items():
+                self._witness.note(session, receipt.last)
+        return {session: receipts[session] for session in turns}
+
+    async def describe(self, session: str) -> Description:
+        """See `recollect.store.Describable`."""
+        rows = await self._read(schema.DESCRIBE, session_key(session))
+        if not rows:
+            return Description(session, SessionState.ABSENT, 0, None, None, {})
+        last, floor, expires, expired, created, updated, metadata = rows[0]
+        state = state_of(last, floor, expires, expired)
+        kept = metadata if state is SessionState.LIVE else None
+        return Description(session, state, last, created, updated, metadata_of(session, kept))
+
+    async def find(self, session: str, message_id: str) -> Stored | None:
+        """See `recollect.store.Findable`. The engine looks through the session's records; there is no index."""
+        key, needle = session_key(session), needle_of(message_id)
+        if needle is None:
+            return found_in(await self.history(session), message_id)
+        below = INTEGER_MAX
+        while rows := await self._read(schema.FIND, key, needle, below):
+            found = found_in(reversed([(row[0], row[1]) for row in rows]), message_id)
+            if found is not None:
+                return found
+            below = rows[-1][0]
+        return None
+
+    async def sessions(
+        self, *, prefix: str | None = None, updated_after: float | None = None
+    ) -> AsyncIterator[str]:
+        """See `recollect.store.Listable`. In order of change, the names are all read at once."""
+        start = session_key(prefix) if prefix else None
+        if updated_after is not None:
+            moment = checked_updated_after(updated_after)
+            for session in listed(
+                name for (name,) in await self._read(schema.CHANGED_SESSIONS, start, moment)
+            ):
+                yield session
+            return
+        above = 0
+        while rows := await self._read(schema.LIVE_SESSIONS, above, start):
+            for session in listed(name for _, name in rows):
+                yield session
+            above = rows[-1][0]
+
+    # ---- how
+
+    async def _changed(
+        self, statement: str, arguments: tuple[Any, ...], deadline: float | None = None
+    ) -> tuple[list[int], Reach]:
+        """The function's numbers, and what the write has reached; once more if the server's settings changed."""
+        if deadline is None:
+            deadline = time.monotonic() + self._timeout_s
+        for _ in range(2):
+            reached = self._reach
+            claimed = (*arguments, reached.commit_mode, reached.fingerprint)
+            try:
+                rows = await self._write(statement, claimed, deadline)
+            except RecollectError as error:
+                if getattr(error.__cause__, "sqlstate", None) != SETTINGS_CHANGED:
+                    raise
+                await self._reach_again(deadline)
+                continue
+            return rows[0][0], reached
+        raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
+
+    def _receipt(self, change: SessionChange, reached: Reach, outcome: int, first: int, last: int) -> Receipt:
+        found = _outcome(change, reached, outcome, first, last)
+        if isinstance(found, Exception):
+            raise found
+        if self._witness is not None:
+            self._witness.note(found.session, found.last)
+        return found
+
+    async def _free(self, unfreed: int, deadline: float) -> None:
+        """Room of a session's messages that are not shown any more, as far as there is time."""
+        try:
+            while unfreed:
+                if time.monotonic() > deadline - self._timeout_s / 2:
+                    raise NotWritten("it was too large to free at once")
+                [[more]] = await self._write(schema.FREE, (unfreed, schema.ROWS_FREED_MAX), deadline)
+                unfreed = unfreed if more else 0
+        except RecollectError as error:  # nothing shows what is left
+            log.warning("forgotten messages still occupy room (%s); sweep() frees it", error)
+
+
+def outcomes_of(appends: Sequence[Append], numbers: list[int], reached: Reach) -> list[Receipt | Exception]:
+    """What the appends of a batch came to, of three numbers each."""
+    return [
+        _outcome(append, reached, *numbers[3 * place : 3 * place + 3]) for place, append in enumerate(appends)
+    ]
+
+
+def _outcome(
+    change: SessionChange, reached: Reach, outcome: int, first: int, last: int
+) -> Receipt | Exception:
+    if outcome == schema.REUSED:
+        return change.reused()
+    if outcome == schema.CONFLICT:
+        return change.conflict(last)
+    return Receipt(change.session, first, last, reached.durability, reached.replicas)
+
+
+def _claims(change: SessionChange) -> tuple[bytes | None, bytes | None, int | None]:
+    return change.turn, change.fingerprint, change.expect
+
+
+def state_of(last: int, floor: int, expires: bool, expired: bool) -> SessionState:
+    if floor == last:  # expired and swept, or forgotten, which ends any time to live
+        return SessionState.EXPIRED if expires else SessionState.FORGOTTEN
+    return SessionState.EXPIRED if expired else SessionState.LIVE

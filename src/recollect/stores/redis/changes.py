@@ -1,0 +1,401 @@
+"""What a Redis store does with a session besides appending and reading: each change one script in the engine.
+
+Every script looks for the turn, compares `expect`, and only then writes (`lua/common.lua`). They are sent with the
+appends (`commit`), so they are as durable.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from recollect.appending import Append, SessionChange, checked_expect, listed, session_key
+from recollect.changing import (
+    checked_annotation,
+    checked_fork,
+    checked_replacement,
+    checked_retraction,
+    checked_turns,
+    checked_updated_after,
+    found_in,
+    metadata_of,
+    needle_of,
+)
+from recollect.erasure import Erasure
+from recollect.errors import (
+    Conflict,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    Refused,
+    Unreadable,
+    shorten,
+)
+from recollect.message import Message
+from recollect.store import Description, Receipt, SessionState, Stored
+from recollect.stores.redis.address import Address
+from recollect.stores.redis.commit import Commit, QueuedWrite
+from recollect.stores.redis.elements import is_number
+from recollect.stores.redis.errors import write_refused
+from recollect.stores.redis.places import Place, Places
+from recollect.stores.redis.script import ANNOTATE, FIND, FORGET, FORK, MANY, REPLACE, RETRACT, STATE, Script
+from recollect.stores.redis.wire import Reply, ReplyError, pack, pack_arguments
+from recollect.witness import Witness
+
+SEQUENCE_MAX = 2**39 - 1
+"""See `append.lua`."""
+
+_STATES = {state.value.encode(): state for state in SessionState}
+
+
+class RedisChanges(ABC):
+    """The part of `RedisStore` that changes, names and describes sessions."""
+
+    _address: Address
+    _append_options: bytes
+    _option_values: tuple[bytes, ...]
+    _commit: Commit
+    _places: Places
+    _witness: Witness | None
+
+    # ---- what the store has
+
+    @abstractmethod
+    def _check_open(self, kind: type[RecollectError]) -> None: ...
+
+    @abstractmethod
+    async def _check_not_replaced(self, session: str, place: Place, found: Reply) -> None: ...
+
+    @abstractmethod
+    def _append_arguments(self, append: Append, place: Place, behind: bytes) -> tuple[bytes, ...]: ...
+
+    @abstractmethod
+    async def _read(
+        self, session: str, place: Place, last: int | None, after: int | None, deadline: float | None = None
+    ) -> tuple[list[bytes], int, int]: ...
+
+    @abstractmethod
+    async def _run(self, script: Script, body: bytes, count: int, deadline: float | None = None) -> Reply: ...
+
+    @abstractmethod
+    async def _ask(self, request: bytes, count: int, deadline: float | None = None) -> list[Reply]: ...
+
+    @abstractmethod
+    def _scan(self, kind: str, start: bytes = b"") -> AsyncIterator[list[bytes]]: ...
+
+    @abstractmethod
+    async def _erase(self, session: str, key: bytes) -> Erasure: ...
+
+    # ---- the contract
+
+    async def position(self, session: str) -> int:
+        """See `recollect.store.Positioned`."""
+        key = session_key(session)
+        self._check_open(EngineUnavailable)
+        return (await self._read(session, self._places.of(key), 0, None))[2]
+
+    async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
+        """See `recollect.store.Store`."""
+        key, last_seen = session_key(session), checked_expect(expect)
+        self._check_open(NotWritten)
+        place = self._places.of(key)
+        arguments = (place.known.last, "" if last_seen is None else last_seen)
+        write = QueuedWrite(FORGET, place.keys + pack_arguments(arguments), 2)
+        reply = await self._commit.submit(write)
+        if isinstance(reply, ReplyError):
+            raise write_refused(reply)
+        match reply:
+            case [b"conflict", int(actual)] if expect is not None:
+                raise Conflict(session, expect, actual)
+        if write.shortfall is not None:
+            raise OutcomeUnknown(f"forgotten, but {write.shortfall}; forget again")
+        return await self._erase(session, key) if erase else None
+
+    async def retract(
+        self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `recollect.store.Retractable`."""
+        change = checked_retraction(session, sequences, turn, expect)
+        reply, write = await self._changed(
+            RETRACT, change, [b"%d" % sequence for sequence in change.sequences]
+        )
+        match reply:
+            case [b"absent", int(sequence)]:
+                raise change.not_found(sequence)
+        return self._receipt(change, reply, write)
+
+    async def replace(
+        self,
+        session: str,
+        messages: Sequence[Message],
+        *,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """See `recollect.store.Replaceable`."""
+        change = checked_replacement(session, messages, turn, expect)
+        return self._receipt(change, *await self._changed(REPLACE, change, change.records))
+
+    async def annotate(
+        self, session: str, metadata: Mapping[str, Any], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `recollect.store.Describable`."""
+        change = checked_annotation(session, metadata, turn, expect)
+        return self._receipt(change, *await self._changed(ANNOTATE, change, [change.metadata]))
+
+    async def fork(
+        self,
+        session: str,
+        new: str,
+        *,
+        upto: int | None = None,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """See `recollect.store.Forkable`. In a cluster both sessions must be in one slot, which few are."""
+        change = checked_fork(session, new, upto, turn, expect)
+        self._check_open(NotWritten)
+        source, place = self._places.of(change.key), self._places.of(change.new_key)
+        known = source.known.last
+        common = self._common(change, place, b"go on", expect=None)
+        while True:
+            rest = (change.upto, "" if change.expect is None else change.expect, known)
+            body = place.keys + source.keys + self._append_options + common + pack_arguments(rest)
+            write = QueuedWrite(FORK, body, 11, sessions=2)
+            reply = await self._commit.submit(write)
+            if not (isinstance(reply, list) and reply[0] == b"source behind"):
+                break
+            await self._lost(session, source, reply[1])
+            known = 0
+        match reply:
+            case [b"nothing", _]:
+                raise change.not_found()
+            case [b"taken", int(last)]:
+                raise change.taken(last)
+            case [b"source", int(last)]:
+                raise change.conflict(last)
+        return self._receipt(change, reply, write, new)
+
+    async def append_many(
+        self,
+        turns: Mapping[str, Sequence[Message]],
+        *,
+        turn: str | None = None,
+        expect: Mapping[str, int] | None = None,
+    ) -> dict[str, Receipt]:
+        """See `recollect.store.Spanning`. In a cluster all sessions must be in one slot, which few are."""
+        appends = checked_turns(turns, turn, expect)
+        self._check_open(NotWritten)
+        places = [self._places.of(append.key) for append in appends]
+        behind = b"ask"
+        while True:
+            arguments: list[bytes] = []
+            for append, place in zip(appends, places, strict=True):
+                given = (*self._option_values, *self._append_arguments(append, place, behind))
+                arguments += (b"%d" % len(given), *given)
+            body = b"".join(place.keys for place in places) + pack_arguments(arguments)
+            write = QueuedWrite(MANY, body, len(arguments), sessions=len(places))
+            reply = await self._commit.submit(write)
+            match reply:
+                case [b"refused", int(which), [b"behind", found]]:
+                    await self._lost(appends[which - 1].session, places[which - 1], found)
+                    behind = b"go on"
+                    continue
+                case [b"refused", int(which), refused]:
+                    earlier_turn(appends[which - 1], refused)
+            break
+        if isinstance(reply, ReplyError):
+            raise write_refused(reply)
+        if not isinstance(reply, list) or len(reply) != len(appends):
+            raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}; retry with the same turn id")
+        receipts = {
+            append.session: self._acknowledged(
+                append.session, place, *_appended(append, answer, write), write
+            )
+            for append, place, answer in zip(appends, places, reply, strict=True)
+        }
+        return {session: receipts[session] for session in turns}
+
+    async def describe(self, session: str) -> Description:
+        """See `recollect.store.Describable`."""
+        key = session_key(session)
+        self._check_open(EngineUnavailable)
+        place = self._places.of(key)
+        reply = await self._run(STATE, place.keys + pack_arguments(("describe",)), 1)
+        if not isinstance(reply, list) or len(reply) != 5 or reply[0] not in _STATES:
+            raise Unreadable(f"session {shorten(session)}: unexpected description {str(reply)[:100]}")
+        state, last, created, updated, metadata = reply
+        assert isinstance(state, bytes)
+        position = int(last) if isinstance(last, bytes) and is_number(last) else 0
+        if position < place.known.last:
+            await self._check_not_replaced(session, place, position)
+            position = place.known.last
+        live = _STATES[state] is SessionState.LIVE
+        kept = metadata if live and isinstance(metadata, bytes) else None
+        return Description(
+            session,
+            _STATES[state],
+            position,
+            _seconds(created),
+            _seconds(updated),
+            metadata_of(session, kept),
+        )
+
+    async def find(self, session: str, message_id: str) -> Stored | None:
+        """See `recollect.store.Findable`. The engine looks through the session's list; there is no index."""
+        key, needle = session_key(session), needle_of(message_id)
+        self._check_open(EngineUnavailable)
+        place = self._places.of(key)
+        begin: int | bytes = b""
+        while begin != -1:
+            reply = await self._run(FIND, place.keys + pack_arguments((needle or b"", begin)), 2)
+            match reply:
+                case [int(following), list(elements)]:
+                    begin = following
+                    found = found_in(_placed(elements), message_id)
+                    if found is not None:
+                        return found
+                case _:
+                    raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
+        return None
+
+    async def sessions(
+        self, *, prefix: str | None = None, updated_after: float | None = None
+    ) -> AsyncIterator[str]:
+        """See `recollect.store.Listable`. In order of change, the names are all read before the first is given."""
+        start = session_key(prefix) if prefix else b""
+        moment = None if updated_after is None else checked_updated_after(updated_after)
+        self._check_open(EngineUnavailable)
+        seen: set[bytes] = set()  # a scan may name a key twice
+        changed: list[tuple[float, bytes]] = []
+        async for names in self._scan("m", start):
+            new = [name for name in dict.fromkeys(names) if name not in seen]
+            seen.update(new)
+            keys = [self._address.session_key(name) for name in new]
+            if moment is None:
+                for session in listed(keys):
+                    yield session
+            elif keys:
+                times = await self._updated(keys)
+                changed += [(time, key) for time, key in zip(times, keys, strict=True) if time > moment]
+        changed.sort(reverse=True)
+        for session in listed(key for _, key in changed):
+            yield session
+
+    # ---- how
+
+    async def _updated(self, keys: list[bytes]) -> list[float]:
+        counters = [self._address.session_keys(key)[1] for key in keys]
+        request = b"".join(pack("HGET", counter, "updated") for counter in counters)
+        return [_seconds(reply) or 0.0 for reply in await self._ask(request, len(counters))]
+
+    def _common(self, change: SessionChange, place: Place, behind: bytes, expect: int | None) -> bytes:
+        """The arguments that every script of a change has after the store's options."""
+        return pack_arguments(
+            (
+                b"" if expect is None else b"%d" % expect,
+                change.turn or b"",
+                b"%d" % place.known.last,
+                behind,
+                change.fingerprint or b"",
+            )
+        )
+
+    async def _changed(
+        self, script: Script, change: SessionChange, rest: list[bytes]
+    ) -> tuple[Reply, QueuedWrite]:
+        """The script's answer, once the engine knows as much of the session as this store does."""
+        self._check_open(NotWritten)
+        place = self._places.of(change.key)
+        behind = b"ask"
+        while True:
+            common = self._common(change, place, behind, change.expect)
+            body = place.keys + self._append_options + common + pack_arguments(rest)
+            write = QueuedWrite(script, body, 8 + len(rest))
+            reply = await self._commit.submit(write)
+            if not (isinstance(reply, list) and reply[0] == b"behind"):
+                return reply, write
+            await self._lost(change.session, place, reply[1])
+            behind = b"go on"
+
+    async def _lost(self, session: str, place: Place, found: Reply) -> None:
+        try:
+            await self._check_not_replaced(session, place, found)
+        except EngineUnavailable as error:
+            raise NotWritten(f"{error}; safe to retry") from error
+
+    def _receipt(
+        self, change: SessionChange, reply: Reply, write: QueuedWrite, session: str | None = None
+    ) -> Receipt:
+        session = session or change.session
+        match reply:
+            case [b"done", int(first), int(last)]:
+                pass
+            case _:
+                first, last = earlier_turn(change, reply)
+                check_marked(write, reply)
+        return self._acknowledged(session, self._places.of(session_key(session)), first, last, write)
+
+    def _acknowledged(self, session: str, place: Place, first: int, last: int, write: QueuedWrite) -> Receipt:
+        if write.shortfall is not None:
+            raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
+        if last > place.known.last:
+            place.known.last = last
+        if self._witness is not None:
+            self._witness.note(session, last)
+        return Receipt(session, first, last, write.plan.durability, write.plan.replicas)
+
+
+def _appended(append: Append, reply: Reply, write: QueuedWrite) -> tuple[int, int]:
+    if isinstance(reply, int):
+        return reply - len(append.records) + 1, reply
+    first, last = earlier_turn(append, reply)
+    check_marked(write, reply)
+    return first, last
+
+
+def _placed(elements: list[Reply]) -> list[tuple[int, bytes]]:
+    """Sequences and records, the oldest first; tombstones hold no message, and decode to none."""
+    placed: list[tuple[int, bytes]] = []
+    for element in reversed(elements):
+        head, separator, record = element.partition(b" ") if isinstance(element, bytes) else (b"", b"", b"")
+        if separator and is_number(head):
+            placed.append((int(head), record))
+    return placed
+
+
+def _seconds(milliseconds: Reply) -> float | None:
+    if isinstance(milliseconds, bytes) and is_number(milliseconds):
+        return int(milliseconds) / 1000
+    return None
+
+
+def check_marked(write: QueuedWrite, reply: Reply) -> None:
+    """Of a turn that was stored before: whether its mark is a write that WAIT and WAITAOF have covered."""
+    if write.plan.count and isinstance(reply, list) and reply[2] != 1:
+        raise OutcomeUnknown(
+            "stored before, but the engine takes no writes now, so what it survives cannot be told; "
+            "retry with the same turn id"
+        )
+
+
+def earlier_turn(change: SessionChange, reply: Reply) -> tuple[int, int]:
+    """First and last of the turn that was stored before, or the error the reply means."""
+    if isinstance(reply, ReplyError):
+        raise write_refused(reply)
+    if isinstance(reply, list) and reply[0] == b"retry" and isinstance(reply[1], bytes):
+        if not math.isfinite(float(reply[1])):
+            raise NotWritten(
+                "the turn's place was changed by something other than recollect; nothing was written"
+            )
+        place = int(float(reply[1]))
+        first = place >> 14
+        return first, first + (place & 0x3FFF)
+    if isinstance(reply, list) and reply[0] == b"reused":
+        raise change.reused()
+    if isinstance(reply, list) and reply[0] == b"conflict" and isinstance(reply[1], int):
+        raise change.conflict(reply[1])
+    if isinstance(reply, list) and reply[0] == b"full":
+        raise Refused(f"session {shorten(change.session)}: full after {SEQUENCE_MAX:,} messages")
+    raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}; retry with the same turn id")

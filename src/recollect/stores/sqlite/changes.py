@@ -1,0 +1,468 @@
+"""What a SQLite store does with a session besides appending and reading: changes, what is known of it, and its turns.
+
+Every change is one job of a write transaction: it looks for the turn, compares `expect`, and only then writes. Those
+that store no message leave a tombstone in the place of the sequence they take, so the newest row of a session is
+always the last sequence it gave, and another process that appends finds that place taken.
+"""
+
+import logging
+import sqlite3
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from recollect.appending import Append, SessionChange, checked_expect, listed, session_key
+from recollect.changing import (
+    Annotation,
+    Fork,
+    Replacement,
+    Retraction,
+    checked_annotation,
+    checked_fork,
+    checked_replacement,
+    checked_retraction,
+    checked_turns,
+    checked_updated_after,
+    found_in,
+    metadata_of,
+    needle_of,
+)
+from recollect.erasure import Erasure
+from recollect.errors import Conflict, NotWritten, RecollectError, Refused, Unreadable, shorten
+from recollect.message import Message
+from recollect.store import Description, Options, Receipt, SessionState, Stored
+from recollect.stores.sqlite.file import ChosenPolicy
+from recollect.stores.sqlite.rows import (
+    SEQUENCE_MAX,
+    Session,
+    changed_sessions,
+    described,
+    free,
+    live_sessions,
+    records_with,
+    session_row,
+)
+from recollect.stores.sqlite.transactions import SqliteTransactions
+from recollect.tombstone import run_first, tombstone
+from recollect.witness import Witness
+
+log = logging.getLogger("recollect")
+
+INSERT = "INSERT INTO recollect_messages (place, record, written) VALUES (?, ?, ?)"
+
+_TURN = """
+SELECT first, last, fingerprint FROM recollect_turns LEFT JOIN recollect_fingerprints USING (session, first)
+WHERE session = ? AND turn = ?"""
+"""Turns that were written by a release without fingerprints have none."""
+
+_PRUNE_FINGERPRINTS = """
+DELETE FROM recollect_fingerprints WHERE session = ?1 AND first < (
+    SELECT first FROM recollect_turns WHERE session = ?1 ORDER BY number LIMIT 1)"""
+
+StoreJob = Append | Callable[[sqlite3.Connection], Any]
+
+
+class SqliteChanges(SqliteTransactions[StoreJob]):
+    """The part of `SqliteStore` that changes, names and describes sessions."""
+
+    def __init__(self, path: Path, policy: ChosenPolicy, options: Options) -> None:
+        super().__init__(path, policy, options)
+        self._options = options
+        self._ttl_s = None if options.ttl is None else options.ttl.total_seconds()
+        self._witness: Witness | None = None
+        # Sessions as this store's last appends left them; valid while `data_version` says nobody else wrote.
+        self._known: dict[bytes, Session] = {}
+
+    @abstractmethod
+    async def _erase(self, session: str, key: bytes) -> Erasure: ...
+
+    # ---- the contract
+
+    async def position(self, session: str) -> int:
+        """See `recollect.store.Positioned`."""
+        key = session_key(session)
+        found = await self._read(lambda connection: session_row(connection, key), inline=True)
+        return 0 if found is None else found.last
+
+    async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
+        """See `recollect.store.Store`. What is too large to free at once is left to `sweep`."""
+        key, last_seen = session_key(session), checked_expect(expect)
+        deadline = time.monotonic() + self._timeout_s / 2
+
+        def job(connection: sqlite3.Connection) -> int | None:
+            if expect is not None:
+                found = session_row(connection, key)
+                if last_seen != (actual := 0 if found is None else found.last):
+                    raise Conflict(session, expect, actual)
+            return self._end(connection, key, "forgotten")
+
+        await self._free_all(await self._submit(job), deadline)
+        return await self._erase(session, key) if erase else None
+
+    async def retract(
+        self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `recollect.store.Retractable`."""
+        change = checked_retraction(session, sequences, turn, expect)
+        return self._noted(await self._submit(partial(self._retract, change=change)))
+
+    async def replace(
+        self,
+        session: str,
+        messages: Sequence[Message],
+        *,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """See `recollect.store.Replaceable`. What is too large to free at once is left to `sweep`."""
+        change = checked_replacement(session, messages, turn, expect)
+        deadline = time.monotonic() + self._timeout_s / 2
+        receipt, unfreed = await self._submit(partial(self._replace, change=change))
+        await self._free_all(unfreed, deadline)
+        return self._noted(receipt)
+
+    async def annotate(
+        self, session: str, metadata: Mapping[str, Any], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `recollect.store.Describable`."""
+        change = checked_annotation(session, metadata, turn, expect)
+        return self._noted(await self._submit(partial(self._annotate, change=change)))
+
+    async def fork(
+        self,
+        session: str,
+        new: str,
+        *,
+        upto: int | None = None,
+        turn: str | None = None,
+        expect: int | None = None,
+    ) -> Receipt:
+        """See `recollect.store.Forkable`."""
+        change = checked_fork(session, new, upto, turn, expect)
+        return self._noted(await self._submit(partial(self._fork, change=change)))
+
+    async def append_many(
+        self,
+        turns: Mapping[str, Sequence[Message]],
+        *,
+        turn: str | None = None,
+        expect: Mapping[str, int] | None = None,
+    ) -> dict[str, Receipt]:
+        """See `recollect.store.Spanning`."""
+        appends = checked_turns(turns, turn, expect)
+        receipts = await self._submit(partial(self._append_all, appends=appends))
+        return {session: self._noted(receipts[session]) for session in turns}
+
+    async def describe(self, session: str) -> Description:
+        """See `recollect.store.Describable`."""
+        key = session_key(session)
+        found = await self._read(lambda connection: described(connection, key), inline=True)
+        if found is None:
+            return Description(session, SessionState.ABSENT, 0, None, None, {})
+        row, created, updated, metadata = found
+        state = state_of(row)
+        kept = metadata if state is SessionState.LIVE else None
+        return Description(session, state, row.last, created, updated, metadata_of(session, kept))
+
+    async def find(self, session: str, message_id: str) -> Stored | None:
+        """See `recollect.store.Findable`. The records of the session are looked through; there is no index."""
+        key, needle = session_key(session), needle_of(message_id)
+        below = SEQUENCE_MAX + 1
+        while rows := await self._read(partial(records_with, key=key, needle=needle or b"", below=below)):
+            found = found_in(reversed(rows), message_id)
+            if found is not None:
+                return found
+            below = rows[-1][0]
+        return None
+
+    async def sessions(
+        self, *, prefix: str | None = None, updated_after: float | None = None
+    ) -> AsyncIterator[str]:
+        """See `recollect.store.Listable`. In order of change, the names are all read at once."""
+        start = session_key(prefix) if prefix else None
+        if updated_after is not None:
+            moment = checked_updated_after(updated_after)
+            for session in listed(
+                await self._read(partial(changed_sessions, prefix=start, updated_after=moment))
+            ):
+                yield session
+            return
+        above = 0
+        while rows := await self._read(partial(live_sessions, above=above, prefix=start)):
+            for session in listed(key for _, key in rows):
+                yield session
+            above = rows[-1][0]
+
+    # ---- inside the write transaction
+
+    @abstractmethod
+    def _append(self, connection: sqlite3.Connection, append: Append) -> Receipt: ...
+
+    def _append_all(self, connection: sqlite3.Connection, appends: list[Append]) -> dict[str, Receipt]:
+        """All of them, or none: what the first ones wrote is taken back if a later one is refused."""
+        connection.execute("SAVEPOINT appends")
+        try:
+            receipts = {append.session: self._append(connection, append) for append in appends}
+        except BaseException:
+            self._known.clear()
+            connection.execute("ROLLBACK TO appends")
+            raise
+        finally:
+            if connection.in_transaction:
+                connection.execute("RELEASE appends")
+        return receipts
+
+    def _retract(self, connection: sqlite3.Connection, change: Retraction) -> Receipt:
+        found = self._begin(connection, change, change.key)
+        if isinstance(found, Receipt):
+            return found
+        if found is None:
+            raise change.not_found(change.sequences[0])
+        for sequence in change.sequences:
+            record = _record(connection, found.id << 32 | sequence) if sequence <= SEQUENCE_MAX else None
+            if record is None or sequence <= found.floor or run_first(record) is not None:
+                raise change.not_found(sequence)
+        for sequence in change.sequences:
+            self._hide(connection, found, sequence)
+        return self._marked(connection, change, found)
+
+    def _replace(self, connection: sqlite3.Connection, change: Replacement) -> tuple[Receipt, int | None]:
+        found = self._begin(connection, change, change.key, made=True)
+        if isinstance(found, Receipt):
+            return found, None
+        if found is None or found.expires_at is not None or self._ttl_s is not None:
+            found = self._begin_or_renew(connection, change.key, found)
+        first, last = found.last + 1, found.last + max(1, len(change.records))
+        _check_room(change, last)
+        now = time.time()
+        for sequence, record in enumerate(change.records or [tombstone(first)], first):
+            connection.execute(INSERT, (found.id << 32 | sequence, record, now))
+        connection.execute(
+            "UPDATE recollect_sessions SET floor = ?, marked = ? WHERE id = ?",
+            (first - 1, not change.records, found.id),
+        )
+        receipt = self._finished(connection, change, found.id, first, last)
+        return receipt, found.id if free(connection, found.id) else None
+
+    def _annotate(self, connection: sqlite3.Connection, change: Annotation) -> Receipt:
+        found = self._begin(connection, change, change.key, made=True)
+        if isinstance(found, Receipt):
+            return found
+        if found is None or found.newest is None or found.expired(time.time()):
+            found = self._begin_or_renew(connection, change.key, found)
+        receipt = self._marked(connection, change, found)
+        connection.execute(
+            "INSERT OR REPLACE INTO recollect_about VALUES (?, ?)", (found.id, change.metadata)
+        )
+        return receipt
+
+    def _fork(self, connection: sqlite3.Connection, change: Fork) -> Receipt:
+        new = session_row(connection, change.new_key)
+        earlier = None if new is None else self._earlier(connection, new, change)
+        if earlier is not None:
+            return Receipt(change.new, earlier.first, earlier.last, earlier.durability)
+        source = self._begin(connection, change, change.key, turn=False)
+        if not isinstance(source, Session):
+            raise change.not_found()
+        if new is not None:
+            raise change.taken(new.last)
+        new = self._begin_or_renew(connection, change.new_key, None)
+        end = max(1, min(source.last, change.upto))
+        floor = min(source.floor, end - 1)
+        now = time.time()
+        copied = connection.execute(
+            f"""INSERT INTO recollect_messages (place, record, written)
+            SELECT (? << 32) | (place & {SEQUENCE_MAX}), record, ? FROM recollect_messages
+            WHERE place BETWEEN ? AND ? ORDER BY place""",
+            (new.id, now, (source.id << 32) + source.floor + 1, (source.id << 32) + min(end, change.upto)),
+        )
+        last_copied = copied.lastrowid & SEQUENCE_MAX if copied.rowcount and copied.lastrowid else floor
+        cut = last_copied < end
+        if cut:  # it ends within a run, or before the first message
+            connection.execute(INSERT, (new.id << 32 | end, tombstone(last_copied + 1), now))
+        connection.execute(
+            "UPDATE recollect_sessions SET floor = ?, marked = ? WHERE id = ?",
+            (floor, bool(source.marked or cut), new.id),
+        )
+        connection.execute(
+            "INSERT INTO recollect_about SELECT ?, metadata FROM recollect_about WHERE session = ?",
+            (new.id, source.id),
+        )
+        receipt = self._finished(connection, change, new.id, end, end)
+        return Receipt(change.new, receipt.first, receipt.last, receipt.durability)
+
+    def _begin(
+        self,
+        connection: sqlite3.Connection,
+        change: SessionChange,
+        key: bytes,
+        *,
+        made: bool = False,
+        turn: bool = True,
+    ) -> Session | Receipt | None:
+        """The session to be changed; its receipt, if the turn is known; None if it is not there, or, unless the change
+        can make it anew (`made`), has nothing to show."""
+        self._known.pop(key, None)
+        found = session_row(connection, key)
+        if turn and found is not None:
+            earlier = self._earlier(connection, found, change)
+            if earlier is not None:
+                return earlier
+        last = 0 if found is None else found.last
+        if change.expect is not None and change.expect != last:
+            raise change.conflict(last)
+        if found is None or (not made and (found.newest is None or found.expired(time.time()))):
+            return None
+        return found
+
+    def _earlier(
+        self, connection: sqlite3.Connection, found: Session, change: SessionChange
+    ) -> Receipt | None:
+        """The receipt of a turn that was stored before."""
+        if change.turn is None:
+            return None
+        earlier = connection.execute(_TURN, (found.id, change.turn)).fetchone()
+        if earlier is None:
+            return None
+        first, last, fingerprint = earlier
+        if not (type(first) is type(last) is int):
+            raise Unreadable(f"the turn's row was changed by something other than recollect: {earlier[:2]}")
+        if fingerprint is not None and fingerprint != change.fingerprint:
+            raise change.reused()
+        # The first write may not be synced yet, if another process runs with less durability: a commit that writes
+        # syncs everything before it. SQLite skips an update that changes nothing, so this counts.
+        connection.execute("UPDATE recollect_sessions SET repeats = repeats + 1 WHERE id = ?", (found.id,))
+        return Receipt(change.session, first, last, self._policy.durability)
+
+    def _marked(self, connection: sqlite3.Connection, change: SessionChange, found: Session) -> Receipt:
+        """The end of a change that stores no message: a tombstone in the place of its sequence."""
+        sequence = found.last + 1
+        _check_room(change, sequence)
+        self._hide(connection, found, sequence)
+        connection.execute("UPDATE recollect_sessions SET marked = 1 WHERE id = ?", (found.id,))
+        return self._finished(connection, change, found.id, sequence, sequence)
+
+    def _hide(self, connection: sqlite3.Connection, found: Session, sequence: int) -> None:
+        """A tombstone in the place of one sequence, joined with those before and after it."""
+        place = found.id << 32 | sequence
+        first = run_first(_record(connection, place - 1))
+        if first is not None:
+            connection.execute("DELETE FROM recollect_messages WHERE place = ?", (place - 1,))
+        record = tombstone(first or sequence)
+        following = connection.execute(
+            "SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place LIMIT 1",
+            (place + 1, (found.id << 32) + SEQUENCE_MAX),
+        ).fetchone()
+        if following is not None and run_first(following[1]) == sequence + 1:
+            connection.execute("DELETE FROM recollect_messages WHERE place = ?", (place,))
+            connection.execute(
+                "UPDATE recollect_messages SET record = ? WHERE place = ?", (record, following[0])
+            )
+        else:
+            connection.execute(INSERT.replace("INSERT", "INSERT OR REPLACE"), (place, record, time.time()))
+
+    def _finished(
+        self, connection: sqlite3.Connection, change: SessionChange, session: int, first: int, last: int
+    ) -> Receipt:
+        if change.turn is not None:
+            self._remember_turn(connection, session, change, first, last)
+        return Receipt(change.session, first, last, self._policy.durability)
+
+    def _begin_or_renew(self, connection: sqlite3.Connection, key: bytes, found: Session | None) -> Session:
+        """The session as the append finds it then: created if new, emptied if expired, its time to live renewed."""
+        now = time.time()
+        expires_at = None if self._ttl_s is None else now + self._ttl_s
+        if found is None:
+            row = connection.execute(
+                "INSERT INTO recollect_sessions (key, expires_at, created) VALUES (?, ?, ?)",
+                (key, expires_at, now),
+            ).lastrowid
+            assert row is not None
+            return Session(row, 0, None, expires_at, 0, None)
+        if found.expired(now):
+            self._end(connection, key, "expired")
+        elif self._ttl_s is not None and self._options.refresh == "never" and found.newest is not None:
+            expires_at = found.expires_at if found.expires_at is not None else expires_at
+        connection.execute(
+            "UPDATE recollect_sessions SET expires_at = ? WHERE id = ?", (expires_at, found.id)
+        )
+        found.ended, found.expires_at = None, expires_at
+        return found
+
+    def _remember_turn(
+        self, connection: sqlite3.Connection, session: int, change: SessionChange, first: int, last: int
+    ) -> None:
+        (number,) = connection.execute(
+            "SELECT coalesce(max(number), 0) + 1 FROM recollect_turns WHERE session = ?", (session,)
+        ).fetchone()
+        connection.execute(
+            "INSERT INTO recollect_turns VALUES (?, ?, ?, ?, ?)", (session, number, change.turn, first, last)
+        )
+        connection.execute(
+            "INSERT OR REPLACE INTO recollect_fingerprints VALUES (?, ?, ?)",
+            (session, first, change.fingerprint),
+        )
+        pruned = connection.execute(
+            "DELETE FROM recollect_turns WHERE session = ? AND number <= ?",
+            (session, number - self._options.turns_kept),
+        )
+        if pruned.rowcount:
+            connection.execute(_PRUNE_FINGERPRINTS, (session,))
+
+    def _end(self, connection: sqlite3.Connection, key: bytes, why: str) -> int | None:
+        """Ends the session, whose messages are not shown from then on, and removes them; what they were numbered stays
+        known. Gives the session's number if there are more of them than one transaction removes."""
+        self._known.pop(key, None)
+        found = session_row(connection, key)
+        if found is None:
+            return None
+        connection.execute(
+            "UPDATE recollect_sessions SET floor = ?, ended = ?, changed = ?, expires_at = NULL, marked = 0 "
+            "WHERE id = ?",
+            (found.last, why, time.time(), found.id),
+        )
+        connection.execute("DELETE FROM recollect_about WHERE session = ?", (found.id,))
+        return found.id if free(connection, found.id) else None
+
+    # ---- running
+
+    async def _submit(self, job: StoreJob) -> Any:
+        self._check_open(NotWritten)
+        return await self._batcher.submit(job)
+
+    async def _free_all(self, unfreed: int | None, deadline: float) -> None:
+        """Room of a session's messages that are not shown any more, as far as there is time."""
+        try:
+            while unfreed is not None:
+                if time.monotonic() > deadline:
+                    raise NotWritten("it was too large to free at once")
+                if not await self._submit(partial(free, session=unfreed)):
+                    unfreed = None
+        except RecollectError as error:  # nothing shows what is left
+            log.warning("forgotten messages still occupy room (%s); sweep() frees it", error)
+
+    def _noted(self, receipt: Receipt) -> Receipt:
+        if self._witness is not None:
+            self._witness.note(receipt.session, receipt.last)
+        return receipt
+
+
+def state_of(found: Session | None) -> SessionState:
+    if found is None:
+        return SessionState.ABSENT
+    if found.newest is not None:
+        return SessionState.EXPIRED if found.expired(time.time()) else SessionState.LIVE
+    return SessionState.EXPIRED if found.ended == "expired" else SessionState.FORGOTTEN
+
+
+def _record(connection: sqlite3.Connection, place: int) -> object:
+    row = connection.execute("SELECT record FROM recollect_messages WHERE place = ?", (place,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _check_room(change: SessionChange, last: int) -> None:
+    if last > SEQUENCE_MAX:
+        raise Refused(f"session {shorten(change.session)}: full after {SEQUENCE_MAX:,} messages")

@@ -1,0 +1,218 @@
+"""The rows of a SQLite store, as its statements find them: a session's counters, its messages, and who is there."""
+
+import sqlite3
+import time
+
+import msgspec
+
+from recollect.errors import Unreadable
+from recollect.message import Damaged, Message, decode_all
+from recollect.slices import SLICE
+from recollect.store import Stored
+from recollect.tombstone import newest, placing, records_for, run_first
+
+ROWS_FREED_MAX = 2_000
+"""Rows deleted in one transaction: a few milliseconds."""
+
+SEQUENCE_MAX = 2**32 - 1
+
+_SESSION = f"""
+SELECT id, floor, ended, expires_at, marked, (
+    SELECT place & {SEQUENCE_MAX} FROM recollect_messages
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)
+FROM recollect_sessions s WHERE key = ?"""
+
+_RECORDS = "SELECT record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
+_NEWEST = """
+SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT ?"""
+_WITH = """
+SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? AND instr(record, ?)
+ORDER BY place DESC LIMIT 100"""
+_PLACES = "SELECT place FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
+
+_LIVE = f"""
+(expires_at IS NULL OR expires_at > ?2) AND (?1 IS NULL OR substr(key, 1, length(?1)) = ?1) AND EXISTS (
+    SELECT 1 FROM recollect_messages
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX})"""
+
+_UPDATED = f"""max(coalesce(changed, 0), coalesce((
+    SELECT written FROM recollect_messages
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX}
+    ORDER BY place DESC LIMIT 1), 0))"""
+
+_LIVE_SESSIONS = f"SELECT id, key FROM recollect_sessions s WHERE id > ?3 AND {_LIVE} ORDER BY id LIMIT 500"
+
+_CHANGED_SESSIONS = f"""
+SELECT key, {_UPDATED} AS updated FROM recollect_sessions s WHERE {_LIVE} AND updated > ?3
+ORDER BY updated DESC, id DESC"""
+
+_ABOUT = f"""
+SELECT created, {_UPDATED}, (SELECT metadata FROM recollect_about WHERE session = s.id)
+FROM recollect_sessions s WHERE id = ?"""
+
+_FREE = """
+DELETE FROM recollect_messages WHERE place IN (
+    SELECT place FROM recollect_messages WHERE place BETWEEN ?1 << 32 AND (?1 << 32) + (
+        SELECT floor FROM recollect_sessions WHERE id = ?1)
+    ORDER BY place LIMIT ?2)"""
+
+_FREEABLE = """
+SELECT id FROM recollect_sessions s WHERE id > ? AND EXISTS (
+    SELECT 1 FROM recollect_messages WHERE place BETWEEN s.id << 32 AND (s.id << 32) + s.floor)
+ORDER BY id LIMIT 500"""
+
+
+class Session(msgspec.Struct):
+    id: int
+    floor: int
+    ended: str | None
+    expires_at: float | None
+    marked: int
+    newest: int | None
+
+    @property
+    def last(self) -> int:
+        return self.floor if self.newest is None else self.newest
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+def session_row(connection: sqlite3.Connection, key: bytes) -> Session | None:
+    row = connection.execute(_SESSION, (key,)).fetchone()
+    if row is None:
+        return None
+    found = Session(*row)
+    if (
+        type(found.floor) is not int
+        or not isinstance(found.ended, str | None)
+        or not isinstance(found.expires_at, int | float | None)
+    ):  # SQLite keeps in a column whatever is put there
+        raise Unreadable(f"the session's row was changed by something other than recollect: {str(row)[:200]}")
+    return found
+
+
+def free(connection: sqlite3.Connection, session: int) -> bool:
+    """Removes some of the messages that are not shown any more; whether there may be more of them."""
+    return connection.execute(_FREE, (session, ROWS_FREED_MAX)).rowcount == ROWS_FREED_MAX
+
+
+def freeable(connection: sqlite3.Connection, above: int) -> list[tuple[int]]:
+    return connection.execute(_FREEABLE, (above,)).fetchall()
+
+
+def history_rows(
+    connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None, deadline: float
+) -> list[Stored]:
+    """The window's messages in their places; where rows are missing in between, a `Damaged` item says so."""
+    try:
+        connection.execute("BEGIN")  # one snapshot for all that follows
+        found = session_row(connection, key)
+        if found is None or found.newest is None or found.expired(time.time()):
+            return []
+        if found.marked:
+            return _marked_history(connection, found, last, after or 0, deadline)
+        above = max(found.floor, after or 0, 0 if last is None else found.newest - last)
+        if above >= found.newest:
+            return []
+        # Bounds, not a limit: if as many rows come as there are places, none is missing, and no row has to name its.
+        places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
+        messages: list[Message | Damaged] = []
+        records = connection.execute(_RECORDS, places)
+        while rows := records.fetchmany(SLICE):
+            messages += decode_all([record for (record,) in rows])
+            if time.monotonic() > deadline:
+                raise TimeoutError
+        if len(messages) == found.newest - above:
+            return list(map(Stored, range(above + 1, found.newest + 1), messages))
+        sequences = [place & SEQUENCE_MAX for (place,) in connection.execute(_PLACES, places)]
+        return _with_holes(sequences, messages, above + 1)
+    finally:
+        if connection.in_transaction:  # some errors have ended it
+            connection.execute("COMMIT")
+
+
+def _marked_history(
+    connection: sqlite3.Connection, found: Session, last: int | None, after: int, deadline: float
+) -> list[Stored]:
+    """The same of a session with tombstones: as many of the newest rows as must hold `last` messages."""
+    assert found.newest is not None
+    above = max(found.floor, after)
+    rows_max = -1 if last is None else records_for(last)
+    places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
+    rows = [
+        (place & SEQUENCE_MAX, record)
+        for place, record in connection.execute(_NEWEST, (*places, rows_max)).fetchall()
+    ]
+    rows.reverse()
+    expected = above + 1
+    if len(rows) == rows_max:  # what is before the window is not asked for
+        expected = max(expected, run_first(rows[0][1]) or rows[0][0])
+    stored: list[Stored] = []
+    for _ in placing(stored, rows, expected, found.newest, _missing):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return newest(stored, last)
+
+
+def _missing(first: int, last: int) -> Stored:
+    gone = f"messages {first} to {last} are missing from the file"
+    return Stored(first, Damaged(b"", f"{gone}: deleted by something other than recollect"))
+
+
+def _with_holes(sequences: list[int], messages: list[Message | Damaged], expected: int) -> list[Stored]:
+    history: list[Stored] = []
+    for sequence, message in zip(sequences, messages, strict=True):
+        if sequence != expected:
+            history.append(_missing(expected, sequence - 1))
+        history.append(Stored(sequence, message))
+        expected = sequence + 1
+    return history
+
+
+def live_sessions(
+    connection: sqlite3.Connection, above: int, prefix: bytes | None
+) -> list[tuple[int, bytes]]:
+    return connection.execute(_LIVE_SESSIONS, (prefix, time.time(), above)).fetchall()
+
+
+def changed_sessions(
+    connection: sqlite3.Connection, prefix: bytes | None, updated_after: float
+) -> list[bytes]:
+    rows = connection.execute(_CHANGED_SESSIONS, (prefix, time.time(), updated_after))
+    return [key for key, _ in rows]
+
+
+def described(
+    connection: sqlite3.Connection, key: bytes
+) -> tuple[Session, float | None, float | None, bytes | None] | None:
+    """The session's row, when it was made and changed, and its metadata, all of one moment."""
+    try:
+        connection.execute("BEGIN")
+        found = session_row(connection, key)
+        if found is None:
+            return None
+        created, updated, metadata = connection.execute(_ABOUT, (found.id,)).fetchone()
+        return found, created, updated or None, metadata
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
+def records_with(
+    connection: sqlite3.Connection, key: bytes, needle: bytes, below: int
+) -> list[tuple[int, bytes]]:
+    """Records of the session that hold these bytes, with their sequences; the newest come first, a hundred at most."""
+    found = session_row(connection, key)
+    if found is None or found.newest is None or found.expired(time.time()):
+        return []
+    places = (found.id << 32) + found.floor + 1, (found.id << 32) + min(found.newest, below - 1)
+    rows = connection.execute(_WITH, (*places, needle)).fetchall()
+    return [(place & SEQUENCE_MAX, record) for place, record in rows]
+
+
+def expired_keys(connection: sqlite3.Connection) -> list[bytes]:
+    rows = connection.execute(
+        "SELECT key FROM recollect_sessions WHERE expires_at <= ? LIMIT 100", (time.time(),)
+    )
+    return [key for (key,) in rows]

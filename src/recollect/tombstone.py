@@ -1,0 +1,83 @@
+"""What stands in the place of sequences that have no message: one form for every engine.
+
+A retracted message leaves its sequence behind, and a change that stores no message (a retraction, an annotation) takes
+one, so that `expect` notices it. Sequences without a message that follow each other are a run. A run is one record, in
+the place of its last sequence: a NUL and the run's first sequence in digits. No message is encoded like that, and a
+release that does not know it shows it as `Damaged`.
+
+A store joins runs that touch. So between two of them there is a message, and the last n messages of a session are
+always among its last 2n + 1 records, whatever was retracted.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from recollect.bounds import INTEGER_MAX
+from recollect.message import Damaged, decode
+from recollect.slices import SLICE
+from recollect.store import Stored
+
+HEAD = b"\0"
+DIGITS_MAX = 15
+
+
+def tombstone(first: int) -> bytes:
+    """The record of a run that begins here."""
+    return b"%b%d" % (HEAD, first)
+
+
+def run_first(record: object) -> int | None:
+    """Where the run of a tombstone begins; None of any other record."""
+    if type(record) is not bytes or record[:1] != HEAD:
+        return None
+    digits = record[1:]
+    if not digits.isdigit() or len(digits) > DIGITS_MAX:
+        return None
+    first = int(digits)
+    return first if 0 < first <= INTEGER_MAX else None
+
+
+def records_for(messages: int) -> int:
+    """How many of the last records hold this many messages, where nothing is missing."""
+    return min(2 * messages + 1, INTEGER_MAX)
+
+
+def placing(
+    stored: list[Stored],
+    rows: Sequence[tuple[int, bytes]],
+    expected: int,
+    last: int,
+    missing: Callable[[int, int], Stored],
+) -> Iterator[None]:
+    """Puts the messages of sequences `expected` to `last` into a list, a slice at a time: runs are left out, and what
+    has neither a message nor a run is `missing`."""
+    begin = expected
+    for start in range(0, len(rows), SLICE):
+        if start:
+            yield
+        for sequence, record in rows[start : start + SLICE]:
+            run = run_first(record)
+            first = sequence if run is None else run
+            if first > expected:
+                stored.append(missing(expected, first - 1))
+            if run is None:
+                stored.append(Stored(sequence, decode(record)))
+            elif run > sequence or (run < expected and expected > begin):
+                stored.append(Stored(sequence, Damaged(record, "not where this run of sequences can begin")))
+            expected = sequence + 1
+    if expected <= last:
+        stored.append(missing(expected, last))
+
+
+def newest(stored: list[Stored], count: int | None) -> list[Stored]:
+    """The last `count` that are there, and the holes among them and right before them: holes are not counted."""
+    if count is None or len(stored) <= count:
+        return stored
+    start = len(stored)
+    while start > 0 and (count > 0 or _is_hole(stored[start - 1])):
+        start -= 1
+        count -= not _is_hole(stored[start])
+    return stored[start:]
+
+
+def _is_hole(item: Stored) -> bool:
+    return isinstance(item.message, Damaged) and not item.message.raw

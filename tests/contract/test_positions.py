@@ -1,0 +1,83 @@
+"""Where a session is: `position`, and `forget` of a session that is where the caller knows it to be."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from recollect import Conflict, Message, Positioned, Refused, SessionState, Store
+from recollect.sync import open_store as open_sync
+from tests.contract.conftest import Place
+from tests.contract.reading import texts
+
+
+async def test_the_position_is_the_last_sequence_given(store: Store, session: str) -> None:
+    assert isinstance(store, Positioned)
+    assert await store.position(session) == 0
+    receipt = await store.append(session, [Message("user", "a"), Message("user", "b")])
+    assert await store.position(session) == receipt.last == 2
+
+
+async def test_the_position_survives_forgetting_and_can_be_expected(store: Store, session: str) -> None:
+    await store.append(session, [Message("user", "a"), Message("user", "b")])
+    await store.forget(session)
+    assert await store.history(session) == []
+    assert await store.position(session) == 2
+    with pytest.raises(Conflict) as conflict:
+        await store.append(session, [Message("user", "c")], expect=0)
+    assert conflict.value.actual == 2
+    assert (await store.append(session, [Message("user", "c")], expect=2)).first == 3
+
+
+async def test_the_position_survives_expiry(place: Place, session: str) -> None:
+    async with place.open(ttl=timedelta(milliseconds=300)) as store:
+        await store.append(session, [Message("user", "a")])
+        deadline = asyncio.get_running_loop().time() + 20
+        while await store.state(session) is not SessionState.EXPIRED:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.02)
+        assert await store.position(session) == 1
+        await store.sweep()
+        assert await store.position(session) == 1
+
+
+async def test_forget_with_expect(store: Store, session: str) -> None:
+    await store.append(session, [Message("user", "a")])
+    for wrong in (0, 2, 2**70):
+        with pytest.raises(Conflict) as conflict:
+            await store.forget(session, expect=wrong)
+        assert (conflict.value.expected, conflict.value.actual) == (wrong, 1)
+    assert await texts(store, session) == ["a"]
+    await store.forget(session, expect=1)
+    assert await store.history(session) == []
+    await store.forget(session, expect=1)
+    await store.forget(f"{session}-never", expect=0)
+    with pytest.raises(Conflict):
+        await store.forget(f"{session}-never", expect=1)
+    assert await store.state(f"{session}-never") is SessionState.ABSENT
+    with pytest.raises(Refused):
+        await store.forget(session, expect=-1)
+
+
+async def test_a_message_that_came_meanwhile_is_not_forgotten(store: Store, session: str) -> None:
+    """Of a forget and an append that expect the same position, the forget may go first, or not happen at all."""
+    for round_ in range(20):
+        position = await store.position(session)
+        forgot, appended = await asyncio.gather(
+            store.forget(session, expect=position),
+            store.append(session, [Message("user", str(round_))], expect=position),
+            return_exceptions=True,
+        )
+        assert not isinstance(appended, BaseException)
+        assert forgot is None or isinstance(forgot, Conflict)
+        assert (await texts(store, session))[-1] == str(round_)
+
+
+def test_without_async(place: Place, session: str) -> None:
+    with open_sync(place.url) as store:
+        store.append(session, [Message("user", "a")])
+        assert store.position(session) == 1
+        with pytest.raises(Conflict):
+            store.forget(session, expect=0)
+        store.forget(session, expect=1)
+        assert store.position(session) == 1
