@@ -40,7 +40,7 @@ from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.changes import RedisChanges, check_marked, earlier_turn
 from recollect.stores.redis.commit import Commit, QueuedWrite
-from recollect.stores.redis.elements import is_number, newest, placing
+from recollect.stores.redis.elements import is_number, placing
 from recollect.stores.redis.erasing import rewrite_files
 from recollect.stores.redis.errors import not_connected, read_refused, write_refused
 from recollect.stores.redis.fsync import FsyncWatch
