@@ -66,6 +66,7 @@ def test_a_schedule_that_does_not_fit_says_so(tmp_path: Path) -> None:
     [
         (("redis", "--program", "a | q"), "'q' is no operation"),
         (("redis", "--how", "fibres"), "--how fibres"),
+        (("redis", "--until", "bad-luck"), "--until bad-luck"),
         (("redis", "--replay", "AB"), "--replay needs the one --program"),
         (("redis", "--how", "tasks", "--program", "a", "--replay", "a?"), "not a schedule"),
         (("my.store:make",), "needs --engine"),

@@ -66,6 +66,9 @@ _ReplayOption = Annotated[
     str | None,
     typer.Option("--replay", metavar="SCHEDULE", help="Interleavings: one schedule of the --program."),
 ]
+_Until = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Interleavings: go on until this anomaly is found.")
+]
 
 
 def explore(
@@ -88,6 +91,7 @@ def explore(
     bound: _Bound = 2,
     seconds: _Seconds = 30.0,
     replay: _ReplayOption = None,
+    until: _Until = None,
     json_file: JsonOption = None,
     html: HtmlOption = None,
     out: Annotated[Path | None, typer.Option(help="Folder for what is recorded; runs/… by default.")] = None,
@@ -108,12 +112,15 @@ def explore(
             bound,
             seconds,
             replay,
+            until,
             json_file,
             html,
             out,
         )
         explore_orders(asked_orders)
-    _refuse_without_interleavings(how=how, program=program, cancel=cancel, replay=replay, html=html)
+    _refuse_without_interleavings(
+        how=how, program=program, cancel=cancel, replay=replay, until=until, html=html
+    )
     if level not in LEVELS:
         raise typer.BadParameter(f"--level {level}: 1, 2 or 3")
     states = StatesAsked(

@@ -29,6 +29,7 @@ from recollect.verify.explore.interleavings.results import (
 )
 from recollect.verify.explore.interleavings.search import CODE
 from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
+from recollect.verify.judging.checkers import ANOMALIES
 from recollect.verify.judging.verdict import Status, exit_code
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
 
@@ -49,6 +50,7 @@ class OrdersAsked:
     bound: int
     seconds: float
     replay: str | None
+    until: str | None
     json_file: str | None
     html: Path | None
     out: Path | None
@@ -79,6 +81,8 @@ def _checked(asked: OrdersAsked) -> str:
     for how in asked.hows:
         if how not in HOWS:
             raise BadRequest(f"--how {how}: one of {', '.join(HOWS)}")
+    if asked.until is not None and asked.until not in ANOMALIES:
+        raise BadRequest(f"--until {asked.until}: no anomaly; there are {', '.join(ANOMALIES)}")
     for text in asked.programs:
         ClientsProgram.parse(text)
     if asked.replay is not None:
@@ -106,6 +110,7 @@ def _questions(asked: OrdersAsked, engine: str, folder: Path) -> list[Interleavi
             bound=asked.bound,
             seconds=asked.seconds / len(hows),
             replay=replay,
+            wanted=asked.until or "",
             folder=str(_own_folder(folder / how)),
         )
         for how in hows

@@ -1,8 +1,8 @@
 """Runs the programs on a target, judges every schedule, and keeps the smallest that fails.
 
 In rounds: first every program with at most one preemption, which finds most; then every distinguishable order of each;
-then more preemptions, where that could not be finished. The later rounds share the time that is left among the
-programs.
+then more preemptions, where that could not be finished; and what time is left, for finishing it. The later rounds share
+their time among the programs.
 """
 
 from __future__ import annotations
@@ -377,6 +377,10 @@ def _rounds(
         for pursuit, until in _shares(left, end):
             pursuit.by_preemptions.bound = bound
             yield pursuit, pursuit.by_preemptions, until
+    if how != "threads" and not asked.cancel:
+        left = [pursuit for pursuit in pursuits if not pursuit.explored.exhausted]
+        for pursuit, until in _shares(left, end):
+            yield pursuit, pursuit.exhausting, until
 
 
 def _shares(pursuits: list[_Pursuit], end: float) -> Iterator[tuple[_Pursuit, float]]:

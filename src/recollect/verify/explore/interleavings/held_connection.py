@@ -90,7 +90,7 @@ class HeldConnection(asyncio.Transport):
 
     def close(self) -> None:
         """What was written is on its way anyway."""
-        if not self._closing:
+        if not self._closing and not self._loop.is_closed():
             self._closing = True
             self._loop.call_soon(self._lost)
 

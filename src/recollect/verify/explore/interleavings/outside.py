@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import itertools
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,12 +63,14 @@ class StepOptions(list[StepOption]):
         setup: bool = False,
         is_timer: bool = False,
     ) -> None:
-        code, key = actor, f"{actor}:{what}"
-        while any(option.choice.code == code + mark for option in self):
-            code += "'"
+        key, codes = f"{actor}:{what}", {option.choice.code for option in self}
+        another = (f"{actor}{number}{mark}" for number in itertools.count(2))
+        code = f"{actor}{mark}"
+        while code in codes:
+            code = next(another)
         while any(option.choice.key == key for option in self):
             key += "'"
-        self.append(StepOption(Choice(actor, code + mark, key), act, is_timer, setup))
+        self.append(StepOption(Choice(actor, code, key), act, is_timer, setup))
 
 
 class Audience(Protocol):

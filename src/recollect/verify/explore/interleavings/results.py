@@ -144,7 +144,8 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
     @property
     def coverage(self) -> str:
         """What was tried, in one sentence."""
-        kinds = [one.coverage for one in self.programs]
+        ended_early = self.failure is not None
+        kinds = [one.coverage for one in self.programs if one.schedules or not ended_early]
         told = [f"{kind} of {kinds.count(kind)}" for kind in dict.fromkeys(kinds)]
         count = sum(one.schedules for one in self.programs)
         return f"{', '.join(told)} of {len(kinds)} programs; {count:,} schedules"

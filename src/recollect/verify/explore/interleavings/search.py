@@ -218,7 +218,8 @@ class Alternating:
         pass
 
 
-CODE = re.compile(r"[A-Z*]'*[!~]?")
+CODE = re.compile(r"[A-Z*][0-9]*[!~]?")
+"""One choice of a schedule string: who, which of several steps of theirs, and whether it is a cancellation."""
 
 
 @dataclass
