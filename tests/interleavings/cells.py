@@ -126,4 +126,12 @@ CORRECT = (
     Cell("with_threads:CounterInTheEngine", "redis", "threads"),
     Cell("with_threads:OneLock", "sqlite", "threads"),
     Cell("with_threads:LockOfTheClass", "sqlite", "threads"),
+    Cell("redis", "redis", "tasks"),
+    Cell("redis", "redis", "tasks", cancel=True),
+    Cell("redis", "redis", "processes"),
+    Cell("postgres", "postgres", "tasks"),
+    Cell("postgres", "postgres", "tasks", cancel=True),
+    Cell("postgres", "postgres", "processes"),
+    Cell("sqlite", "sqlite", "tasks"),
+    Cell("sqlite", "sqlite", "tasks", cancel=True),
 )

@@ -28,12 +28,17 @@ def others_run(pool: ThreadPoolExecutor) -> bool:
 def await_idle(limit_s: float = 0.5) -> None:
     """Until every other thread sleeps."""
     end = real_clock() + limit_s
-    me = threading.get_native_id()
     calm = 0
     while calm < 2 and real_clock() < end:
         sleep(0.0002)
-        others = [thread.native_id for thread in threading.enumerate() if thread.native_id not in (None, me)]
-        calm = calm + 1 if all(is_asleep(f"self/task/{number}") for number in others) else 0
+        calm = calm + 1 if all_asleep() else 0
+
+
+def all_asleep() -> bool:
+    """Whether every thread but this one waits; also those that Python does not know."""
+    me = str(threading.get_native_id())
+    others = (path.name for path in Path("/proc/self/task").iterdir())
+    return all(is_asleep(f"self/task/{number}") for number in others if number != me)
 
 
 def is_asleep(who: str) -> bool:

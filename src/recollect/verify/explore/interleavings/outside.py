@@ -95,6 +95,7 @@ class Outside:
     ) -> None:
         self._endpoint, self._audience, self._engine_blocks = endpoint, audience, is_blocked
         self.now = BEGINNING_S
+        self._jobs_since = real_clock()
         self.moment = 0
         """Numbers the steps: what is written in one of them is one request."""
         self.jobs: list[ThreadJob] = []
@@ -105,6 +106,11 @@ class Outside:
         self._connections_made = 0
         self._places: dict[tuple[str, int], int] = {}
         self._sockets = SocketWatch()
+
+    @property
+    def now_in_threads(self) -> float:
+        """The same clock, and it goes on while a job runs: a deadline that a task gives to a thread means the same."""
+        return self.now + real_clock() - self._jobs_since
 
     def open_loop(self) -> SteppedLoop:
         """For a new store: nothing of the last one is left."""
@@ -210,6 +216,7 @@ class Outside:
             return NOTHING
         if not job.setup:
             self._audience.note(job.actor, "arrive", job.name)
+        self._jobs_since = real_clock()
         job.running = job.submit()
         concurrent.futures.wait([job.running], timeout=JOB_S)
         return NOTHING if job.setup else WRITES_ALL | {(MEMORY, True)}

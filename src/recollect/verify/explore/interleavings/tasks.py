@@ -198,9 +198,9 @@ class TaskWorld:
         """Runs it in our loop, with the clock that the loop has."""
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
-        me, (real, _) = threading.get_ident(), _REAL
+        me, outside = threading.get_ident(), self._outside
         time.monotonic = time.perf_counter = lambda: (
-            self._outside.now if threading.get_ident() == me else real()
+            outside.now if threading.get_ident() == me else outside.now_in_threads
         )
         try:
             self._loop.run_until_complete(work)

@@ -23,7 +23,7 @@ from typing import Any
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.footprints import WRITES_ALL
 from recollect.verify.explore.interleavings.known_locks import KnownLock, adopt, known_locks
-from recollect.verify.explore.interleavings.other_threads import is_asleep
+from recollect.verify.explore.interleavings.other_threads import all_asleep
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
 from recollect.verify.explore.interleavings.search import Choice, Strategy
@@ -41,6 +41,8 @@ from recollect.verify.target.target import Target, resolve
 from recollect.verify.target.worker import perform
 
 BLOCKED_AFTER_S = 0.03
+CALM_MIN = 2
+"""So often in a row nobody in the process may be at work, before somebody is said to wait for a thread that is held."""
 PATIENCE_S = 15.0
 """More than the engines' drivers wait for a lock by default."""
 STEPS_MAX = 3000
@@ -122,13 +124,15 @@ class ThreadWorld:
 
     def _watch(self) -> None:
         """Waits for the end; lets another thread go on when the one that runs waits for something unknown."""
-        seen, since = -1, time.monotonic()
+        seen, since, calm = -1, time.monotonic(), 0
         while not self._over.wait(BLOCKED_AFTER_S):
             if self._progress != seen:
-                seen, since = self._progress, time.monotonic()
+                seen, since, calm = self._progress, time.monotonic(), 0
                 continue
+            calm = calm + 1 if all_asleep() else 0
             runner = self._running
-            if runner is not None and not runner.away and is_asleep(f"self/task/{runner.thread.native_id}"):
+            if runner is not None and not runner.away and calm >= CALM_MIN:
+                calm = 0
                 runner.away = runner.waited = True
                 self._course.note(runner.name, "blocked", "a lock")
                 if self._able():

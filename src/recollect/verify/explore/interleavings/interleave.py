@@ -1,0 +1,61 @@
+"""A few seconds of interleavings as one verdict: for whoever runs many things, and wants the cheapest first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from recollect import private
+from recollect.verify.explore.interleavings.results import InterleavingsAsked, InterleavingsFound
+from recollect.verify.explore.interleavings.telling import sentence
+from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
+from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.history import History
+from recollect.verify.judging.verdict import Verdict
+
+CANCEL_SHARE = 0.4
+"""Of the time, for callers that give up."""
+
+
+class Interleaved(NamedTuple):
+    """The verdict, and the schedule that shows it, as `recollect explore --replay` takes it; empty if none does."""
+
+    verdict: Verdict
+    found: InterleavingsFound
+
+    @property
+    def schedule(self) -> str:
+        return self.found.failure.schedule if self.found.failure is not None else ""
+
+
+def interleave(
+    target: str, engine: str, seconds: float, folder: Path, *, path: tuple[str, ...] = ()
+) -> Interleaved:
+    """Explores tasks or threads, as the store is, then cancelled callers, until something fails or the time is over.
+
+    `folder` gets the target's output and, where something failed, `history.jsonl`."""
+    private.artifact_folder(folder)
+    asked = InterleavingsAsked(
+        target=target,
+        engine=engine,
+        how="auto",
+        seconds=seconds * (1 - CANCEL_SHARE),
+        folder=str(folder),
+        path=path,
+    )
+    done = explore_interleavings(asked)
+    if done.found.status == "held" and done.found.how == "tasks":
+        again = msgspec.structs.replace(asked, cancel=True, seconds=seconds * CANCEL_SHARE)
+        cancelled = explore_interleavings(again)
+        done = cancelled if cancelled.found.status != "held" else done
+    return Interleaved(_verdict(done), done.found)
+
+
+def _verdict(done: AllDone) -> Verdict:
+    found, failure = done.found, done.found.failure
+    if found.status == "violated" and failure is not None:
+        judged = analyze(History(Path(failure.history)))
+        return msgspec.structs.replace(judged, status="violated", reason=sentence(failure))
+    return Verdict(status=found.status, reason=found.reason)
