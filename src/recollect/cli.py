@@ -22,6 +22,7 @@ import typer
 
 from recollect import exit_codes
 from recollect.errors import RecollectError
+from recollect.printable import printable
 from recollect.secret import Scrubber
 
 
@@ -139,12 +140,13 @@ def main() -> None:
         sys.unraisablehook = _interrupt_again
         app()
     except RecollectError as error:  # it says what to do next; a traceback would hide that
-        typer.echo(f"recollect: {error}", err=True)
+        typer.echo(printable(f"recollect: {error}"), err=True)
         sys.exit(exit_codes.USAGE)
     except KeyboardInterrupt:
         sys.exit(exit_codes.INCONCLUSIVE)
     except Exception:
-        typer.echo(f"recollect: this is a bug of ours, please report it\n{traceback.format_exc()}", err=True)
+        told = f"recollect: this is a bug of ours, please report it\n{traceback.format_exc()}"
+        typer.echo(printable(told), err=True)
         sys.exit(exit_codes.INTERNAL)
     finally:
         # All is said. What is left to be ended, somebody else ends as well: the warden, or the kernel.

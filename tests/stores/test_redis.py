@@ -358,6 +358,24 @@ def test_replies_in_pieces_of_any_size(replies: list[Reply], data: st.DataObject
     assert found == replies
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [b"$-7\r\n", b"$-6\r\n", b"*-2\r\n", b"*1\r\n" * 100, b":x\r\n", b"HTTP/1.1 400\r\n"],
+    ids=[
+        "goes back",
+        "goes back into itself",
+        "fewer than none",
+        "nested without end",
+        "no number",
+        "no RESP",
+    ],
+)
+def test_what_no_redis_says_is_an_error(sent: bytes) -> None:
+    """The first used to be read for ever, and the event loop with it."""
+    with pytest.raises(ValueError, match=r"not RESP2|invalid literal"):
+        Replies().feed(sent)
+
+
 def test_an_error_is_a_value_with_a_code() -> None:
     (error, fine) = Replies().feed(b"-NOSCRIPT No matching script.\r\n+OK\r\n")
     assert isinstance(error, ReplyError)

@@ -10,6 +10,7 @@ import typer
 from recollect import private
 from recollect.chat.serving import serve
 from recollect.chat.settings import TOKEN_VARIABLE, ChatSettings
+from recollect.commands.console import echo
 
 _DEFAULTS = ChatSettings()
 
@@ -56,5 +57,5 @@ def chat(
         token=os.environ.get(TOKEN_VARIABLE) or None,
         file_mode=private.from_environment(),
     )
-    typer.echo(f"recollect chat: http://{host}:{port}/", err=True)
+    echo(f"recollect chat: http://{host}:{port}/", err=True)
     serve(settings)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from recollect.printable import printable
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """`typer.echo` for text that may quote what others wrote, as most errors do."""
+    typer.echo(printable(text), err=err)
 
 
 class PlainConsole(Console):

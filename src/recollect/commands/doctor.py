@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from recollect import __version__, exit_codes
-from recollect.commands.console import PlainConsole
+from recollect.commands.console import PlainConsole, echo
 from recollect.doctor import Diagnosis, Symptom, examine, scrub
 from recollect.doctor.diagnosis import DiagnosisStatus, Level
 from recollect.errors import CannotOpen, EngineUnavailable, Refused
@@ -68,7 +68,7 @@ def doctor(
 
 
 def _fail(reason: str, code: int) -> NoReturn:
-    typer.echo(f"recollect doctor: {reason}", err=True)
+    echo(f"recollect doctor: {reason}", err=True)
     raise typer.Exit(code) from None
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from recollect import exit_codes
-from recollect.commands.console import PlainConsole
+from recollect.commands.console import PlainConsole, echo
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.listing import Listing, everything
 
@@ -22,7 +22,7 @@ def engines(
     try:
         listing = everything()
     except EngineError as error:
-        typer.echo(f"recollect: {error}", err=True)
+        echo(f"recollect: {error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from error
     if as_json:
         typer.echo(json.dumps(asdict(listing), indent=2))

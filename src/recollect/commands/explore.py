@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from recollect import __version__, exit_codes, private
-from recollect.commands.console import PlainConsole
+from recollect.commands.console import PlainConsole, echo
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.interleavings import OrdersAsked, explore_orders
 from recollect.commands.verify import seconds as duration
@@ -165,15 +165,15 @@ def _explore_states(asked: StatesAsked, json_file: str | None) -> None:
                 return
             found = [_explored(run, folder, _plan(asked, one, run), console) for one in asked.modes]
     except (BadRequest, DamagedRecording, LogFullError) as bad:
-        typer.echo(str(bad), err=True)
+        echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     except (NothingRecorded, ShimUnavailableError, EngineError, TargetBroken, WorkerFailed) as reason:
-        typer.echo(f"unknown: {reason}", err=True)
+        echo(f"unknown: {reason}", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     except KeyboardInterrupt:
         if folder is not None:
             again = f"recollect explore {asked.target} --resume {folder}"
-            typer.echo(f"interrupted; go on with: {again}", err=True)
+            echo(f"interrupted; go on with: {again}", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     documents = [show(console, run, one, folder) for one in found]
     if json_file is not None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from recollect import exit_codes
+from recollect.commands.console import echo
 from recollect.verify.matrix.selection import CORE_POLICIES
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.target.target import BUILT_IN, BadTarget, resolve
@@ -49,14 +50,12 @@ def init(
     files |= _job(where, tests)
     present = [str(path) for path in files if path.exists()]
     if present and not force:
-        typer.echo(
-            f"{', '.join(present)}: already there; nothing was written. --force writes over.", err=True
-        )
+        echo(f"{', '.join(present)}: already there; nothing was written. --force writes over.", err=True)
         raise typer.Exit(exit_codes.USAGE)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        typer.echo(f"wrote {path}")
+        echo(f"wrote {path}")
     _next_steps(where, tests)
 
 
@@ -69,7 +68,7 @@ def _check(target: str) -> None:
             )
         resolve(target)
     except BadTarget as error:
-        typer.echo(str(error), err=True)
+        echo(str(error), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
 
 
@@ -150,5 +149,5 @@ memory:
 
 def _next_steps(where: Ci, tests: Path) -> None:
     if where is Ci.gitlab:
-        typer.echo("add to .gitlab-ci.yml:  include: [{local: .gitlab/memory.yml}]")
-    typer.echo(f"next: pytest {tests / 'test_memory.py'}")
+        echo("add to .gitlab-ci.yml:  include: [{local: .gitlab/memory.yml}]")
+    echo(f"next: pytest {tests / 'test_memory.py'}")

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from recollect import __version__, exit_codes, private
-from recollect.commands.console import PlainConsole
+from recollect.commands.console import PlainConsole, echo
 from recollect.commands.writing import folder_of_run
 from recollect.verify.explore.interleavings import telling
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram
@@ -64,7 +64,7 @@ def explore_orders(asked: OrdersAsked) -> None:
             folder = held.enter_context(folder_of_run(asked.out, "interleavings"))
             done = [_explored(console, one) for one in _questions(asked, engine, folder)]
     except (BadRequest, BadProgram) as bad:
-        typer.echo(str(bad), err=True)
+        echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     found = [one.found for one in done]
     _write(asked, found)
@@ -139,7 +139,7 @@ def _explored(console: Console, asked: InterleavingsAsked) -> AllDone:
 def _show(console: Console, done: AllDone) -> None:
     found, asked = done.found, done.found.asked
     if done.refused:
-        typer.echo(found.reason, err=True)
+        echo(found.reason, err=True)
         return
     what = f"{asked.target} on {asked.engine}, {found.how}{' with a cancellation' if asked.cancel else ''}"
     reason = f" ({found.reason})" if found.reason is not None and found.status == "unknown" else ""

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from recollect import exit_codes
+from recollect.commands.console import echo
 from recollect.errors import RecollectError
 from recollect.secret import scheme_of, scrub
 
@@ -26,19 +27,17 @@ def migrate(
     """Bring the schema of a PostgreSQL memory up to date."""
     scheme = scheme_of(url)
     if scheme not in SCHEMES:
-        typer.echo(
-            f"recollect: only postgresql:// has a schema to migrate, not {scheme or 'no scheme'}", err=True
-        )
+        echo(f"recollect: only postgresql:// has a schema to migrate, not {scheme or 'no scheme'}", err=True)
         raise typer.Exit(exit_codes.USAGE)
     try:
         from recollect.stores.postgres.migrations import migrate as run
         from recollect.stores.postgres.schema import RELEASE_SCHEMA
     except ImportError as error:
-        typer.echo(f"recollect: pip install 'recollect[postgres]' first ({error.name} is missing)", err=True)
+        echo(f"recollect: pip install 'recollect[postgres]' first ({error.name} is missing)", err=True)
         raise typer.Exit(exit_codes.USAGE) from error
     try:
         run(url)
     except RecollectError as error:
-        typer.echo(f"recollect: {scrub(str(error), url)}", err=True)
+        echo(f"recollect: {scrub(str(error), url)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
-    typer.echo(f"the schema is at {RELEASE_SCHEMA}")
+    echo(f"the schema is at {RELEASE_SCHEMA}")

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from recollect import exit_codes
-from recollect.commands.console import PlainConsole
+from recollect.commands.console import PlainConsole, echo
 from recollect.commands.writing import JsonOption, write_json
 from recollect.errors import shorten
 from recollect.secret import SecretUrl
@@ -50,7 +50,7 @@ def replay(
     try:
         scenario = scenarios.load(run)
     except (OSError, msgspec.MsgspecError) as error:
-        typer.echo(f"{run} is not the folder of a cell: {error}{_cells_in(run)}", err=True)
+        echo(f"{run} is not the folder of a cell: {error}{_cells_in(run)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     _check_names(scenario, run)
     _check_trusted(scenario, run, trust)
@@ -60,7 +60,7 @@ def replay(
     try:
         folder = run_folder.new(run, "replays")
     except OSError as error:
-        typer.echo(f"cannot write to {run}: {error.strerror or error}", err=True)
+        echo(f"cannot write to {run}: {error.strerror or error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     try:
         with LiveProgress(console, times) as progress:
@@ -81,7 +81,7 @@ def _check_names(scenario: Scenario, run: Path) -> None:
         wrong = [] if FAULTS[scenario.fault].named_variant else ["variant"]
     if wrong:
         told = " and ".join(f"{kind} {getattr(scenario, kind)!r}" for kind in wrong)
-        typer.echo(f"{run}: this release knows no {told}; replay it with the release that saved it", err=True)
+        echo(f"{run}: this release knows no {told}; replay it with the release that saved it", err=True)
         raise typer.Exit(exit_codes.USAGE)
 
 
@@ -89,7 +89,7 @@ def _check_trusted(scenario: Scenario, run: Path, trust: bool) -> None:
     code = seal.code_in(scenario)
     if not code or trust or seal.fits(run):
         return
-    typer.echo(
+    echo(
         f"{run} was not saved by this user on this machine, and would run {shorten(', '.join(code), 500)}: "
         f"look at {run / scenarios.FILE}, and add --trust if that may run here",
         err=True,
@@ -107,13 +107,13 @@ def _with_credentials(scenario: Scenario, run: Path) -> Scenario:
         asked = f"The run used {scenario.url}, and its credentials are not saved. The whole address"
         given = SecretUrl(typer.prompt(asked, hide_input=True, err=True))
     if given is None:
-        typer.echo(
+        echo(
             f"{run} used {scenario.url}, and credentials are not saved: set {variable} to the whole address",
             err=True,
         )
         raise typer.Exit(exit_codes.USAGE)
     if given.saved != scenario.url.saved:
-        typer.echo(f"note: the run used {scenario.url}, this one uses {given}", err=True)
+        echo(f"note: the run used {scenario.url}, this one uses {given}", err=True)
     return msgspec.structs.replace(scenario, url=given)
 
 

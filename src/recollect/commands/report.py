@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from recollect import exit_codes
-from recollect.commands.console import PlainConsole
+from recollect.commands.console import PlainConsole, echo
 from recollect.commands.writing import (
     BaselineOption,
     HtmlOption,
@@ -43,10 +43,10 @@ def report(
     try:
         parts = [_load(path) for path in runs]
     except HistoryError as error:
-        typer.echo(f"not a history: {error}", err=True)
+        echo(f"not a history: {error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     except (OSError, msgspec.MsgspecError) as error:
-        typer.echo(str(error), err=True)
+        echo(str(error), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     console = PlainConsole(stderr=json_file == "-")
     merged = merge(parts)

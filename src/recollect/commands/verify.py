@@ -14,7 +14,7 @@ import typer
 from msgspec.structs import replace
 
 from recollect import exit_codes
-from recollect.commands.console import PlainConsole
+from recollect.commands.console import PlainConsole, echo
 from recollect.commands.writing import (
     RUNS,
     BaselineOption,
@@ -309,11 +309,11 @@ def _lay_out_on_one(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
             for cell in select(replace(request, targets=(name,)), {})
         ]
     except BadRequest as bad:
-        typer.echo(str(bad), err=True)
+        echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     if not usable and not any(found.no_engine for found in seen.values()):
         for found in seen.values():
-            typer.echo(found.refusal or "", err=True)
+            echo(found.refusal or "", err=True)
         raise typer.Exit(exit_codes.USAGE)
     return cells, broken
 

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from recollect import exit_codes, private
+from recollect.commands.console import echo
 from recollect.verify import run_folder
 from recollect.verify.matrix import baseline as baselines
 from recollect.verify.matrix.baseline import KnownFinding
@@ -57,13 +58,11 @@ def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
             folder = given or run_folder.new(RUNS, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
             held.enter_context(run_folder.in_use(folder))
         except run_folder.FolderInUse as error:
-            typer.echo(f"{error} with --out", err=True)
+            echo(f"{error} with --out", err=True)
             raise typer.Exit(exit_codes.USAGE) from None
         except OSError as error:
             reason = error.strerror or error
-            typer.echo(
-                f"cannot write to {given or RUNS}: {reason}; choose another folder with --out", err=True
-            )
+            echo(f"cannot write to {given or RUNS}: {reason}; choose another folder with --out", err=True)
             raise typer.Exit(exit_codes.USAGE) from None
         try:
             yield folder
@@ -160,5 +159,5 @@ def write_json(results: Results, file: str | None) -> None:
 
 
 def _cannot_write(error: OSError) -> typer.Exit:
-    typer.echo(f"cannot write {error.filename}: {error.strerror}; the run itself is saved", err=True)
+    echo(f"cannot write {error.filename}: {error.strerror}; the run itself is saved", err=True)
     return typer.Exit(exit_codes.USAGE)

@@ -16,6 +16,8 @@ from typing import Any, Union
 from redis.asyncio.connection import AbstractConnection
 
 STRINGS_AT_ONCE_LEAST = 8
+DEPTH_MAX = 32
+"""Arrays in arrays: no answer to what a store asks has more than a few."""
 
 Reply = Union[int, bytes, None, "ReplyError", list["Reply"]]
 
@@ -67,7 +69,7 @@ class Replies:
             if kind == 0x3A:  # an integer
                 value = int(head)
             elif kind == 0x24:  # a string
-                end_of_value = end + 2 + int(head)
+                end_of_value = end + 2 + _size(head)
                 if head == b"-1":
                     value = None
                 elif len(buffer) < end_of_value + 2:
@@ -75,8 +77,8 @@ class Replies:
                 else:
                     value, end = bytes(buffer[end + 2 : end_of_value]), end_of_value
             elif kind == 0x2A:  # an array
-                if int(head) > 0:
-                    self._open.append(([], int(head)))
+                if (size := _size(head, len(self._open))) > 0:
+                    self._open.append(([], size))
                     position = end + 2
                     continue
                 value = [] if head == b"0" else None
@@ -117,6 +119,14 @@ class Replies:
             value = elements
             self._open.pop()
         complete.append(value)
+
+
+def _size(head: bytes, depth: int = 0) -> int:
+    """Of a string or an array. A length below -1 would be read again and again."""
+    size = int(head)
+    if size < -1 or depth >= DEPTH_MAX:
+        raise ValueError(f"not RESP2: {head[:40]!r} elements, {depth} deep")
+    return size
 
 
 class Wire(asyncio.Protocol):

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from recollect import __version__, exit_codes, private
+from recollect.errors import shorten
 from recollect.guarantees import SURVIVES_IF
 from recollect.secret import from_json, to_artifact
 from recollect.verify.judging.analyze import analyze
@@ -126,7 +127,28 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(folder: Path) -> Results:
-    return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results, dec_hook=from_json)
+    """Raises `msgspec.ValidationError` also for a run that names folders outside of its own: it may be anybody's."""
+    try:
+        results = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results, dec_hook=from_json)
+    except RecursionError:
+        raise msgspec.ValidationError(f"{folder / SUMMARY} is nested without end") from None
+    for result in results.results:
+        smallest = "" if result.smallest_run is None else result.smallest_run.folder
+        for named in (result.folder, result.hidden_by, smallest, result.history):
+            if named and not _is_inside(folder, named):
+                raise msgspec.ValidationError(
+                    f"{folder / SUMMARY} names the folder {shorten(named)}, which is not inside of {folder}"
+                )
+    return results
+
+
+def _is_inside(folder: Path, named: str) -> bool:
+    """Also when links are followed."""
+    try:
+        place = (folder / named).resolve()
+    except (OSError, ValueError, RuntimeError):  # a NUL, links that go in circles
+        return False
+    return ".." not in Path(named).parts and place.is_relative_to(folder.resolve())
 
 
 def failed_last(runs: Path) -> frozenset[str]:

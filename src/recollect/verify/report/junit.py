@@ -43,7 +43,7 @@ def _suite(
     engines = {f"{r.scenario.engine_name} {r.engine_version}" for r in members if r.engine_version}
     told = {"seed": str(results.seed), "recollect": results.recollect, "engines": ", ".join(sorted(engines))}
     for name, value in told.items():
-        Xml.SubElement(properties, "property", name=name, value=value)
+        Xml.SubElement(properties, "property", name=name, value=plain(value))
     counts: Counter[str] = Counter()
     for result in members:
         known = id(result) in {id(results.results[place]) for place in results.known}
