@@ -139,7 +139,7 @@ def _explored(console: Console, asked: InterleavingsAsked) -> AllDone:
 def _show(console: Console, done: AllDone) -> None:
     found, asked = done.found, done.found.asked
     if done.refused:
-        echo(found.reason, err=True)
+        echo(found.reason or "", err=True)
         return
     what = f"{asked.target} on {asked.engine}, {found.how}{' with a cancellation' if asked.cancel else ''}"
     reason = f" ({found.reason})" if found.reason is not None and found.status == "unknown" else ""
