@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from recollect import __version__, exit_codes
+from recollect.commands.console import echo
 from recollect.erasure import Erasure
 from recollect.errors import RecollectError
 from recollect.opening import open_store
@@ -43,7 +44,7 @@ def erase(
     try:
         report = asyncio.run(_erase(url, session, witness))
     except RecollectError as error:
-        typer.echo(f"recollect erase: {scrub(str(error), url)}", err=True)
+        echo(f"recollect erase: {scrub(str(error), url)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     if as_json:
         typer.echo(json.dumps({"recollect": __version__, **msgspec.to_builtins(report)}, indent=2))
@@ -66,7 +67,7 @@ async def _erase(url: str, session: str, witness: str | None) -> Erasure:
 
 
 def _show(report: Erasure) -> None:
-    typer.echo(f"erased {report.session!r} from {', '.join(report.reached) or 'no file'}")
+    echo(f"erased {report.session!r} from {', '.join(report.reached) or 'no file'}")
     typer.echo("its bytes may still be in:")
     for unreached in report.unreached:
-        typer.echo(f"  {unreached.where}: {unreached.why}")
+        echo(f"  {unreached.where}: {unreached.why}")

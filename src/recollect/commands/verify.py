@@ -283,7 +283,7 @@ def _lay_out(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
     try:
         parts = by_engine(request)
     except BadRequest as bad:
-        typer.echo(str(bad), err=True)
+        echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     laid_out = [_lay_out_on_one(part) for part in parts]
     return [cell for cells, _ in laid_out for cell in cells], [

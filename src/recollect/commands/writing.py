@@ -97,12 +97,12 @@ def reports_wanted(
     """Refuses what could not be written or compared with, before the run."""
     check_require(require)
     if html is not None and find_spec("jinja2") is None:
-        typer.echo("--html needs Jinja: pip install 'recollect[verify]'", err=True)
+        echo("--html needs Jinja: pip install 'recollect[verify]'", err=True)
         raise typer.Exit(exit_codes.USAGE)
     try:
         known = None if baseline is None else baselines.load(baseline)
     except baselines.BadBaseline as bad:
-        typer.echo(str(bad), err=True)
+        echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     return ReportsWanted(json, html, junit, verbose, require, strict, known)
 
