@@ -176,12 +176,15 @@ class Script:
     def crash(self, fault: str = "kill-engine") -> int:
         """Inject, stop, start, heal; returns the index of the injection."""
         index = self.inject(fault)
+        self.restart()
+        self.heal(fault)
+        return index
+
+    def restart(self) -> None:
         self.step()
         self.writer.engine_stopped()
         self.step()
         self.writer.engine_started()
-        self.heal(fault)
-        return index
 
     # -- the verdict --------------------------------------------------------------------------------------
 

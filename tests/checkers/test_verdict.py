@@ -506,3 +506,20 @@ def test_a_loss_that_reaches_too_far_back_is_not_covered() -> None:
     verdict = script.verdict()
     assert verdict.status == "violated"
     assert [anomaly.covered for anomaly in verdict.anomalies] == [False]
+
+
+@pytest.mark.parametrize(("old_s", "status"), [(0.1, "unknown"), (0.7, "violated")])
+def test_a_run_younger_than_the_promised_window_proves_nothing_by_failing_loudly(
+    old_s: float, status: str
+) -> None:
+    """Asynchronous commits: the table itself was within the window, and every read says that it is not there."""
+    script = Script(engine="postgres", policy="async-commit", fault="power-loss")
+    script.wait(old_s)
+    for _ in range(10):
+        script.append(1)
+    script.crash("power-loss")
+    script.fail_read(2, error="UndefinedTableError")
+    script.fail_read(2, error="UndefinedTableError")
+    verdict = script.verdict()
+    assert verdict.status == status, verdict.reason
+    assert "younger than the promised window" in (verdict.reason or "") or status == "violated"

@@ -9,12 +9,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.correct.cells import Cell
 
 CELLS = (
-    Cell(
-        "sqlite",
-        "wal-full",
-        "disk-full",
-        accused="the fault is recorded when it is over, so reads that failed while the disk was full have no excuse",
-    ),
+    Cell("sqlite", "wal-full", "disk-full"),
     Cell("sqlite", "wal-full", "power-loss"),
 )
 

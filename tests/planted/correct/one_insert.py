@@ -15,7 +15,6 @@ CELLS = (
         "async-commit",
         "fsync-error",
         more={"before_s": 0.8},
-        accused="the fault is recorded when it is over, and the loss is measured from there, not from the crash",
     ),
 )
 

@@ -12,7 +12,6 @@ CELLS = (
         "async-commit",
         "power-loss",
         more={"before_s": 0.01, "writers": 1, "readers": 0},
-        accused="the table is younger than the promised window, and its loss is called unreadable",
     ),
     Cell("postgres", "async-commit", "kill-engine"),
     Cell("postgres", "default", "wipe-volume"),

@@ -32,6 +32,8 @@ CLAIMS: tuple[str | None, ...] = (None, *DURABILITIES)
 """What an acknowledgement can say of itself, weakest first."""
 
 CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
+LASTING = frozenset({"disk-full", "slow-fsync", "fsync-error"})
+"""Faults under which an engine may die by itself, and come back, long before the kill at their end."""
 # Several writers are how people use memory, and a clock that stands still makes nothing expire: neither is a
 # disturbance that could excuse a loss.
 NOT_A_DISTURBANCE = frozenset({"none", "concurrent-writers", "clock-frozen"})
@@ -347,13 +349,32 @@ class Evidence:
                 return found
         return None
 
+    def struck(self, disturbance: Disturbance) -> int:
+        """From which event on it may have taken data: the engine's first stop while it lasted, else its injection.
+
+        Under a lasting fault the engine may have died by itself before.
+        """
+        return disturbance.injected if disturbance.name in LASTING else self.stopped_during(disturbance)
+
+    def stopped_during(self, disturbance: Disturbance) -> int:
+        """The engine's first stop while it lasted, else its injection."""
+        for index, _ in self.stops:
+            if disturbance.injected <= index <= disturbance.healed:
+                return index
+        return disturbance.injected
+
     def only_clocks_between(self, start: int, end: int) -> bool:
         """Whether the clock was tampered with, and nothing else disturbed the engine."""
         names = {found.name for found in self.disturbances if found.injected <= end and found.healed > start}
         return bool(names) and names <= CLOCK_FAULTS
 
     def moment_s(self, disturbance: Disturbance, since: int, read: int) -> float:
-        """When the loss happened: at the engine's first stop after `since`, else when the fault struck."""
+        """When the loss happened: at the engine's first stop after `since`, else when the fault struck.
+
+        Under a lasting fault it may have been at any time, and nobody is accused by the latest.
+        """
+        if disturbance.name in LASTING:
+            return disturbance.injected_s
         for index, time_s in self.stops:
             if since < index < self.read_done[read]:
                 return time_s

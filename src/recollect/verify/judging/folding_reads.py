@@ -54,6 +54,12 @@ class ReadFolder:
         self.begun_s = 0.0  # when the read that is being folded was invoked, and when it completed
         self.ended_s = 0.0
 
+    def strike(self, index: int) -> None:
+        """Data may be lost from this event on: the next reads are looked at for what is left."""
+        if self.struck != index:
+            self.struck = index
+            self.strikes.append(index)
+
     def fold_whole(self, session: SessionEvidence, read: int, seen: Seen) -> None:
         """A read that had to return everything."""
         chain = session.whole

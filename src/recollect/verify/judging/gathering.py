@@ -471,6 +471,8 @@ class _Collector:
             self.evidence.stops.append((event.index, event.time_s))
             if not self.active:
                 self._begin_disturbance("engine-stopped", event)
+            # What a fault took may show only now: a deleted file can be read while it is open.
+            self.reads.strike(event.index)
         elif kind == "engine-started":
             self.engine_down = False
             self._heal("engine-stopped", event)
@@ -508,8 +510,7 @@ class _Collector:
         self.active[name] = len(self.evidence.disturbances)
         self.evidence.disturbances.append(Disturbance(name, event.index, event.time_s, NEVER))
         if name not in CLOCK_FAULTS:
-            self.reads.struck = event.index
-            self.reads.strikes.append(event.index)
+            self.reads.strike(event.index)
 
     def _heal(self, name: str, event: Event) -> None:
         at = self.active.pop(name, None)

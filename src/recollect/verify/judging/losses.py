@@ -61,11 +61,12 @@ def _left_a_later_one(
     session = evidence.session_of(loss.message)
     key = (session, disturbance.injected)
     if key not in newest:
+        struck = evidence.struck(disturbance)
         newest[key] = max(
             (
                 evidence.turn_invoked[turn]
                 for turn in evidence.turns_of(session)
-                if NEVER < evidence.turn_done[turn] < disturbance.injected
+                if NEVER < evidence.turn_done[turn] < struck
                 and any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
             ),
             default=NEVER,

@@ -1,9 +1,9 @@
 """What a disturbance left of a session: the line between a lost tail and a hole.
 
-A kept message counts only if it was acknowledged before the disturbance: what was written afterwards says
-nothing about what survived. Later means that its write began after the missing message was acknowledged, or
-that reads before the disturbance showed it behind. In the second case the two writes overlapped, and an engine may have
-had them in the other order: PostgreSQL gives out a sequence's numbers before it commits.
+A kept message counts only if it was acknowledged before the disturbance took data (`Evidence.struck`): what was written
+afterwards says nothing about what survived. Later means that its write began after the missing message was
+acknowledged, or that reads before the disturbance showed it behind. In the second case the two writes overlapped, and
+an engine may have had them in the other order: PostgreSQL gives out a sequence's numbers before it commits.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Det
 
 def _survivor(evidence: Evidence, session: int, disturbance: Disturbance, suspected: Set[int]) -> _Survivor:
     newest = furthest = NEVER
+    struck = evidence.struck(disturbance)
     for turn in evidence.turns_of(session):
-        if not NEVER < evidence.turn_done[turn] < disturbance.injected:
+        if not NEVER < evidence.turn_done[turn] < struck:
             continue
         for message in evidence.turn_messages(turn):
             if not evidence.state[message] & IN_WHOLE:
@@ -91,4 +92,4 @@ def _seen_before(evidence: Evidence, message: int, disturbance: Disturbance) -> 
     Windows show pieces of a session, and ranks across two pieces are a guess.
     """
     read = evidence.entered[message]
-    return read != NEVER and evidence.read_done[read] < disturbance.injected
+    return read != NEVER and evidence.read_done[read] < evidence.struck(disturbance)

@@ -130,6 +130,8 @@ def judge(evidence: Evidence) -> Verdict:
     window_s = loss_window_s(evidence, found)
     broken = _broken(evidence, named, found, given, window_s)
     doubt = _doubt(evidence, crashes)
+    if broken is not None and (young := _too_young(evidence, named, found, given)) is not None:
+        broken, doubt = None, young
     bare = None if broken or doubt else _unprotected(evidence, given, named)
     status: Status
     if broken is not None:
@@ -193,6 +195,28 @@ def _broken(
     if given.allows and given.turns_max is not None and len(turns) > given.turns_max:
         return f"{len(turns)} turns are lost, the promise allows {given.turns_max}: {given.sentence}"
     return _false_claim(evidence, found)
+
+
+def _too_young(evidence: Evidence, named: list[Named], found: list[Loss], given: Promise) -> str | None:
+    """Why a loud failure proves nothing, or None.
+
+    Where a promise has a window, everything in it may be lost. In a run that is younger, that is all the store ever
+    made, its tables included.
+    """
+    beside = {group.name for group in named if not _allows(evidence, given, group)}
+    if (
+        not beside
+        or not beside <= {"unreadable", "does-not-recover"}
+        or _false_claim(evidence, found) is not None
+    ):
+        return None
+    struck_s = next((each.injected_s for each in evidence.disturbances if each.name == given.fault), None)
+    if struck_s is None or not given.allows or not given.window_s or struck_s >= given.window_s:
+        return None
+    return (
+        f"the run was {struck_s:.3f} s old when the fault struck, younger than the promised window of "
+        f"{given.window_s:g} s: what the store needs to read at all may be within it"
+    )
 
 
 def _is_exposed(given: Promise, group: Named) -> bool:
@@ -270,7 +294,7 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
         )
     if header.fault and header.fault not in evidence.injected:
         return f"the fault {header.fault} was never injected"
-    struck = [found.injected for found in evidence.disturbances if found.name == header.fault]
+    struck = [evidence.stopped_during(found) for found in evidence.disturbances if found.name == header.fault]
     answered = max(evidence.last_ok_read.values(), default=-1)
     refused = max((failed.at for failed in evidence.failed_reads), default=-1)
     if struck and max(answered, refused) < struck[0]:

@@ -105,8 +105,8 @@ class PowerLoss(_DiskFault):
             run.settle(quiet_s=0.0)
 
 
-# The history has the fault at the moment that loses data. What was acknowledged while the disk misbehaved came before
-# it, and is judged like everything else.
+# The history has the fault from the moment at which the disk misbehaves: what fails from then on has an excuse. What is
+# acknowledged meanwhile has none, and the engine's death at the end shows what it was worth.
 
 
 class SlowFsync(_DiskFault):
@@ -115,14 +115,14 @@ class SlowFsync(_DiskFault):
     def strike(self) -> None:
         run = self.run
         begun_before, _ = self._syncs()
-        self.recorder.faults(Faults(sync_delay_s=SYNC_DELAY_S))
-        for _ in range(round(SYNC_WAIT_S / _LOOK_S)):
-            run.go_on(_LOOK_S)
-            begun, ended = self._syncs()
-            if begun > max(begun_before, ended):
-                break
-        run.go_on(SYNC_DELAY_S / 2)
         with run.striking("slow-fsync", f"each takes {SYNC_DELAY_S:g} s longer; a kill in the middle of one"):
+            self.recorder.faults(Faults(sync_delay_s=SYNC_DELAY_S))
+            for _ in range(round(SYNC_WAIT_S / _LOOK_S)):
+                run.go_on(_LOOK_S)
+                begun, ended = self._syncs()
+                if begun > max(begun_before, ended):
+                    break
+            run.go_on(SYNC_DELAY_S / 2)
             self.down()
             self.recorder.faults(Faults())
             self.up()
@@ -136,11 +136,11 @@ class SlowFsync(_DiskFault):
 class FsyncError(_DiskFault):
     def strike(self) -> None:
         run, failing_s = self.run, self.run.scenario.before_s
-        self.recorder.faults(Faults.fsync_error())
-        run.go_on(failing_s)
-        self.recorder.faults(Faults())
-        run.go_on(failing_s / 3)
         with run.striking("fsync-error", f"EIO for {failing_s:g} s, then a power loss"):
+            self.recorder.faults(Faults.fsync_error())
+            run.go_on(failing_s)
+            self.recorder.faults(Faults())
+            run.go_on(failing_s / 3)
             self.down()
             self.cut_power()
             self.up()
@@ -149,15 +149,14 @@ class FsyncError(_DiskFault):
 class DiskFull(_DiskFault):
     def strike(self) -> None:
         run, full_s = self.run, self.run.scenario.before_s
-        if run.scenario.variant == FLUSH:
-            moment = aim_at_flush(self, "full")
-        else:
-            moment = f"after {SPACE_LEFT_BYTES} bytes"
-            self.recorder.faults(Faults(space_left_bytes=SPACE_LEFT_BYTES))
-        run.go_on(full_s)
-        self.recorder.faults(Faults())
-        run.go_on(full_s / 3)
+        at_flush = run.scenario.variant == FLUSH
+        moment = aim_at_flush(self, "full") if at_flush else f"after {SPACE_LEFT_BYTES} bytes"
         with run.striking("disk-full", f"{moment}, for {full_s:g} s, then a kill"):
+            if not at_flush:
+                self.recorder.faults(Faults(space_left_bytes=SPACE_LEFT_BYTES))
+            run.go_on(full_s)
+            self.recorder.faults(Faults())
+            run.go_on(full_s / 3)
             self.down()
             self.up()
 
