@@ -4,7 +4,8 @@ Checked here, once, so that a bad value is refused the same way on every engine 
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Any, cast
 
 import msgspec
 
@@ -15,6 +16,9 @@ from recollect.json_values import check_text
 from recollect.message import Message, encode
 
 log = logging.getLogger("recollect")
+
+Said = Message | Mapping[str, Any]
+"""What a caller may append: a message, or a dictionary as OpenAI's and LangChain's libraries have them."""
 
 SESSION_BYTES_MAX = 100_000
 TURN_BYTES_MAX = 1_000
@@ -53,33 +57,43 @@ class Append(SessionChange, frozen=True):
 
 
 def checked_append(
-    session: str, messages: Sequence[Message], turn: str | None = None, expect: int | None = None
+    session: str, messages: Sequence[Said], turn: str | None = None, expect: int | None = None
 ) -> Append:
     key = session_key(session)
-    records = checked_records(messages)
+    given = checked_messages(messages)
+    records = encoded_records(given)
     last_seen = checked_expect(expect)
     if turn is None:
         return Append(session, key, None, last_seen, expect, None, records)
-    return Append(session, key, turn_key(turn), last_seen, expect, fingerprint(messages), records)
+    return Append(session, key, turn_key(turn), last_seen, expect, fingerprint(given), records)
 
 
-def checked_records(messages: Sequence[Message], least: int = 1) -> list[bytes]:
-    """The records of a turn's messages."""
+def checked_messages(messages: Sequence[Said], least: int = 1) -> Sequence[Message]:
+    """The messages of a turn; dictionaries of known shapes are made into some."""
     if isinstance(messages, Message) or not isinstance(messages, Sized):
         raise Refused(_NOT_MESSAGES)
     if not least <= len(messages) <= TURN_RECORDS_MAX:
         raise Refused(f"messages: a turn has {least} to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")
     for message in messages:
         if not isinstance(message, Message):
-            raise Refused(_NOT_MESSAGES)
-    return _encoded(messages)
+            return _made(messages)
+    return cast(Sequence[Message], messages)
+
+
+def _made(messages: Sequence[object]) -> list[Message]:
+    from recollect.shapes import as_message  # only dictionaries need it
+
+    made = [message for given in messages if (message := as_message(given)) is not None]
+    if len(made) < len(messages):
+        raise Refused(_NOT_MESSAGES)
+    return made
 
 
 def checked_expect(expect: int | None) -> int | None:
     return None if expect is None else bounded("expect, the last sequence seen", expect)
 
 
-def _encoded(messages: Sequence[Message]) -> list[bytes]:
+def encoded_records(messages: Sequence[Message]) -> list[bytes]:
     """Stops where a turn becomes too large, not after all of it was encoded."""
     records: list[bytes] = []
     size = 0
@@ -94,7 +108,10 @@ def _encoded(messages: Sequence[Message]) -> list[bytes]:
     return records
 
 
-_NOT_MESSAGES = "messages: a sequence of Message, such as [Message('user', 'hello')]"
+_NOT_MESSAGES = (
+    "messages: a sequence of Message, such as [Message('user', 'hello')], or of dictionaries, such as "
+    "[{'role': 'user', 'content': 'hello'}]"
+)
 
 
 def session_key(session: str) -> bytes:

@@ -7,10 +7,12 @@ from typing import Any
 from recollect.appending import (
     TURN_RECORDS_MAX,
     Append,
+    Said,
     SessionChange,
     checked_append,
     checked_expect,
-    checked_records,
+    checked_messages,
+    encoded_records,
     session_key,
     turn_key,
 )
@@ -84,10 +86,11 @@ def checked_retraction(
 
 
 def checked_replacement(
-    session: str, messages: Sequence[Message], turn: str | None, expect: int | None
+    session: str, messages: Sequence[Said], turn: str | None, expect: int | None
 ) -> Replacement:
-    records = checked_records(messages, least=0)
-    return Replacement(*_common(session, turn, expect, ["replace"], messages), records)
+    given = checked_messages(messages, least=0)
+    records = encoded_records(given)
+    return Replacement(*_common(session, turn, expect, ["replace"], given), records)
 
 
 def checked_annotation(
@@ -112,7 +115,7 @@ def checked_fork(session: str, new: str, upto: int | None, turn: str | None, exp
 
 
 def checked_turns(
-    turns: Mapping[str, Sequence[Message]], turn: str | None, expect: Mapping[str, int] | None
+    turns: Mapping[str, Sequence[Said]], turn: str | None, expect: Mapping[str, int] | None
 ) -> list[Append]:
     """In the order of the sessions' bytes, in which every writer locks them."""
     if not isinstance(turns, Mapping) or not 0 < len(turns) <= SESSIONS_AT_ONCE_MAX:

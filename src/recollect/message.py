@@ -37,6 +37,9 @@ SCHEMA = 2
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """One record. Far above any message, and below every engine's own limit, so that the error is ours and clear."""
 
+TEXT_DEPTH_MAX = 8
+"""Messages within messages whose text is looked for."""
+
 
 def new_id() -> str:
     return os.urandom(16).hex()
@@ -59,11 +62,40 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """The content as plain text; of a list of blocks, the text blocks joined by line ends."""
-        if isinstance(self.content, str):
-            return self.content
-        blocks = (block if isinstance(block, str) else _block_text(block) for block in self.content)
-        return "\n".join(text for text in blocks if text)
+        """The content as plain text; of a list of blocks, their texts joined by line ends.
+
+        A block may be a whole message of another library, with content of its own.
+        """
+        return self.content if isinstance(self.content, str) else _text_of(self.content, 0)
+
+    @classmethod
+    def from_openai(cls, item: Mapping[str, Json]) -> "Message":
+        """Of a chat message (``{"role", "content"}``) or an item of the Responses API and the Agents SDK.
+
+        `to_openai` gives the same dictionary again. What has no id gets one.
+        """
+        from recollect import shapes  # only those who speak to other libraries need it
+
+        return shapes.from_openai(item)
+
+    def to_openai(self) -> dict[str, Json]:
+        """As a dictionary for OpenAI's libraries."""
+        from recollect import shapes
+
+        return shapes.to_openai(self)
+
+    @classmethod
+    def from_langchain(cls, serialized: Mapping[str, Json]) -> "Message":
+        """Of what LangChain's `message_to_dict` or `dumpd` gives; `to_langchain` gives the same again."""
+        from recollect import shapes
+
+        return shapes.from_langchain(serialized)
+
+    def to_langchain(self) -> dict[str, Json]:
+        """As a dictionary that LangChain's `messages_from_dict` takes."""
+        from recollect import shapes
+
+        return shapes.to_langchain(self)
 
 
 class Damaged(msgspec.Struct, frozen=True):
@@ -399,9 +431,22 @@ def _epoch(value: Json) -> float:
     return number / 1000 if number > 1e11 else number  # 1e11 seconds is the year 5138
 
 
-def _block_text(block: Json) -> str:
-    text = block.get("text") if isinstance(block, dict) else None
-    return text if isinstance(text, str) else ""
+def _text_of(said: Json, depth: int) -> str:
+    """The text of a content, or of a block: its own, or that of the message in it."""
+    if isinstance(said, str):
+        return said
+    if depth > TEXT_DEPTH_MAX:
+        return ""
+    if isinstance(said, list):
+        return "\n".join(text for block in said if (text := _text_of(block, depth + 1)))
+    if not isinstance(said, dict):
+        return ""
+    if isinstance(said.get("text"), str):
+        return str(said["text"])
+    for name in ("content", "data", "kwargs"):  # OpenAI's, and LangChain's two ways
+        if isinstance(said.get(name), str | list | dict):
+            return _text_of(said[name], depth + 1)
+    return ""
 
 
 def _lift_unchecked(record: dict[str, Json]) -> dict[str, Json]:

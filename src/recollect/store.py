@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, Self, TypedDict, runtime_checkable
 
 import msgspec
 
+from recollect.appending import Said
 from recollect.erasure import Erasure
 from recollect.errors import Refused, shown
 from recollect.message import Damaged, Message
@@ -188,7 +189,7 @@ class Replaceable(Protocol):
     async def replace(
         self,
         session: str,
-        messages: Sequence[Message],
+        messages: Sequence[Said],
         *,
         turn: str | None = None,
         expect: int | None = None,
@@ -271,7 +272,7 @@ class Spanning(Protocol):
 
     async def append_many(
         self,
-        turns: Mapping[str, Sequence[Message]],
+        turns: Mapping[str, Sequence[Said]],
         *,
         turn: str | None = None,
         expect: Mapping[str, int] | None = None,
@@ -400,6 +401,12 @@ class Store(
     Protocol,
 ):
     """What `open_store` gives: the required protocol with every capability of the built-in stores."""
+
+    async def append(
+        self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
+    ) -> Receipt:
+        """See `MemoryStore.append`. Dictionaries are taken too: those of `Message.from_openai` and `from_langchain`."""
+        ...
 
     async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
         """See `Positioned.forget` and `Erasable.forget`."""

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 from recollect import opening
+from recollect.appending import Said
 from recollect.erasure import Erasure
 from recollect.errors import OutcomeUnknown, RecollectError
-from recollect.message import Message
 from recollect.owner import Owner
 from recollect.store import (
     Description,
@@ -59,14 +59,14 @@ class SyncStore:
             raise
 
     def append(
-        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+        self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         """See `recollect.store.MemoryStore.append`."""
         return self._wait(self._store.append(session, messages, turn=turn, expect=expect))
 
     def append_many(
         self,
-        turns: Mapping[str, Sequence[Message]],
+        turns: Mapping[str, Sequence[Said]],
         *,
         turn: str | None = None,
         expect: Mapping[str, int] | None = None,
@@ -99,7 +99,7 @@ class SyncStore:
     def replace(
         self,
         session: str,
-        messages: Sequence[Message],
+        messages: Sequence[Said],
         *,
         turn: str | None = None,
         expect: int | None = None,

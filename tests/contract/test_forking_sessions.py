@@ -234,3 +234,20 @@ def test_without_async(place: Place, session: str) -> None:
         found = store.find(f"{session}-new", "x")
         assert found is not None
         assert found.sequence == 1
+
+
+async def test_dictionaries_are_messages(store: Store, session: str) -> None:
+    plain: dict[str, object] = {"role": "user", "content": "a"}
+    human: dict[str, object] = {"type": "human", "data": {"content": "b", "type": "human"}}
+    receipt = await store.append(session, [plain, human, Message("user", "c")], turn="t")
+    assert await store.append(session, [plain, human, Message("user", "c")], turn="t") == receipt
+    assert await texts(store, session) == ["a", "b", "c"]
+    [first, second, _] = await store.history(session)
+    assert isinstance(first.message, Message)
+    assert isinstance(second.message, Message)
+    assert (first.message.to_openai(), second.message.to_langchain()) == (plain, human)
+    await store.replace(session, [plain])
+    await store.append_many({session: [human]})
+    assert await texts(store, session) == ["a", "b"]
+    with pytest.raises(Refused, match="dictionaries"):
+        await store.append(session, ["text"])  # type: ignore[list-item]

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from recollect.appending import Append, SessionChange, checked_expect, listed, session_key
+from recollect.appending import Append, Said, SessionChange, checked_expect, listed, session_key
 from recollect.bounds import INTEGER_MAX
 from recollect.changing import (
     checked_annotation,
@@ -27,7 +27,6 @@ from recollect.changing import (
 )
 from recollect.erasure import Erasure
 from recollect.errors import Conflict, NotWritten, RecollectError, Unreadable
-from recollect.message import Message
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach
@@ -113,7 +112,7 @@ class PostgresChanges(ABC):
     async def replace(
         self,
         session: str,
-        messages: Sequence[Message],
+        messages: Sequence[Said],
         *,
         turn: str | None = None,
         expect: int | None = None,
@@ -167,7 +166,7 @@ class PostgresChanges(ABC):
 
     async def append_many(
         self,
-        turns: Mapping[str, Sequence[Message]],
+        turns: Mapping[str, Sequence[Said]],
         *,
         turn: str | None = None,
         expect: Mapping[str, int] | None = None,

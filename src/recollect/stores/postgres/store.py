@@ -23,7 +23,7 @@ from typing import Any
 
 import asyncpg
 
-from recollect.appending import Append, checked_append, checked_window, session_key
+from recollect.appending import Append, Said, checked_append, checked_window, session_key
 from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
 from recollect.erasure import Erasure, erasure
@@ -35,7 +35,6 @@ from recollect.errors import (
     RecollectError,
     StoreReplaced,
 )
-from recollect.message import Message
 from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
@@ -120,7 +119,7 @@ class PostgresStore(PostgresChanges):
     # ---- the contract
 
     async def append(
-        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+        self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
         self._owner.check()

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from recollect.appending import Append, SessionChange, checked_expect, listed, session_key
+from recollect.appending import Append, Said, SessionChange, checked_expect, listed, session_key
 from recollect.changing import (
     checked_annotation,
     checked_fork,
@@ -32,7 +32,6 @@ from recollect.errors import (
     Unreadable,
     shorten,
 )
-from recollect.message import Message
 from recollect.store import Description, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import Commit, QueuedWrite
@@ -128,7 +127,7 @@ class RedisChanges(ABC):
     async def replace(
         self,
         session: str,
-        messages: Sequence[Message],
+        messages: Sequence[Said],
         *,
         turn: str | None = None,
         expect: int | None = None,
@@ -179,7 +178,7 @@ class RedisChanges(ABC):
 
     async def append_many(
         self,
-        turns: Mapping[str, Sequence[Message]],
+        turns: Mapping[str, Sequence[Said]],
         *,
         turn: str | None = None,
         expect: Mapping[str, int] | None = None,

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Self
 
-from recollect.appending import Append, checked_append, checked_window, session_key
+from recollect.appending import Append, Said, checked_append, checked_window, session_key
 from recollect.erasure import Erasure, erasure
 from recollect.errors import (
     EngineUnavailable,
@@ -33,7 +33,6 @@ from recollect.errors import (
     Unreadable,
     shorten,
 )
-from recollect.message import Message
 from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
@@ -112,7 +111,7 @@ class RedisStore(RedisChanges):
     # ---- MemoryStore
 
     async def append(
-        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+        self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recollect.appending import Append, SessionChange, checked_expect, listed, session_key
+from recollect.appending import Append, Said, SessionChange, checked_expect, listed, session_key
 from recollect.changing import (
     Annotation,
     Fork,
@@ -32,7 +32,6 @@ from recollect.changing import (
 )
 from recollect.erasure import Erasure
 from recollect.errors import Conflict, NotWritten, RecollectError, Refused, Unreadable, shorten
-from recollect.message import Message
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.file import ChosenPolicy
 from recollect.stores.sqlite.rows import (
@@ -112,7 +111,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
     async def replace(
         self,
         session: str,
-        messages: Sequence[Message],
+        messages: Sequence[Said],
         *,
         turn: str | None = None,
         expect: int | None = None,
@@ -146,7 +145,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
 
     async def append_many(
         self,
-        turns: Mapping[str, Sequence[Message]],
+        turns: Mapping[str, Sequence[Said]],
         *,
         turn: str | None = None,
         expect: Mapping[str, int] | None = None,

@@ -17,10 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recollect.appending import Append, checked_append, checked_window, session_key
+from recollect.appending import Append, Said, checked_append, checked_window, session_key
 from recollect.erasure import Erasure, erasure
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Refused, Unreadable, shorten
-from recollect.message import Message
 from recollect.store import Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.changes import INSERT, SqliteChanges, StoreJob, state_of
 from recollect.stores.sqlite.erasing import erase_from_file
@@ -86,7 +85,7 @@ class SqliteStore(SqliteChanges):
     # ---- the contract
 
     async def append(
-        self, session: str, messages: Sequence[Message], *, turn: str | None = None, expect: int | None = None
+        self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)
