@@ -9,6 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from recollect import EngineUnavailable, doctor
+from recollect.verify import engines
+from recollect.verify.host.errors import StartFailed
 from recollect.verify.wire import pgwire, resp
 from recollect.verify.wire.stream import Garbled
 
@@ -37,6 +40,7 @@ GARBLED = {
     "a number of hundreds of digits": b":" + b"1" * 400 + b"\r\n",
     "no length": b"$x\r\n",
     "a length of gigabytes": b"$99999999999\r\n",
+    "a length below none": b"$-7\r\n",
     "items without end": b"*99999999999\r\n",
     "nested without end": b"*1\r\n" * 10_000,
     "a line without end": b"+" + b"x" * 100_000,
@@ -95,3 +99,18 @@ def test_what_no_postgresql_says_to_a_question(answer: bytes) -> None:
     with server(WELCOME, answer) as port, pgwire.Connection(pgwire.Address(port=port)) as connection:
         with pytest.raises(Garbled):
             connection.value("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"$-1\r\n", b"$0\r\n\r\n", *GARBLED.values()], ids=["nil", "nothing", *GARBLED]
+)
+def test_an_address_where_no_redis_is_is_told(answer: bytes) -> None:
+    with server(answer) as port:
+        with pytest.raises(StartFailed, match="cannot be used"):
+            engines.attach(f"redis://127.0.0.1:{port}/15").start()
+
+
+async def test_a_doctor_is_told_too() -> None:
+    with server(b"*1\r\n" * 100_000) as port:
+        with pytest.raises(EngineUnavailable):
+            await doctor.examine(f"redis://:secret@127.0.0.1:{port}/0", 10.0)

@@ -41,7 +41,13 @@ async def examine(url: str, timeout_s: float) -> Diagnosis:
                 replies = await wire.replies(QUESTIONS, QUESTIONS_COUNT)
             finally:
                 wire.abort()
-    except (RedisError, OSError, WireLost, TimeoutError) as error:
+    except (
+        RedisError,
+        OSError,
+        WireLost,
+        TimeoutError,
+        RecursionError,
+    ) as error:  # the last: arrays without end
         raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
     return diagnose(read(address.shown, replies))
 

@@ -37,6 +37,7 @@ from recollect.verify.host.processes import Launch
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.build import Build
 from recollect.verify.wire.resp import Address, Connection, Reply, RespError, fields_of
+from recollect.verify.wire.stream import Garbled
 
 SAVE_POINTS = "3600 1 300 100 60 10000"
 """The default of every release since 6.2: after that many seconds if at least that many keys changed."""
@@ -130,6 +131,8 @@ def identify(address: Address) -> tuple[str, str]:
         info = fields_of(connection.ask("INFO", "server"))
     if "valkey_version" in info:
         return "Valkey", info["valkey_version"]
+    if "redis_version" not in info:
+        raise Garbled("the server's answer to INFO has no redis_version")
     return "Redis", info["redis_version"]
 
 

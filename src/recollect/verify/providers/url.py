@@ -106,8 +106,8 @@ class RedisNamespace:
             _remove_keys(connection, self._marker.name)
 
     def _refuse_others(self, connection: resp.Connection) -> None:
-        others = int(str(connection.ask("DBSIZE")))
-        if others:
+        others = connection.ask("DBSIZE")
+        if others != 0:
             instead = without_credentials(self.url).rpartition("/")[0]
             raise NotOurs(
                 f"database 0 of {without_credentials(self.url)} holds {others} keys of others;"

@@ -75,8 +75,10 @@ class Connection(Stream):
         number = _number(rest)
         if kind == b":":
             return number
-        if number < 0:
+        if number == -1:
             return None
+        if number < 0:
+            raise Garbled(f"the server announces a length of {number}")
         if kind == b"$":
             return _text(self._exactly(number + 2)[:-2])
         if number > _ITEMS_MAX or depth > _DEPTH_MAX:
