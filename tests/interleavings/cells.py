@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from recollect.verify.explore.interleavings.results import How, InterleavingsAsked
+from recollect.verify.explore.interleavings.results import CONFIRMATIONS, How, InterleavingsAsked
 from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
 
 HERE = Path(__file__).parents[2]
@@ -30,7 +30,9 @@ class Cell(NamedTuple):
     def title(self) -> str:
         return f"{self.store}-{self.how}{'-cancel' if self.cancel else ''}"
 
-    def explore(self, folder: Path, seconds: float | None = None) -> AllDone:
+    def explore(
+        self, folder: Path, seconds: float | None = None, confirmations: int = CONFIRMATIONS
+    ) -> AllDone:
         return explore_interleavings(
             InterleavingsAsked(
                 target=self.target,
@@ -38,6 +40,7 @@ class Cell(NamedTuple):
                 how=self.how,
                 cancel=self.cancel,
                 seconds=seconds or self.seconds,
+                confirmations=confirmations,
                 folder=str(folder),
                 path=(str(HERE),),
             )
@@ -69,6 +72,7 @@ PLANTED = (
     Cell("redis_tasks:SameLength", "redis", "tasks", ("resurrected",)),
     Cell("redis_tasks:FracturedContext", "redis", "tasks", ("fractured-read",)),
     Cell("redis_tasks:SavedWhole", "redis", "tasks", GONE),
+    Cell("redis_tasks:TurnsAway", "redis", "tasks", ("raised",)),
     Cell("redis_tasks:SharedStream", "redis", "tasks", ("raised", "hang", "unreadable", "cross-session-leak")),
     Cell("redis_tasks:TwoWrites", "redis", "tasks", ("torn-turn",), cancel=True),
     Cell("redis_tasks:CancelledConnection", "redis", "tasks", OTHERS, cancel=True),
@@ -106,6 +110,7 @@ CORRECT = (
     Cell("redis_tasks:OneCommand", "redis", "tasks", cancel=True),
     Cell("redis_tasks:WatchedValue", "redis", "tasks"),
     Cell("redis_tasks:LockedValue", "redis", "tasks"),
+    Cell("redis_tasks:TurnsAwayAsDeclared", "redis", "tasks"),
     Cell("redis_tasks:LockOfTheCall", "redis", "tasks"),
     Cell("redis_tasks:CountedInTheEngine", "redis", "tasks"),
     Cell("redis_tasks:CheckedInTheEngine", "redis", "tasks"),

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import redis as synchronous
 import redis.asyncio as redis
 
 from recollect.message import Message
@@ -433,3 +434,65 @@ class LockGivenBack(LockKept):
     async def append(self, session: str, messages: Messages) -> None:
         async with self.lock:
             await OneCommand.append(self, session, messages)
+
+
+# ---- what cannot be judged, and what is no mistake
+
+
+class OutOfSight:
+    """A synchronous client in threads: what goes over its connection is not seen."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.client: Any = synchronous.Redis.from_url(endpoint.url)
+
+    async def append(self, session: str, messages: Messages) -> None:
+        await asyncio.to_thread(self.client.rpush, f"chat:{session}", *map(plain, messages))
+
+    async def history(self, session: str) -> Said:
+        items = await asyncio.to_thread(self.client.lrange, f"chat:{session}", 0, -1)
+        return [json.loads(item) for item in items]
+
+    async def close(self) -> None:
+        self.client.close()
+
+
+class TurnedAway(Exception):
+    """Somebody else was faster."""
+
+
+class TurnsAway(OneValue):
+    """A caller that comes in between is turned away, and nothing is written: an error, where nobody declared it."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        key = f"chat:{session}"
+        async with self.client.pipeline() as pipe:
+            await pipe.watch(key)
+            known = json.loads(await pipe.get(key) or "[]")
+            known += [{"role": m.role, "content": m.text} for m in messages]
+            pipe.multi()
+            pipe.set(key, json.dumps(known))
+            try:
+                await pipe.execute()
+            except redis.WatchError as error:
+                raise TurnedAway(session) from error
+
+
+class TurnsAwayAsDeclared(TurnsAway):
+    """Nothing wrong: it says so."""
+
+    expected_errors = ("TurnedAway",)
+
+
+class PollsForEver(OneValue):
+    """Waits for a key that nobody ever writes."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        while not await self.client.get(f"permission:{session}"):
+            await asyncio.sleep(0.01)
+
+
+class EndsTheProcess(OneCommand):
+    """Takes its whole process with it."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        os._exit(7)

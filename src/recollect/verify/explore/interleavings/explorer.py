@@ -24,7 +24,6 @@ from recollect.verify.explore.interleavings.judge import Judge, JudgedSchedule
 from recollect.verify.explore.interleavings.processes import ProcessWorld
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram, ProgramOp, programs
 from recollect.verify.explore.interleavings.results import (
-    CONFIRMATIONS,
     FailedSchedule,
     How,
     InterleavingsAsked,
@@ -127,6 +126,8 @@ class Explorer:
                 is_blocked=self._is_blocked,
             )
         if self.how == "threads":
+            if self.ready.is_async:
+                raise TargetBroken(f"{asked.target} is asynchronous: explore its tasks, not threads")
             return ThreadWorld(asked.target, self._endpoint, self._judge.history)
         return TaskWorld(
             asked.target,
@@ -317,7 +318,7 @@ class Explorer:
         failure = pursuit.explored.failure
         assert failure is not None
         same = 0
-        for _ in range(CONFIRMATIONS):
+        for _ in range(self._asked.confirmations):
             with contextlib.suppress(Redundant, Diverged, Unfinished):
                 _, judged = self._replayed(ClientsProgram.parse(failure.program), failure.schedule)
                 same += bool(judged.names & set(failure.names))

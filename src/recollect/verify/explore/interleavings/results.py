@@ -29,6 +29,8 @@ class InterleavingsAsked(msgspec.Struct, frozen=True):
     seconds: float = 30.0
     replay: str | None = None
     """One schedule of the one program, instead of all."""
+    confirmations: int = CONFIRMATIONS
+    """How often what was found is replayed on a fresh store."""
     wanted: str = ""
     """Go on until this anomaly is found."""
     folder: str = ""
@@ -48,7 +50,7 @@ class FailedSchedule(msgspec.Struct, frozen=True, kw_only=True):
     found_at: int
     """How many schedules of the program were run until then."""
     confirmed: int = 0
-    """How many of `CONFIRMATIONS` replays on fresh stores show the same name."""
+    """How many replays on fresh stores show the same name."""
     history: str = ""
     """File of the history, in the format of every other."""
 
@@ -130,7 +132,7 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
         if self.failure is not None and self.failure.confirmed:
             return None
         if self.failure is not None:
-            return f"{self.failure.names[0]} was seen once, and in none of {CONFIRMATIONS} replays"
+            return f"{self.failure.names[0]} was seen once, and in none of {self.asked.confirmations} replays"
         if self.unseen is not None:
             return f"{self.unseen}: what it does there was not put in order"
         gaps = [f"{one.program}: {one.gap}" for one in self.programs if one.gap is not None]

@@ -56,6 +56,8 @@ ROUNDS_FREE = 5
 SCHEDULES_PER_STORE = 50
 """A store remembers sessions; every so often it is opened anew."""
 OPENING_S = 60.0
+LEAVING_S = 10.0
+"""In the store's time, for operations of a schedule that was cut short."""
 CLOSE_S = 2.0
 
 _REAL = (time.monotonic, time.perf_counter)
@@ -159,9 +161,9 @@ class TaskWorld:
         random.seed(0)  # a back-off with jitter is the same each time
         self._dirty = True
         self._in_loop(self._schedule(program))
+        self._dirty = self._history.blamed or any(seat.busy for seat in self._seats)
         if self._abandoned is not None:
             raise self._abandoned
-        self._dirty = self._history.blamed
         return self._course.run(self._history)
 
     async def _schedule(self, program: ClientsProgram) -> None:
@@ -178,8 +180,8 @@ class TaskWorld:
         self._free = True
         # What is still under way runs to its end in any order, so that the store can be used again.
         left = [seat.task for seat in self._seats if seat.task is not None and seat.busy]
-        if left and not self._history.blamed:
-            await asyncio.wait(left)
+        if left and not self._history.blamed and not isinstance(self._abandoned, Unfinished):
+            await asyncio.wait(left, timeout=LEAVING_S)
 
     # ---- opening and closing
 

@@ -289,7 +289,9 @@ class ThreadWorld:
         except Exception as error:
             writing = not isinstance(request, pipe.Read | pipe.ReadContext)
             outcome = outcomes.of_write(error) if writing else outcomes.of_read(error)
-            if runner is not None and runner.waited:
+            if isinstance(error, Stuck):
+                self._error = error
+            if runner is not None and (runner.waited or isinstance(error, Stuck)):
                 self._history.excuse(runner.number)
             said = outcomes.describe(error, self._endpoint.scrubber)
             return pipe.Failed(outcome, said, outcomes.kinds(error))
