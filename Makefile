@@ -23,7 +23,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 engines:
 	@sh tools/system-packages
 
-verify: setup engines
+verify: setup
 	$(BIN)/recollect verify
 
 test: setup engines

@@ -9,18 +9,20 @@ read, and out of a traceback.
 
 from __future__ import annotations
 
+import codecs
 import functools
 import importlib
+import io
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Annotated, Any, NamedTuple, TextIO, cast
 
 import typer
 
-from recollect import exit_codes
+from recollect import __version__, exit_codes
 from recollect.errors import RecollectError
 from recollect.printable import printable
 from recollect.secret import Scrubber
@@ -48,13 +50,19 @@ COMMANDS: dict[str, _Command] = {
 }
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"recollect {__version__}")
+        raise typer.Exit
+
+
 def build(arguments: list[str]) -> typer.Typer:
     """The application with the command that was asked for, or with all of them for the help."""
     app = typer.Typer(
         name="recollect",
         help="LLM memory that is provably not forgotten.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,  # they show the values of variables, addresses among them
     )
@@ -66,7 +74,11 @@ def build(arguments: list[str]) -> typer.Typer:
     return app
 
 
-def _group() -> None:
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
     """Keeps `recollect COMMAND` a group, also while there is only one command."""
 
 
@@ -131,14 +143,46 @@ def _interrupt_again(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
+_IN_ASCII = str.maketrans(
+    {
+        "✓": "+",
+        "✗": "x",
+        "◐": "~",
+        "◌": "o",
+        "·": ".",
+        "…": "...",
+        "×": "x",
+        "–": "-",
+        "“": '"',
+        "”": '"',
+        "→": "->",
+    }
+)
+
+
+def _as_ascii(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal or file cannot show is shown by what it can."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end].translate(_IN_ASCII)
+    return text.encode("ascii", "backslashreplace").decode(), error.end
+
+
+def _fall_back_to_ascii() -> None:
+    codecs.register_error("recollect-ascii", _as_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="recollect-ascii")
+
+
 def main() -> None:
+    _fall_back_to_ascii()
     _scrub_output(sys.argv[1:])
     try:
         app = build(sys.argv[1:])
         # Also where a script started us in its background, which makes interrupts be ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _interrupt_again
-        app()
+        app(prog_name="recollect")
     except RecollectError as error:  # it says what to do next; a traceback would hide that
         typer.echo(printable(f"recollect: {error}"), err=True)
         sys.exit(exit_codes.USAGE)

@@ -48,7 +48,13 @@ def test_the_answer_of_a_live_engine_with_a_password() -> None:
         wrong = doctor(url.replace(QUOTED, f"{QUOTED}x"))
         assert wrong.returncode == 3
         assert "nothing can be told" in wrong.stderr
-        for run in (text, found, wrong):
+        assert "refuses the login" in wrong.stderr
+        assert "no answer" not in wrong.stderr
+        told = doctor("--json", url.replace(QUOTED, f"{QUOTED}x"))
+        assert told.returncode == 3
+        assert json.loads(told.stdout)["status"] == "unknown"
+        assert "refuses the login" in json.loads(told.stdout)["error"]
+        for run in (text, found, wrong, told):
             assert SECRET not in run.stdout + run.stderr
             assert QUOTED not in run.stdout + run.stderr
 

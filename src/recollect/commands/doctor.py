@@ -14,7 +14,7 @@ from rich.text import Text
 from recollect import __version__, exit_codes
 from recollect.commands.console import PlainConsole, echo
 from recollect.doctor import Diagnosis, Symptom, examine, scrub
-from recollect.doctor.diagnosis import DiagnosisStatus, Level
+from recollect.doctor.diagnosis import DiagnosisStatus, Level, LoginRefused
 from recollect.errors import CannotOpen, EngineUnavailable, Refused
 
 SYMBOLS: dict[Level, tuple[str, str]] = {
@@ -51,14 +51,18 @@ def doctor(
     """
     try:
         diagnosis = asyncio.run(examine(url, timeout_s))
+    except LoginRefused as error:
+        reason = f"it answers and refuses the login, so nothing can be told: {error}"
+        _fail(f"{reason}; check the user and the password in the address", exit_codes.INCONCLUSIVE, as_json)
     except EngineUnavailable as error:
-        _fail(f"no answer, so nothing can be told: {error}", exit_codes.INCONCLUSIVE)
+        _fail(f"no answer, so nothing can be told: {error}", exit_codes.INCONCLUSIVE, as_json)
     except (Refused, CannotOpen) as error:
-        _fail(str(error), exit_codes.USAGE)
+        _fail(str(error), exit_codes.USAGE, as_json)
     except Exception as error:  # a traceback would show the address, with its password
         _fail(
             f"the doctor itself failed: {type(error).__name__}: {scrub(str(error), url)}",
             exit_codes.INCONCLUSIVE,
+            as_json,
         )
     if as_json:
         typer.echo(json.dumps(document(diagnosis), indent=2, ensure_ascii=False))
@@ -67,7 +71,10 @@ def doctor(
     raise typer.Exit(diagnosis.exit_code)
 
 
-def _fail(reason: str, code: int) -> NoReturn:
+def _fail(reason: str, code: int, as_json: bool) -> NoReturn:
+    if as_json:
+        told = {"recollect": __version__, "status": "unknown", "error": reason}
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
     echo(f"recollect doctor: {reason}", err=True)
     raise typer.Exit(code) from None
 

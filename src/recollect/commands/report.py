@@ -41,7 +41,7 @@ def report(
     """Judge saved runs again, without any engine, and render them. Several folders are shards of one run: merged."""
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
     try:
-        parts = [_load(path) for path in runs]
+        parts = [_load(path) for run in runs for path in _runs_in(run)]
     except HistoryError as error:
         echo(f"not a history: {error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
@@ -76,6 +76,13 @@ def _moved(result: Result, part: Results) -> Result:
         hidden_by=part.place(result.hidden_by),
         smallest_run=smallest,
     )
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """The folder itself, or the runs in its subfolders, as CI systems unpack the shards of a run."""
+    if not path.is_dir() or (path / saved.SUMMARY).exists() or (path / saved.HISTORY).exists():
+        return [path]
+    return sorted(file.parent for file in path.glob(f"*/{saved.SUMMARY}")) or [path]
 
 
 def _load(path: Path) -> Results:

@@ -198,6 +198,7 @@ def verify(
         previous=previous,
         previous_python=previous_python,
         retain_s=None if retain is None else seconds(retain),
+        path=_here(targets),
         full=full,
         seed=int(time.time()) if seed is None else seed,
         shard=_shard(shard),
@@ -209,6 +210,11 @@ def verify(
         request, console, out=out, budget_s=budget_s, workers=workers, fail_fast=fail_fast, confirm=confirm
     )
     tell(console, results, wanted)
+
+
+def _here(targets: list[str] | None) -> tuple[str, ...]:
+    """Where targets of one's own are found, also when a run is replayed from another folder."""
+    return (str(Path.cwd()),) if any(":" in target for target in targets or ()) else ()
 
 
 def _address(provider: str | None, engine: str) -> SecretUrl | None:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from recollect import exit_codes
+from recollect.errors import EngineUnavailable
 from recollect.guarantees import LOSSES, UNPROVOKED_FAULTS, Promise, promise
 
 Level = Literal["loss", "cannot-tell", "note"]
@@ -19,6 +20,10 @@ _EXIT_CODES: dict[DiagnosisStatus, int] = {
     "cannot-tell": exit_codes.INCONCLUSIVE,
     "keeps": exit_codes.HELD,
 }
+
+
+class LoginRefused(EngineUnavailable):
+    """The engine answers, and does not let this user in: that is not "no answer"."""
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from recollect.doctor import disk
-from recollect.doctor.diagnosis import Diagnosis, Symptom, after_promotion, loss, ordered
+from recollect.doctor.diagnosis import Diagnosis, LoginRefused, Symptom, after_promotion, loss, ordered
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
 from recollect.stores.postgres.errors import short_reason
@@ -114,7 +114,12 @@ class PostgresAnswers:
 
 async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
     deadline = time.monotonic() + timeout_s
-    connection = await connect(url, deadline)
+    try:
+        connection = await connect(url, deadline)
+    except EngineUnavailable as error:
+        if isinstance(error.__cause__, asyncpg.InvalidAuthorizationSpecificationError):
+            raise LoginRefused(f"{shown}: {short_reason(error.__cause__)}") from None
+        raise
     try:
         async with asyncio.timeout(remaining_s(deadline)):
             async with connection.transaction(readonly=True):

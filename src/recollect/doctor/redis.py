@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError
 
 from recollect.doctor import disk
-from recollect.doctor.diagnosis import Diagnosis, Symptom, after_promotion, ordered
+from recollect.doctor.diagnosis import Diagnosis, LoginRefused, Symptom, after_promotion, ordered
 from recollect.doctor.redis_answers import QUESTIONS, QUESTIONS_COUNT, RedisAnswers, read
 from recollect.doctor.redis_persistence import persistence
 from recollect.errors import EngineUnavailable
@@ -41,6 +41,8 @@ async def examine(url: str, timeout_s: float) -> Diagnosis:
                 replies = await wire.replies(QUESTIONS, QUESTIONS_COUNT)
             finally:
                 wire.abort()
+    except AuthenticationError as error:
+        raise LoginRefused(f"{address.shown}: {error}") from None
     except (
         RedisError,
         OSError,

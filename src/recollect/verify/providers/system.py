@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from recollect.verify.providers.build import Build, Gap, inspect
@@ -53,8 +54,9 @@ def _binaries(engine: str) -> Iterator[Path]:
     for folder in _folders(engine):
         for name in _SERVERS.get(engine, ()):
             binary = folder / name
-            if binary.is_file() and os.access(binary, os.X_OK):
-                yield binary
+            with suppress(OSError):  # of a folder on PATH that may not be looked into
+                if binary.is_file() and os.access(binary, os.X_OK):
+                    yield binary
 
 
 def _folders(engine: str) -> Iterator[Path]:
@@ -64,8 +66,9 @@ def _folders(engine: str) -> Iterator[Path]:
             yield from sorted(Path("/").glob(pattern.lstrip("/")), reverse=True)
     for name in [*os.environ.get("PATH", "").split(os.pathsep), *_MORE_FOLDERS]:
         folder = Path(name)
-        if folder.is_absolute() and not _in_virtual_environment(folder):
-            yield folder
+        with suppress(OSError):
+            if folder.is_absolute() and not _in_virtual_environment(folder):
+                yield folder
 
 
 def _in_virtual_environment(folder: Path) -> bool:

@@ -6,6 +6,7 @@ import time
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
@@ -68,7 +69,7 @@ class LiveProgress:
         lost = f"{self._lost['documented-loss']} lost as documented, {self._lost['violated']} lost against the promise"
         head = Text(f"{self._ended}/{self._cells} cells, {elapsed_s:.0f} s{left} · {lost}")
         current = [Text(f"  {name}: {step}", style="dim") for name, step in list(self._current.items())[-4:]]
-        return Group(bar, head, *current)
+        return Group(Padding(bar), head, *current)  # a bar alone does not end its line
 
     def _left_s(self, elapsed_s: float) -> float | None:
         if not self._ended:
