@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recollect import CannotOpen, Message, SessionState, open_store
+from recollect import CannotOpen, Message, NotWritten, OutcomeUnknown, SessionState, open_store
 from recollect.stores.redis import rights
 from recollect.stores.redis.rights import COMMANDS, OPTIONAL, REQUESTS
 from recollect.verify.engines import Engine, Replicated
@@ -147,3 +147,21 @@ async def test_waits_that_are_not_allowed_are_named_at_open() -> None:
         engine.replica()
         with pytest.raises(CannotOpen, match=r"may not run WAIT, .*\+wait$"):
             await open_store(url, replicas=1)
+
+
+async def test_rights_taken_from_an_open_store_leave_one_copy_at_most(engine: Engine) -> None:
+    """The append that is stopped half-way may be there; every retry used to add another."""
+    prefix = new_prefix()
+    with hands_on(engine) as hands:
+        async with open_store(as_user(engine, hands, prefix, "~*", "+@all")) as store:
+            await store.append("s", [Message("user", "before")], turn="t0")
+            hands.execute_command("ACL", "SETUSER", prefix, "-zadd")
+            with pytest.raises(OutcomeUnknown):
+                await store.append("s", [Message("user", "x")], turn="t")
+            for _ in range(4):
+                with pytest.raises(NotWritten, match=r"may not run ZADD.*\+zadd; safe to retry once it may$"):
+                    await store.append("s", [Message("user", "x")], turn="t")
+            hands.execute_command("ACL", "SETUSER", prefix, "+zadd")
+            for _ in range(2):
+                assert (await store.append("s", [Message("user", "x")], turn="t")).last == 3
+            assert await texts(store, "s") == ["before", "x", "x"]

@@ -40,6 +40,9 @@ REJECTED = {
 # Redis 6 wraps the refusal of a command in a script: "ERR Error running script …:9: -OOM …" or "…:9: WRONGTYPE …".
 _CODE = re.compile(r"(?:^|-|: )(" + "|".join(REJECTED) + r")\b")
 
+_DENIED = re.compile(r"^NOPERM|user executing the script|ACL failure in script")
+"""As Redis 6 and 7 say it, and as Valkey does."""
+
 _UNAVAILABLE = frozenset(
     {"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH", "NOPERM", "MOVED", "ASK", "TRYAGAIN"}
 )
@@ -60,6 +63,11 @@ CONNECTING: tuple[tuple[type[Exception], type[CannotOpen], str], ...] = (
 def code_of(error: ReplyError) -> str | None:
     found = _CODE.search(error.text)
     return found.group(1) if found else None
+
+
+def was_denied(error: ReplyError) -> bool:
+    """Whether a script was stopped, maybe half-way, because its user may not run one of its commands."""
+    return _DENIED.search(error.text) is not None
 
 
 def write_refused(error: ReplyError) -> RecollectError:

@@ -24,6 +24,7 @@ from typing import Self
 from recollect.appending import Append, Said, checked_append, checked_window, session_key
 from recollect.erasure import Erasure, erasure
 from recollect.errors import (
+    CannotOpen,
     EngineUnavailable,
     NotWritten,
     OutcomeUnknown,
@@ -41,7 +42,7 @@ from recollect.stores.redis.changes import RedisChanges, check_marked, earlier_t
 from recollect.stores.redis.commit import Commit, QueuedWrite
 from recollect.stores.redis.elements import is_number, placing
 from recollect.stores.redis.erasing import rewrite_files
-from recollect.stores.redis.errors import not_connected, read_refused, write_refused
+from recollect.stores.redis.errors import not_connected, read_refused, was_denied, write_refused
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
@@ -85,6 +86,8 @@ class RedisStore(RedisChanges):
         self._witness: Witness | None = None
         self._replaced: str | None = None
         self._closed = False
+        self._denied = False
+        """The last append was stopped because the user may not run one of its commands any more."""
         self._owner = Owner()
         self._places = Places(address)
         ttl_ms = None if options.ttl is None else max(1, round(options.ttl.total_seconds() * 1000))
@@ -115,6 +118,8 @@ class RedisStore(RedisChanges):
     ) -> Receipt:
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)
+        if self._denied:
+            await self._check_allowed_again()
         place = self._places.of(append.key)
         write = self._append_write(append, place, b"ask")
         reply = await self._commit.submit(write)
@@ -125,6 +130,8 @@ class RedisStore(RedisChanges):
                 raise NotWritten(f"{error}; safe to retry") from error
             write = self._append_write(append, place, b"go on")
             reply = await self._commit.submit(write)
+        if isinstance(reply, ReplyError) and was_denied(reply):
+            self._denied = True
         if isinstance(reply, int):
             first, last = reply - len(append.records) + 1, reply
         else:
@@ -239,8 +246,7 @@ class RedisStore(RedisChanges):
             pool_size=self._options.pool_size,
         )
         self._pool.adopt(wire)
-        rights = Rights(self._address.prefix, self._plan)
-        rights.check(await self._ask(rights.request, rights.count), self._address.shown)
+        await self._check_rights(self._plan)
         name = self._address.identity_key
         _, identity, *_ = await self._ask(
             pack("SET", name, str(uuid.uuid4()), "NX") + pack("GET", name) + self._plan.request,
@@ -256,6 +262,18 @@ class RedisStore(RedisChanges):
             raise Unreadable(f"{name} holds {str(identity)[:100]}, which is no identity of a store") from None
         if self._options.witness is not None:
             self._witness = await Witness.check(self._options, self._identity, self.position)
+
+    async def _check_rights(self, plan: DurabilityPlan) -> None:
+        rights = Rights(self._address.prefix, plan)
+        rights.check(await self._ask(rights.request, rights.count), self._address.shown)
+
+    async def _check_allowed_again(self) -> None:
+        """Rights were taken away and stopped an append half-way: each further one would leave another copy behind."""
+        try:
+            await self._check_rights(self._commit.plan)
+        except CannotOpen as error:
+            raise NotWritten(f"{error}; safe to retry once it may") from error
+        self._denied = False
 
     async def _connect(self) -> Wire:
         """A wire to an engine that is still this store's, with settings that still give what was asked for."""
