@@ -46,6 +46,8 @@ COMMANDS: dict[str, _Command] = {
     "chat": _Command("recollect.commands.chat", "chat", "chat"),
     "recall-eval": _Command("recollect.commands.recall_eval", "recall_eval", "chat"),
     "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),
+    "export": _Command("recollect.commands.export", "export", None),
+    "import": _Command("recollect.commands.export", "import_", None),
     "erase": _Command("recollect.commands.erase", "erase", None),
 }
 

@@ -1,0 +1,92 @@
+"""`recollect export URL > memory.jsonl` and `recollect import URL memory.jsonl`: a memory as a file, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recollect import exit_codes
+from recollect.commands.console import echo
+from recollect.errors import RecollectError
+from recollect.opening import open_store
+from recollect.secret import scrub
+from recollect.transfer import Moved, export_lines, import_file
+
+_Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        envvar="RECOLLECT_URL",
+        show_envvar=True,
+        help="The store, as given to open_store. In the environment a password is not seen by `ps`.",
+    ),
+]
+
+
+def export(
+    url: _Url,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only sessions whose ids begin so.")
+    ] = None,
+) -> None:
+    """Write every live session to standard output, as JSON lines with counts and checksums.
+
+    The store may be in use: each session is of one moment. What is said about it goes to standard error.
+    """
+    moved = Moved()
+    try:
+        asyncio.run(_export(url, prefix, moved))
+    except RecollectError as error:
+        echo(f"recollect export: {scrub(str(error), url)}; the file is not whole", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
+    except BrokenPipeError:
+        echo("recollect export: whoever reads it has gone; the file is not whole", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
+    echo(f"exported {_counted(moved)}", err=True)
+    if moved.damaged:
+        echo(f"{moved.damaged} damaged records are not in the file; history() shows them", err=True)
+        raise typer.Exit(exit_codes.INCONCLUSIVE)
+
+
+async def _export(url: str, prefix: str | None, moved: Moved) -> None:
+    out = sys.stdout.buffer
+    async with open_store(url) as store:
+        async for line in export_lines(store, moved, prefix):
+            out.write(line)
+    out.flush()
+
+
+def import_(
+    url: _Url,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="What `recollect export` wrote."),
+    ],
+) -> None:
+    """Write the sessions of an exported file into a store, and read each of them back.
+
+    A file that is not whole is refused before anything is written. Run it again after it was stopped: nothing is
+    stored twice. Sessions get sequences of their own, from 1.
+    """
+    try:
+        moved = asyncio.run(_import(url, file))
+    except RecollectError as error:
+        echo(f"recollect import: {scrub(str(error), url)}", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
+    echo(f"imported {_counted(moved)}, and read them back")
+
+
+async def _import(url: str, file: Path) -> Moved:
+    moved = Moved()
+    async with open_store(url) as store:
+        async for so_far in import_file(store, file):
+            moved = so_far
+    return moved
+
+
+def _counted(moved: Moved) -> str:
+    return f"{moved.messages:,} messages of {moved.sessions:,} sessions"
