@@ -23,6 +23,8 @@ ALONG: dict[str, dict[str, str]] = {
     "explore": {"target": "redis", "--policy": "no-such-policy"},
     "init": {"target": "no.such.module:factory"},
     "recall-eval": {"cases": "no-such-file.yaml"},
+    "export": {"url": "sqlite:///no-such-folder/memory.db"},
+    "import": {"url": "sqlite:///no-such-folder/memory.db", "file": "pyproject.toml"},
     "erase": {"url": "sqlite:///no-such-folder/memory.db", "session": "s"},
 }
 """What is given with it, so that the command ends by itself whatever the parameter is."""
