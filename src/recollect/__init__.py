@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from recollect.errors import (
         CannotOpen,
         Conflict,
+        CredentialsRefused,
         DurabilityUnavailable,
         EngineUnavailable,
         MissingExtra,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         RecollectError,
         Refused,
+        StoreClosed,
         StoreReplaced,
         TurnReused,
         Unreadable,
@@ -58,6 +60,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CannotOpen",
     "Conflict",
+    "CredentialsRefused",
     "Damaged",
     "Describable",
     "Description",
@@ -85,6 +88,7 @@ __all__ = [
     "SessionState",
     "Spanning",
     "Store",
+    "StoreClosed",
     "StoreReplaced",
     "Stored",
     "TurnReused",

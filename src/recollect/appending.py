@@ -116,6 +116,8 @@ _NOT_MESSAGES = (
 
 def session_key(session: str) -> bytes:
     check_text(session, "session")
+    if not session:
+        raise Refused("session: an id of text, such as 'user-42'; not ''")
     if len(session) > SESSION_BYTES_MAX:
         raise Refused(
             f"session {shorten(session)}: {len(session):,} characters; at most {SESSION_BYTES_MAX:,} bytes"

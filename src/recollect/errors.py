@@ -1,17 +1,20 @@
 """Every error that recollect raises. Each tells the truth about one question: was it written?
 
     RecollectError
-    ├── Refused (ValueError)        bad input, or a fork's copy of a store; nothing was written, and never will be
+    ├── Refused (ValueError)        bad input, or a store of another process or event loop; nothing was written, and
+    │   │                           never will be
     │   └── TurnReused              the turn id is known with other content; give a new turn a new id
     ├── NotWritten                  nothing was written; safe to retry
     │   ├── Conflict                `expect` did not match: someone wrote in between; read again, then retry
-    │   └── NotFound                what was to be changed is not there: retracted, forgotten, expired, or never written
+    │   ├── NotFound                what was to be changed is not there: retracted, forgotten, expired, or never written
+    │   └── StoreClosed             also an EngineUnavailable: the store was closed before; open it again
     ├── OutcomeUnknown              written or not: retry with the same `turn` id
     ├── Unreadable                  the engine answers, but what it holds cannot be read
     └── CannotOpen
         ├── DurabilityUnavailable   the durability asked for cannot be reached with the engine's settings
         ├── StoreReplaced           this is not the store it was: wiped, swapped or rolled back
         ├── EngineUnavailable       no engine answers at this address
+        ├── CredentialsRefused      the engine answers, and does not let this user in
         └── MissingExtra (ImportError)   a driver is not installed
 
 `StoreReplaced` is also raised by a running store that notices that its files were taken away.
@@ -84,6 +87,30 @@ class StoreReplaced(CannotOpen):
 
 class EngineUnavailable(CannotOpen):
     """No engine answered at the address."""
+
+
+class CredentialsRefused(CannotOpen):
+    """The engine does not let this user in with this password."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(
+            f"{where} refused the credentials: check the user and the password in the address ({reason})"
+        )
+        self.where, self.reason = where, reason
+
+    def __reduce__(self) -> tuple[type["CredentialsRefused"], tuple[str, str]]:
+        return type(self), (self.where, self.reason)
+
+
+class StoreClosed(NotWritten, EngineUnavailable):
+    """The store was closed before this call. Nothing was written, and nothing read."""
+
+    def __init__(self, what: str = "store") -> None:
+        super().__init__(f"the {what} is closed; open it again")
+        self.what = what
+
+    def __reduce__(self) -> tuple[type["StoreClosed"], tuple[str]]:
+        return type(self), (self.what,)
 
 
 class MissingExtra(CannotOpen, ImportError):

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, NoReturn, Unpack, cast
 
 from recollect.errors import CannotOpen, MissingExtra
 from recollect.secret import check_address, scheme_of
@@ -51,6 +51,22 @@ class Opening:
     ) -> None:
         if self._store is not None:
             await self._store.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"open_store() was not awaited, so it has no {name} yet: write `store = await open_store(url)`, or "
+            "`async with open_store(url) as store`",
+            name=name,
+            obj=self,
+        )
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(
+            "open_store() needs `async with`; without async, use `with recollect.sync.open_store(url) as store`"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Looked for by `with`, before it calls the other one."""
 
     async def _open(self) -> Store:
         return cast(Store, await _store_class(self._url).open(self._url, self._options))

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Unpack
 from recollect import opening
 from recollect.appending import Said
 from recollect.erasure import Erasure
-from recollect.errors import OutcomeUnknown, RecollectError
+from recollect.errors import OutcomeUnknown, StoreClosed
 from recollect.owner import Owner
 from recollect.store import (
     Description,
@@ -204,7 +204,7 @@ class SyncStore:
         with self._gate:
             if self._closing:
                 work.close()
-                raise RecollectError("the store is closed")
+                raise StoreClosed
             call = asyncio.run_coroutine_threadsafe(work, self._loop)
             self._under_way.add(call)
         call.add_done_callback(self._ended)

@@ -17,9 +17,10 @@ from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
 from recollect.errors import (
     CannotOpen,
+    CredentialsRefused,
     EngineUnavailable,
-    NotWritten,
     RecollectError,
+    StoreClosed,
     StoreReplaced,
 )
 from recollect.owner import Owner
@@ -171,7 +172,7 @@ class PostgresRows:
     async def write(self, write: MemoryWrite) -> Written:
         self._owner.check()
         if self._closed:
-            raise NotWritten("the memory is closed")
+            raise StoreClosed("memory")
         if write.cursor is None and write.drafts:
             return await self._batcher.submit(write)
         return await self._transaction(write)
@@ -356,7 +357,7 @@ class PostgresRows:
         """What a write gives; it is sent once, and its error says whether it was written."""
         try:
             connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
-        except EngineUnavailable as error:
+        except (EngineUnavailable, CredentialsRefused) as error:
             raise write_error(error) from error
         try:
             value = await run(connection)

@@ -89,7 +89,9 @@ class SqliteRows(SqliteTransactions[RowsJob]):
     @classmethod
     async def open(cls, url: str, options: Options) -> "SqliteRows":
         path, asked = parse_url(url)
-        return await asyncio.to_thread(_open, cls, path, asked, options)
+        rows = await asyncio.to_thread(_open, cls, path, asked, options)
+        rows._owner.take_loop()
+        return rows
 
     # ---- writing
 

@@ -8,6 +8,7 @@ listed as not written is `OutcomeUnknown`. Messages carry the engine's words, ne
 import asyncpg
 
 from recollect.errors import (
+    CredentialsRefused,
     EngineUnavailable,
     NotWritten,
     OutcomeUnknown,
@@ -77,8 +78,10 @@ def short_reason(error: BaseException | None) -> str:
 def write_error(error: BaseException) -> RecollectError:
     """What a write that ended with this error has to tell its caller."""
     reason = short_reason(error)
+    if isinstance(error, EngineUnavailable | CredentialsRefused) and not isinstance(error, NotWritten):
+        return NotWritten(f"{error}; nothing was written")
     if isinstance(error, RecollectError):
-        return NotWritten(f"{error}; nothing was written") if isinstance(error, EngineUnavailable) else error
+        return error
     if isinstance(error, GONE):
         return _gone(reason)
     if isinstance(error, POOLED):

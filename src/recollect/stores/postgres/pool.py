@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
 
-from recollect.errors import CannotOpen, EngineUnavailable, RecollectError
+from recollect.errors import (
+    CannotOpen,
+    CredentialsRefused,
+    EngineUnavailable,
+    RecollectError,
+    StoreClosed,
+)
 from recollect.owner import Owner
 from recollect.secret import check_address
 from recollect.stores.postgres.errors import UNREACHABLE, read_error, short_reason
@@ -72,7 +78,7 @@ class PostgresPool:
     async def acquire(self, deadline: float) -> Connection:
         """A connection that was alive a moment ago, until the deadline; else `EngineUnavailable`."""
         if self._closed:
-            raise EngineUnavailable("the store is closed")
+            raise StoreClosed
         if self._taken < self._size:
             self._taken += 1
         else:
@@ -172,6 +178,8 @@ async def connect(url: str, deadline: float) -> Connection:
             await asyncio.sleep(STARTING_RETRY_S)
         except asyncpg.ProtocolViolationError as error:
             raise _unsupported(error) from error
+        except asyncpg.InvalidAuthorizationSpecificationError as error:
+            raise CredentialsRefused("PostgreSQL", short_reason(error)) from error
         except UNREACHABLE as error:
             raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
         except ValueError as error:  # asyncpg's words for a malformed address quote parts of it

@@ -28,11 +28,13 @@ from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
 from recollect.erasure import Erasure, erasure
 from recollect.errors import (
+    CredentialsRefused,
     DurabilityUnavailable,
     EngineUnavailable,
     NotWritten,
     OutcomeUnknown,
     RecollectError,
+    StoreClosed,
     StoreReplaced,
 )
 from recollect.owner import Owner
@@ -124,7 +126,7 @@ class PostgresStore(PostgresChanges):
         append = checked_append(session, messages, turn, expect)
         self._owner.check()
         if self._closed:
-            raise NotWritten("the store is closed")
+            raise StoreClosed
         if self._batcher.alone():
             receipt = await self._batcher.run_alone(self._append_one(append))
         else:
@@ -158,7 +160,7 @@ class PostgresStore(PostgresChanges):
         return stored
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
-        connection = await self._pool.acquire(time.monotonic() + self._timeout_s)
+        connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         try:
             number = await erase_rows(connection, key, self._timeout_s)
             erased = await rewrite_files(connection, number, self._timeout_s)
@@ -290,7 +292,7 @@ class PostgresStore(PostgresChanges):
         """The server's settings changed under the open store: receipts must claim what they give now."""
         try:
             connection = await self._pool.acquire(deadline)
-        except EngineUnavailable as error:
+        except (EngineUnavailable, CredentialsRefused) as error:
             raise write_error(error) from error
         try:
             self._reach = reach(await read_settings(connection, remaining_s(deadline)), self._options)
@@ -391,7 +393,7 @@ class PostgresStore(PostgresChanges):
             deadline = time.monotonic() + self._timeout_s
         try:
             connection = pool.take() or await pool.acquire(deadline)
-        except EngineUnavailable as error:
+        except (EngineUnavailable, CredentialsRefused) as error:
             raise write_error(error) from error
         try:
             rows = await connection.fetch(statement, *arguments, timeout=remaining_s(deadline))

@@ -10,6 +10,7 @@ from redis import exceptions
 
 from recollect.errors import (
     CannotOpen,
+    CredentialsRefused,
     EngineUnavailable,
     NotWritten,
     OutcomeUnknown,
@@ -49,8 +50,6 @@ _UNAVAILABLE = frozenset(
 
 CONNECTING: tuple[tuple[type[Exception], type[CannotOpen], str], ...] = (
     (exceptions.BusyLoadingError, EngineUnavailable, "is still loading its data"),
-    (exceptions.AuthenticationError, CannotOpen, "refused the credentials"),
-    (exceptions.AuthorizationError, CannotOpen, "refused the credentials"),
     (exceptions.ResponseError, CannotOpen, "refused the connection"),
     (exceptions.TimeoutError, EngineUnavailable, "does not answer in time"),
     (exceptions.ConnectionError, EngineUnavailable, "cannot be reached"),
@@ -87,6 +86,8 @@ def read_refused(error: ReplyError) -> RecollectError:
 
 
 def not_connected(error: Exception, address: str) -> CannotOpen:
+    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
+        return CredentialsRefused(address, str(error))
     for kind, meaning, words in CONNECTING:
         if isinstance(error, kind):
             return meaning(f"{address} {words} ({error})")

@@ -25,11 +25,13 @@ from recollect.appending import Append, Said, checked_append, checked_window, se
 from recollect.erasure import Erasure, erasure
 from recollect.errors import (
     CannotOpen,
+    CredentialsRefused,
     EngineUnavailable,
     NotWritten,
     OutcomeUnknown,
     RecollectError,
     Refused,
+    StoreClosed,
     StoreReplaced,
     Unreadable,
     shorten,
@@ -292,6 +294,8 @@ class RedisStore(RedisChanges):
                 request = QUESTIONS + pack("GET", self._address.identity_key)
                 *answers, identity = await wire.replies(request, QUESTIONS_COUNT + 1)
             told_later = ("MOVED", "CLUSTERDOWN", *(["NOPERM"] if self._identity is None else []))
+            if isinstance(identity, ReplyError) and identity.code == "NOAUTH":
+                raise CredentialsRefused(self._address.shown, identity.text)
             if isinstance(identity, ReplyError) and identity.code not in told_later:
                 raise read_refused(identity)  # still loading, or not allowed any more
             settings = read_settings(answers, self._address.shown)
@@ -356,7 +360,7 @@ class RedisStore(RedisChanges):
         if self._replaced is not None:
             raise StoreReplaced(self._replaced)
         if self._closed:
-            raise kind("the store is closed; open it again")
+            raise StoreClosed
 
     # ---- asking the engine
 

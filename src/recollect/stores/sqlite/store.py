@@ -72,6 +72,7 @@ class SqliteStore(SqliteChanges):
     async def open(cls, url: str, options: Options) -> "SqliteStore":
         path, asked = parse_url(url)
         store = await asyncio.to_thread(_open_file, cls, path, asked, options)
+        store._owner.take_loop()
         try:
             if options.witness is not None:
                 store._witness = await Witness.check(options, store.identity, store.position)

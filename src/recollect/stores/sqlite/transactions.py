@@ -24,6 +24,7 @@ from recollect.errors import (
     NotWritten,
     OutcomeUnknown,
     RecollectError,
+    StoreClosed,
     StoreReplaced,
     Unreadable,
 )
@@ -228,7 +229,7 @@ class SqliteTransactions(ABC, Generic[Job]):
     def _check_open(self, kind: type[RecollectError]) -> None:
         self._owner.check()
         if self._closed:
-            raise kind(f"the {self._CALLED} is closed")
+            raise StoreClosed(self._CALLED)
 
     def _check(self, harm: str | None) -> None:
         if harm is not None:

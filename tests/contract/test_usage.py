@@ -1,0 +1,137 @@
+"""A mistake in using a store is one clear sentence, the same on every store."""
+
+import asyncio
+import pickle
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from recollect import (
+    CannotOpen,
+    CredentialsRefused,
+    EngineUnavailable,
+    Message,
+    NotWritten,
+    Refused,
+    Store,
+    StoreClosed,
+    open_store,
+)
+from recollect import sync as recollect_sync
+from tests.contract.conftest import Place
+
+HELLO = [Message("user", "hello")]
+
+Call = Callable[[Store, str], Awaitable[Any]]
+
+
+async def names(store: Store) -> list[str]:
+    return [name async for name in store.sessions()]
+
+
+CALLS: dict[str, Call] = {
+    "append": lambda store, session: store.append(session, HELLO),
+    "append a turn": lambda store, session: store.append(session, HELLO, turn="t"),
+    "history": lambda store, session: store.history(session),
+    "history of the last": lambda store, session: store.history(session, last=1),
+    "forget": lambda store, session: store.forget(session),
+    "erase": lambda store, session: store.forget(session, erase=True),
+    "state": lambda store, session: store.state(session),
+    "sweep": lambda store, session: store.sweep(),
+    "sessions": lambda store, session: names(store),
+}
+OF_A_SESSION = [name for name in CALLS if name not in ("sweep", "sessions")]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_closed_store_says_so(place: Place, session: str, call: str) -> None:
+    async with place.open() as store:
+        await store.append(session, HELLO)
+    with pytest.raises(StoreClosed) as refusal:
+        await CALLS[call](store, session)
+    assert str(refusal.value) == "the store is closed; open it again"
+    assert isinstance(refusal.value, NotWritten)
+    assert isinstance(refusal.value, EngineUnavailable)
+    await store.close()  # once more is no mistake
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_another_event_loop_is_refused(place: Place, session: str, call: str) -> None:
+    async with place.open() as store:
+        await store.append(session, HELLO)
+
+        async def elsewhere() -> None:
+            await CALLS[call](store, session)
+
+        with pytest.raises(Refused) as refusal:
+            await asyncio.to_thread(asyncio.run, elsewhere())
+        assert str(refusal.value) == (
+            "a store belongs to the event loop that opened it: open it in this one, or use recollect.sync"
+        )
+        assert len(await store.history(session)) == 1, "its own goes on"
+
+
+@pytest.mark.parametrize("call", OF_A_SESSION)
+async def test_an_empty_session_id_is_refused(store: Store, call: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        await CALLS[call](store, "")
+    assert str(refusal.value) == "session: an id of text, such as 'user-42'; not ''"
+
+
+@pytest.mark.parametrize("name", ["append", "history", "forget", "close", "sessions"])
+def test_a_forgotten_await_is_named(place: Place, name: str) -> None:
+    with pytest.raises(AttributeError) as refusal:
+        getattr(open_store(place.url), name)
+    assert str(refusal.value) == (
+        f"open_store() was not awaited, so it has no {name} yet: write `store = await open_store(url)`, or "
+        "`async with open_store(url) as store`"
+    )
+
+
+def test_a_forgotten_async_is_named(place: Place) -> None:
+    opening: Any = open_store(place.url)
+    with pytest.raises(TypeError) as refusal, opening:
+        pass
+    assert str(refusal.value) == (
+        "open_store() needs `async with`; without async, use `with recollect.sync.open_store(url) as store`"
+    )
+
+
+@pytest.mark.parametrize("opener", [open_store, recollect_sync.open_store])
+def test_a_number_as_time_to_live_is_refused(place: Place, opener: Any) -> None:
+    with pytest.raises(Refused) as refusal:
+        opener(place.url, ttl=3600)
+    assert str(refusal.value) == "ttl: a timedelta, such as timedelta(days=7), or None; not 3600"
+
+
+@pytest.mark.parametrize("password", ["wrong", None])
+async def test_a_wrong_password_is_one_sentence(place: Place, password: str | None) -> None:
+    if place.name == "sqlite":
+        pytest.skip("a file has no password")
+    endpoint = place.engine.endpoint
+    if place.name == "redis" and password is None:
+        pytest.skip("without a password, this engine lets everybody read and store")
+    parts = urlsplit(endpoint.url)
+    login = f"{endpoint.user}:{password}" if password else f"{endpoint.user}"
+    url = parts._replace(netloc=f"{login}@{parts.hostname}:{parts.port}").geturl()
+    with pytest.raises(CredentialsRefused) as refusal:
+        await open_store(url)
+    assert "refused the credentials: check the user and the password in the address (" in str(refusal.value)
+    assert isinstance(refusal.value, CannotOpen)
+    assert not isinstance(refusal.value, EngineUnavailable)
+    assert "wrong" not in str(refusal.value).replace("WRONGPASS", "")
+
+
+def test_a_closed_store_without_async_says_the_same(place: Place) -> None:
+    store = recollect_sync.open_store(place.url)
+    store.close()
+    with pytest.raises(StoreClosed, match="the store is closed; open it again"):
+        store.history("s")
+
+
+@pytest.mark.parametrize("error", [StoreClosed("memory"), CredentialsRefused("PostgreSQL", "why")], ids=repr)
+def test_these_errors_travel_between_processes(error: Exception) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (type(error), str(error))
