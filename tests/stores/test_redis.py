@@ -36,7 +36,7 @@ def say(text: str) -> list[Message]:
 # ---- keys
 
 
-SESSIONS = st.text(alphabet=st.characters(exclude_categories=()), max_size=40)
+SESSIONS = st.text(alphabet=st.characters(exclude_categories=()), min_size=1, max_size=40)
 
 
 def _keys(session: str) -> list[bytes]:
@@ -67,7 +67,7 @@ async def test_scripts_run_on_a_cluster_node(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         async with open_store(address(node), ttl=timedelta(hours=1), refresh="read") as store:
-            for session in ("a", "{a}", "}{", ""):
+            for session in ("a", "{a}", "}{", " "):
                 await store.append(session, say(session), turn="t")
                 assert await texts(store, session) == [session]
                 await store.forget(session)
