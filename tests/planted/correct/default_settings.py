@@ -12,7 +12,6 @@ CELLS = (
         "sqlite",
         "delete-extra",
         "power-loss",
-        accused="its connections are FULL, and it is judged by what the cell is called",
     ),
     Cell("sqlite", "delete-full", "power-loss"),
 )

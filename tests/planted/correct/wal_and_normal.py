@@ -9,7 +9,6 @@ CELLS = (
         "sqlite",
         "wal-full",
         "power-loss",
-        accused="its connections are NORMAL, and it is judged by what the cell is called",
     ),
     Cell("sqlite", "wal-normal", "power-loss"),
 )

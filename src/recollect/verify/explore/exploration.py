@@ -37,6 +37,7 @@ from recollect.verify.explore.reading import Reader, Reading
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import FaultDetail, HistoryHeader
+from recollect.verify.running.real_policy import real_policy
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
 from recollect.verify.target import pipe, worker
@@ -77,6 +78,8 @@ class About:
     """Records of the engine's start and the store's opening, before the first question."""
     claims: tuple[str | None, ...] = ()
     """What the acknowledgement of each turn said that it survives, if it said so."""
+    real_policy: str = ""
+    """What the store's own connections have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +115,13 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
         engine.data.mkdir(parents=True, exist_ok=True)
         workers = Workers(folder / "target.log", (target.partition(":")[0],) if ":" in target else ())
         stack.callback(workers.close_all)
-        batches = _prepare(engine, workers, target)
+        ready = _prepare(engine, workers, target)
         recorder = stack.enter_context(Recorder(engine.data, skip_sync=True))
         endpoint = engine.start(recorder.env())
         if engine.embedded:
             workers.recorded = recorder.env()
         writer, _ = workers.start(target, endpoint)
-        turns = turns_of(messages, batches)
+        turns = turns_of(messages, "batches" in ready.abilities)
         start = sum(1 for _ in recorder.read())
         claims = _append_all(writer, recorder, turns)
         workers.kill(writer)
@@ -128,7 +131,8 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
         if blindness is not None:
             raise NothingRecorded(str(blindness))
         recording.save(recorder, folder / "recording")
-        about = About(target, engine_spec, engine.version, policy, turns, start, claims)
+        real = real_policy(engine.name, policy, ready.settings)
+        about = About(target, engine_spec, engine.version, policy, turns, start, claims, real)
         (folder / "about.json").write_bytes(msgspec.json.encode(about))
         return TargetRun(about, recorder.base, records)
 
@@ -147,12 +151,12 @@ def load(folder: Path) -> TargetRun:
     return TargetRun(about, kept.base, kept.records)
 
 
-def _prepare(engine: Engine, workers: Workers, target: str) -> bool:
+def _prepare(engine: Engine, workers: Workers, target: str) -> pipe.Ready:
     """Tables and migrations are made before the recording; an engine that stopped in good order is the base."""
     writer, ready = workers.start(target, engine.start(), prepare=True)
     workers.close(writer)
     engine.stop()
-    return "batches" in ready.abilities
+    return ready
 
 
 def _append_all(writer: Worker, recorder: Recorder, turns: Sequence[Turn]) -> tuple[str | None, ...]:
@@ -286,6 +290,7 @@ def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcri
         engine=about.engine.partition("@")[0],
         engine_version=about.engine_version,
         policy=about.policy,
+        real_policy=about.real_policy,
         fault=_FAULT,
         workload="turns",
         ok_ops_min=0,

@@ -194,6 +194,8 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     engine_version: str = ""
     provider: str = ""
     policy: str = ""
+    real_policy: str = ""
+    """What the store's own connections were set to, where that is another policy: it is judged by this one."""
     fault: str = ""
     workload: str = ""
     traits: tuple[Trait, ...] = ()

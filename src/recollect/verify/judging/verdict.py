@@ -125,7 +125,7 @@ def judge(evidence: Evidence) -> Verdict:
     """Run the checkers and hold what they find against the engine's promise."""
     named, crashes = find(evidence)
     header = evidence.header
-    given = _promised(header.engine, header.policy, header.fault)
+    given = _promised(header.engine, header.real_policy or header.policy, header.fault)
     found = losses(evidence)
     window_s = loss_window_s(evidence, found)
     broken = _broken(evidence, named, found, given, window_s)

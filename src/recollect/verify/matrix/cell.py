@@ -51,6 +51,7 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         verdict=verdict,
         engine_version=run.engine_version,
         provider=run.provider,
+        real_policy=run.real_policy,
         elapsed_s=time.monotonic() - started,
         operations=run.operations,
         notes=tuple(map(run.scrubber, run.notes.in_short)),

@@ -35,6 +35,7 @@ def _cell(result: Result, results: Results) -> dict[str, Any]:
         "engine_version": result.engine_version,
         "provider": result.provider,
         "policy": scenario.policy,
+        "real_policy": result.real_policy or scenario.policy,
         "fault": scenario.fault,
         "variant": scenario.variant,
         "workload": scenario.workload,

@@ -25,6 +25,7 @@ from recollect.verify.matrix.cell_process import CELL_TIMEOUT_S, CellProcess, Do
 from recollect.verify.matrix.findings import NO_FAULT, findings
 from recollect.verify.matrix.investigation import Investigation
 from recollect.verify.matrix.results import Result, Results
+from recollect.verify.matrix.same_setting import ran_before
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
 
@@ -173,11 +174,15 @@ class Matrix:
         """The next run; None if there is none before others have ended, or none at all."""
         while self._stopped is None and not self._over:
             if self._waiting:
-                return self._waiting.popleft()
+                trial = self._waiting.popleft()
+                if (same := ran_before(trial.scenario, self._results.values())) is None:
+                    return trial
+                self._results[trial.number] = _skipped(trial.scenario, same)
+                continue
             if any(trial.investigation is None for trial in self._at_work):
                 return None  # the phase is not over
-            if (trial := self._next_of_investigations()) is not None or self._at_work:
-                return trial
+            if (further := self._next_of_investigations()) is not None or self._at_work:
+                return further
             if not self._begin_phase():
                 return None
         return None

@@ -47,6 +47,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     engine_version: str = ""
     provider: str = ""
+    real_policy: str = ""
+    """What the store's own connections have, where that is another policy than the scenario's."""
     elapsed_s: float = 0.0
     operations: int = 0
     folder: str = ""
@@ -176,6 +178,7 @@ def of_history(path: Path) -> Results:
         verdict=analyze(history),
         engine_version=header.engine_version,
         provider=header.provider,
+        real_policy=header.real_policy,
         folder=str(path.parent) if replayable else "",
         history=str(path),
     )

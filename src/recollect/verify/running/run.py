@@ -29,6 +29,7 @@ from recollect.verify.running.driver import Driver
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.live_run import LiveRun
 from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
+from recollect.verify.running.real_policy import real_policy, told
 from recollect.verify.running.scenario import Scenario, save
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import WORKLOADS, left_out
@@ -59,6 +60,8 @@ class Run:
         self.folder = folder
         self.notes = Notes()
         self.engine_version = self.provider = ""
+        self.real_policy = ""
+        """Where the store's own connections have another one than the scenario says."""
         self._progress = progress
         self._clients = Clients(scenario, folder / logs.TARGET_LOG, preload or scenario.modules, self.notes)
         self._live = LiveRun(scenario, folder, self._clients, self.notes)
@@ -117,6 +120,7 @@ class Run:
 
     def _begin(self, first: Worker, ready: pipe.Ready) -> tuple[Transcript, Driver]:
         traits: tuple[Trait, ...] = tuple(ready.traits)  # type: ignore[arg-type]
+        self._note_policy(ready)
         history = self._history = HistoryWriter(private.artifact(self.history), self._header(traits))
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
         transcript = Transcript(history, retries=retries, retention_s=self._declared(ready))
@@ -137,6 +141,13 @@ class Run:
         self._clients.begin(first, transcript, writers=writers, readers=readers)
         return transcript, driver
 
+    def _note_policy(self, ready: pipe.Ready) -> None:
+        offered = self.scenario.policy
+        real = real_policy(self.scenario.engine_name, offered, ready.settings)
+        if real != offered:
+            self.real_policy = real
+            self.notes.remarks.append(told(offered, real, ready.settings))
+
     def _declared(self, ready: pipe.Ready) -> float | None:
         """How long memory lives, as the target says. Where more was asked for, a shorter life is no excuse."""
         declared_s, wanted_s = ready.retention_s, self.scenario.retain_s
@@ -155,6 +166,7 @@ class Run:
             engine_version=self.engine_version,
             provider=self.provider,
             policy=self.scenario.policy,
+            real_policy=self.real_policy,
             fault=self.scenario.fault,
             workload=self.scenario.workload,
             traits=traits,

@@ -20,7 +20,7 @@ from recollect.verify import clock
 from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import interrupts
-from recollect.verify.target import outcomes, pipe
+from recollect.verify.target import outcomes, pipe, real_settings
 from recollect.verify.target.line_watching import LineWatch, files_of
 from recollect.verify.target.returned import elements
 from recollect.verify.target.sent_requests import Sending
@@ -84,7 +84,10 @@ class _Responder:
         try:
             if control is not None:
                 clock.obey(control)
-            target = await self._open(prepare)
+            # Only the first worker is asked: all are opened alike, and asking takes time.
+            with real_settings.remembering() if prepare else contextlib.nullcontext():
+                target = await self._open(prepare)
+                settings = await real_settings.read_back(self._endpoint) if prepare else []
             ready = pipe.Ready(
                 target.shape.name,
                 target.abilities,
@@ -92,6 +95,7 @@ class _Responder:
                 target.retention_s,
                 target.is_async,
                 target.expected_errors,
+                settings,
             )
         except (BadTarget, FactoryRaised) as error:
             self._send(pipe.Broken(self._scrub(str(error))))

@@ -1,0 +1,126 @@
+"""What the store's own connections are really set to, read back through them.
+
+`synchronous` belongs to a SQLite connection, `synchronous_commit` to a session of PostgreSQL: neither a file nor a
+server can say what a store has. So while a store is opened its connections are remembered when they are made, and asked
+when it is open; those that it has closed again were asked then. One that cannot be asked (it belongs to another thread,
+its driver is not known here) says nothing, and the store is judged by what its cell is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from recollect.verify.engines.endpoint import Endpoint
+
+Settings = dict[str, str]
+_SYNCHRONOUS = "synchronous_commit"
+
+_open: WeakSet[_NotedConnection] = WeakSet()
+_closed: list[tuple[str, Settings]] = []
+CLOSED_MAX = 20
+
+
+class _NotedConnection(sqlite3.Connection):
+    """Looks like any other connection, and is asked for its settings before it is closed."""
+
+    def __init__(self, database: Any, *args: Any, **options: Any) -> None:
+        super().__init__(database, *args, **options)
+        if "mode=ro" not in str(database):
+            _open.add(self)
+
+    def close(self) -> None:
+        if self in _open:
+            _open.discard(self)
+            with contextlib.suppress(sqlite3.Error):
+                _closed.append(_asked(self))
+                del _closed[:-CLOSED_MAX]
+        super().close()
+
+
+@contextlib.contextmanager
+def remembering() -> Iterator[None]:
+    """Connections that this process makes meanwhile are remembered, if they ask for no class of their own."""
+    original = sqlite3.connect
+
+    def connect(*args: Any, **options: Any) -> Any:
+        if len(args) < 6 and "factory" not in options:  # database … check_same_thread, factory
+            options["factory"] = _NotedConnection
+        return original(*args, **options)
+
+    sqlite3.connect = sqlite3.dbapi2.connect = connect
+    try:
+        yield
+    finally:
+        sqlite3.connect = sqlite3.dbapi2.connect = original
+        _open.clear()  # they are closed as any other
+        _closed.clear()
+
+
+def _asked(connection: sqlite3.Connection) -> tuple[str, Settings]:
+    """Its file, and its settings; sqlite3.Error when it cannot be asked, as from another thread."""
+    files = {_text(name): _text(file) for _, name, file in _rows(connection, "database_list")}
+    names = ("journal_mode", "synchronous")
+    return files.get("main", ""), {name: _text(_rows(connection, name)[0][0]) for name in names}
+
+
+def _text(value: object) -> str:
+    """Whatever the store's `text_factory` makes of a text."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _rows(connection: sqlite3.Connection, pragma: str) -> list[Any]:
+    cursor = sqlite3.Cursor(connection)
+    cursor.row_factory = None
+    try:
+        return cursor.execute(f"PRAGMA {pragma}").fetchall()
+    finally:
+        cursor.close()
+
+
+async def read_back(endpoint: Endpoint) -> list[Settings]:
+    """The settings of every connection to this engine that can be asked, each once."""
+    found = await (_of_postgres() if endpoint.engine == "postgres" else _of_sqlite(endpoint))
+    return [dict(pairs) for pairs in dict.fromkeys(tuple(sorted(each.items())) for each in found)]
+
+
+async def _of_sqlite(endpoint: Endpoint) -> list[Settings]:
+    if endpoint.engine != "sqlite" or endpoint.path is None:
+        return []
+    told = []
+    for connection in list(_open):
+        with contextlib.suppress(sqlite3.Error):
+            told.append(_asked(connection))
+    return _to(endpoint.path, told) or _to(endpoint.path, _closed)
+
+
+def _to(path: Path, told: Sequence[tuple[str, Settings]]) -> list[Settings]:
+    return [settings for file, settings in told if file and Path(file).resolve() == path.resolve()]
+
+
+async def _of_postgres() -> list[Settings]:
+    """Drivers are asked only if the store has imported them; a connection in the middle of something is left alone."""
+    found = []
+    for connection in _objects("asyncpg.connection", "Connection"):
+        with contextlib.suppress(Exception):
+            if not connection.is_closed() and not connection.is_in_transaction():
+                found.append({_SYNCHRONOUS: str(await connection.fetchval(f"SHOW {_SYNCHRONOUS}"))})
+    for connection in _objects("psycopg", "Connection"):
+        with contextlib.suppress(Exception):
+            if (
+                connection.info.transaction_status == 0
+            ):  # idle; otherwise asking would be part of what it does
+                answer = connection.pgconn.exec_(f"SHOW {_SYNCHRONOUS}".encode())
+                found.append({_SYNCHRONOUS: answer.get_value(0, 0).decode()})
+    return found
+
+
+def _objects(module: str, name: str) -> list[Any]:
+    kind = getattr(sys.modules.get(module), name, None)
+    return [] if kind is None else [each for each in gc.get_objects() if isinstance(each, kind)]
