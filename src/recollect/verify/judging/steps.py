@@ -217,7 +217,7 @@ def _short(text: str) -> str:
 
 def _shortened(steps: list[StepTaken], steps_max: int) -> Iterable[StepTaken]:
     """Those that the witness names, and whatever is nearest to them; the gaps say how many are left out."""
-    if len(steps) <= steps_max:
+    if len(steps) <= steps_max + 2:  # what says that steps are left out would take as much room
         return steps
     anchors = [place for place, step in enumerate(steps) if step.told] or [len(steps) - 1]
     by_distance = sorted(range(len(steps)), key=lambda place: min(abs(place - anchor) for anchor in anchors))

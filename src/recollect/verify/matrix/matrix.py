@@ -29,6 +29,10 @@ from recollect.verify.matrix.same_setting import ran_before
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
 
+LEAST_SHARE = 0.2
+"""Of the budget, for confirming and making smaller what needs no fault, however long the first cells took: one bug that
+is understood is worth more than a few cells."""
+
 NAME_MAX = 180
 """Of a scenario, in characters of a folder's name; the number before it is what tells folders apart."""
 
@@ -235,6 +239,8 @@ class Matrix:
             if not any(number in self._investigations for number in finding.cells)
         ]
         left_s = None if self._budget_s is None else self._share_s() - self.elapsed_s
+        if left_s is not None and self._phases:
+            left_s = max(left_s, LEAST_SHARE * (self._budget_s or 0.0))
         for finding in new:
             number = finding.cells[0]
             each_s = None if left_s is None else max(0.0, left_s) / len(new)

@@ -17,9 +17,10 @@ WORDS = (
 
 NEIGHBOURS = (
     "user", "User", "user ", " user", "user:1", "user:1:2", "user_1", "user%", "user*", "user?", "[user]",
-    "{user}", "user/1", "user\\1", "user'", 'user"', "用户", "user\n",
+    "{user}", "user/1", "user\\1", "user'", 'user"', "用户", "user\n", "user:messages", "user:1:messages",
+    "user:last",
 )  # fmt: skip
-"""Ids that differ only in case, spaces, separators or glob characters."""
+"""Ids that differ only in case, spaces, separators or glob characters, or that end as stores like to end their keys."""
 
 LONG_CHARACTERS = 100_000
 
