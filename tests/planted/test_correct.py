@@ -22,7 +22,7 @@ def cells_that(*, explore: bool) -> list[Any]:
         pytest.param(
             name,
             cell,
-            id=f"{name}-{cell.policy}-{cell.fault}",
+            id=f"{name}-{cell.policy}-{cell.fault}-{cell.workload}",
             marks=[pytest.mark.xfail(raises=Accused, strict=True, reason=cell.accused)]
             if cell.accused
             else [],

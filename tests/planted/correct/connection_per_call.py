@@ -10,6 +10,7 @@ from tests.planted.correct.cells import Cell
 
 CELLS = (
     Cell("sqlite", "wal-full", "disk-full"),
+    Cell("sqlite", "wal-full", "none", "contents"),
     Cell("sqlite", "wal-full", "power-loss"),
 )
 

@@ -7,6 +7,7 @@ from tests.planted.postgres_rows import PostgresRows, pool_of, prepare
 __all__ = ["prepare"]
 
 CELLS = (
+    Cell("postgres", "default", "none", "contents"),
     Cell("postgres", "default", "lost-ack"),
     Cell("postgres", "async-commit", "power-loss"),
     Cell("postgres", "async-commit", "slow-fsync"),

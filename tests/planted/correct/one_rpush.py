@@ -5,6 +5,7 @@ from tests.planted.correct.cells import Cell
 from tests.planted.redis_list import RedisList
 
 CELLS = (
+    Cell("redis", "aof-always", "none", "contents"),
     Cell("redis", "aof-always", "lost-ack"),
     Cell("redis", "aof-always", "wipe-volume"),
     Cell("redis", "aof-always", "cut"),

@@ -22,7 +22,7 @@ from recollect.verify.target.marked_text import ROLES, role_of
 from recollect.verify.target.pipe import Said
 
 ALL_KINDS = frozenset(KINDS)
-_SHOWN_CHARACTERS = 50
+_SHOWN_CHARACTERS, _PART_CHARACTERS = 50, 24
 _ABSENT: Any = object()
 
 
@@ -317,13 +317,18 @@ def _changed(name: str, written: Any, read: Any) -> str:
     if read is _ABSENT:
         return f"it came back without its {name}"
     if isinstance(written, str) and isinstance(read, str):
-        return f"{name}: {_ends(written)} came back as {_ends(read)}"
+        same = next(
+            (place for place, (one, other) in enumerate(zip(written, read, strict=False)) if one != other),
+            min(len(written), len(read)),
+        )
+        return f"{name}: {_from(written, same)} came back as {_from(read, same)}"
     return f"{name}: {shown(written)} came back as {shown(read)}"
 
 
-def _ends(text: str) -> str:
-    """Both ends of a text: it begins with its mark, and the interesting part is mostly the end."""
-    return shown(text) if len(text) <= _SHOWN_CHARACTERS else f"…{shown(text[-20:])}"
+def _from(text: str, place: int) -> str:
+    """A text from where it differs, and a few characters before."""
+    start = max(0, place - 8)
+    return ("…" if start else "") + shown(text[start : start + _PART_CHARACTERS])
 
 
 def _called(name: str) -> str:
