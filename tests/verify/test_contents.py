@@ -4,13 +4,15 @@ import copy
 import enum
 import inspect
 import json
+import random
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypedDict
 
 import pytest
 
 from recollect.message import decode, encode
-from recollect.verify.running.workloads.contents import IDS, SAID_NOTHING, left_out
+from recollect.verify.running.workloads import AppendTurn, Planner, SaveBack
+from recollect.verify.running.workloads.contents import IDS, SAID_NOTHING, SAID_TWICE, contents, left_out
 from recollect.verify.target import pipe
 from recollect.verify.target.contents import AGAIN, CONTENT, KINDS, REAL_IDS, TEXTS, real_id, text_of
 from recollect.verify.target.interfaces import (
@@ -216,8 +218,46 @@ def test_ids_are_all_different_and_can_be_told() -> None:
 def test_what_was_left_out_is_said() -> None:
     everything = {f"{CONTENT}{kind}" for kind in KINDS}
     assert left_out(everything, dict.fromkeys(KINDS, True)) is None
-    told = left_out(everything - {f"{CONTENT}call"}, {"blocks": False, "tool": True})
+    told = left_out(everything - {f"{CONTENT}call"}, {**dict.fromkeys(KINDS, True), "blocks": False})
     assert told == (
         "not tried, because its interface has no place for it: a tool call; "
         "not accepted, and so not judged: blocks with an image"
     )
+    late = left_out(everything, dict.fromkeys(set(KINDS) - {"named"}, True))
+    assert late == "not tried, because there was no time: a name and metadata"
+
+
+@pytest.mark.parametrize("abilities", [(), ("whole-list",)])
+def test_one_writer_says_everything_and_something_in_every_session_in_time(
+    abilities: tuple[str, ...],
+) -> None:
+    able = frozenset({*abilities, *(f"{CONTENT}{kind}" for kind in KINDS)})
+    plan = contents.plan(Planner(0, random.Random(1), contents.sessions, able))
+    written: list[AppendTurn | SaveBack] = []
+    intent = next(plan)
+    while len(written) < contents.enough:
+        if isinstance(intent, AppendTurn | SaveBack):
+            written.append(intent)
+        intent = plan.send("ok")
+    assert {turn.session for turn in written} == set(contents.sessions)
+    assert {body.kind for turn in written for body in turn.bodies} == {*KINDS, AGAIN}
+    assert {turn.session for turn in written[: len(KINDS)] if turn.bodies[0].kind in KINDS} == {"user"}
+
+
+def test_every_session_has_one_writer_but_the_one_in_which_all_say_it_twice() -> None:
+    able = frozenset(f"{CONTENT}{kind}" for kind in KINDS)
+    writers: dict[str, set[int]] = {}
+    texts: dict[str, set[int]] = {}
+    for number in range(3):
+        plan = contents.plan(Planner(number, random.Random(1), contents.sessions, able, writers=3))
+        intent = next(plan)
+        for _ in range(200):
+            if isinstance(intent, AppendTurn):
+                writers.setdefault(intent.session, set()).add(number)
+                for body in intent.bodies:
+                    if not body.marked:
+                        texts.setdefault(body.text, set()).add(number)
+            intent = plan.send("ok")
+    assert writers.keys() == set(contents.sessions)
+    assert {session for session, found in writers.items() if len(found) > 1} == {SAID_TWICE}
+    assert all(len(found) == 1 for found in texts.values()), "equal texts are told apart by their order alone"

@@ -22,12 +22,14 @@ SAID_TWICE, SAID_NOTHING = "said twice", "said nothing"
 TWICE = ("yes", "ok", "thanks", "go on", "no")
 SAME_EVERY, SAME_MAX = 4, 24
 READ_EVERY = 5
+ENOUGH = 90
+"""By then one writer has said everything, and something in every session."""
 
 IDS = (
-    "user", "User", "USER", "user ", " user", "user\\ud83d", "user?", "user\\ufffd", "user\\udc00",
-    "caf\\u00e9", "cafe\\u0301", "user\\u00a0", "user\\u200b", "user\\x00", "user\\t", "user\\n",
+    "user", "User", "USER", "user ", " user", "caf\\u00e9", "cafe\\u0301", "user\\t", "user\\n",
     "a", "a:b", "a:b:c", "a%3Ab", "a_b", "a/b", "a.b", "a:messages", "a:meta", "a:index", "messages:a",
-    "straße", "strasse",
+    "straße", "strasse", "user\\u00a0", "user\\u200b", "user?", "user\\ufffd",
+    "user\\x00", "user\\ud83d", "user\\udc00",
 )  # fmt: skip
 """Ids that are told apart by case, by a blank, by a normal form, by what cannot be encoded, or by the separators and
 the suffixes that stores put into their keys. Some are labels of `REAL_IDS`."""
@@ -41,7 +43,8 @@ def _contents(planner: Planner) -> Plan:
     kinds = [kind for kind in KINDS if f"{CONTENT}{kind}" in planner.abilities] or [""]
     kinds = kinds[place * 3 :] + kinds[: place * 3]  # all of them soon, whoever says them
     for step in count():
-        round_, number = divmod(step, len(own))
+        # First everything once in one session, so that what is refused is the kind and not the id.
+        round_, number = (0, 0) if step < len(kinds) else divmod(step - len(kinds), len(own))
         session = own[number]
         yield from _say(planner, session, Body("", kind=kinds[(step + round_) % len(kinds)]))
         if step % SAME_EVERY == 0 and step < SAME_EVERY * SAME_MAX:
@@ -74,12 +77,17 @@ def left_out(abilities: Set[str], said: Mapping[str, bool]) -> str | None:
     them was acknowledged. None if everything was."""
     without = [KINDS[kind].called for kind in KINDS if f"{CONTENT}{kind}" not in abilities]
     refused = [KINDS[kind].called for kind in KINDS if not said.get(kind, True)]
+    late = [KINDS[kind].called for kind in KINDS if f"{CONTENT}{kind}" in abilities and kind not in said]
     parts = []
     if without:
         parts.append(f"not tried, because its interface has no place for it: {', '.join(without)}")
     if refused:
         parts.append(f"not accepted, and so not judged: {', '.join(refused)}")
+    if late:
+        parts.append(f"not tried, because there was no time: {', '.join(late)}")
     return "; ".join(parts) or None
 
 
-contents = Workload("contents", _contents, sessions=(*IDS, SAID_TWICE, SAID_NOTHING), unmarked=True)
+contents = Workload(
+    "contents", _contents, sessions=(*IDS, SAID_TWICE, SAID_NOTHING), unmarked=True, enough=ENOUGH
+)
