@@ -44,6 +44,26 @@ def test_a_lost_message_is_told_drawn_and_replayed(tmp_path: Path) -> None:
     assert "m1 is gone" in shown
 
 
+def test_the_folder_of_what_failed_is_replayed(tmp_path: Path) -> None:
+    asked = (f"{STORES}:OneValue", "--engine", "redis", "--how", "tasks", "--program", "a | a")
+    explore(*asked, out=tmp_path / "out", expect=1)
+    words = ["replay", str(tmp_path / "out" / "tasks"), "--times", "2"]
+    done = CliRunner().invoke(build(words), words)
+    assert done.exit_code == 1, done.output
+    assert "seen in 2 of 2 runs" in done.output
+    assert "GET chat:s0: reads nothing" in done.output
+
+
+def test_a_schedule_that_somebody_else_saved_is_not_run(tmp_path: Path) -> None:
+    asked = (f"{STORES}:OneValue", "--engine", "redis", "--how", "tasks", "--program", "a | a")
+    explore(*asked, out=tmp_path / "out", expect=1)
+    (tmp_path / "out" / "tasks" / "scenario.seal").unlink()
+    words = ["replay", str(tmp_path / "out" / "tasks")]
+    done = CliRunner().invoke(build(words), words)
+    assert done.exit_code == 2
+    assert "--trust" in done.output
+
+
 def test_one_program_of_a_store_without_a_race_is_tried_to_the_end(tmp_path: Path) -> None:
     asked = (f"{STORES}:OneCommand", "--engine", "redis", "--program", "a | a", "--seconds", "60")
     found, printed = explore(*asked, out=tmp_path / "out", expect=0)

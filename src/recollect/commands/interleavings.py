@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import typer
 from rich.console import Console
@@ -30,8 +31,12 @@ from recollect.verify.explore.interleavings.results import (
 from recollect.verify.explore.interleavings.search import CODE
 from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
 from recollect.verify.judging.checkers import ANOMALIES
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Status, exit_code
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
+from recollect.verify.running import scenario as scenarios
+from recollect.verify.running import seal
+from recollect.verify.running.scenario import Scenario
 
 GATED = ("redis", "valkey", "postgres")
 """Engines with a gate between their clients and them."""
@@ -130,7 +135,55 @@ def _explored(console: Console, asked: InterleavingsAsked) -> AllDone:
 
         done = explore_interleavings(asked, listener)
     _show(console, done)
+    _save_for_replay(done.found)
     return done
+
+
+def _save_for_replay(found: InterleavingsFound) -> None:
+    """What `recollect replay` takes: the folder of what failed."""
+    asked, failure = found.asked, found.failure
+    if failure is None:
+        return
+    scenario = Scenario(
+        target=asked.target,
+        engine=asked.engine,
+        policy=found.policy,
+        fault="none",
+        workload=INTERLEAVINGS,
+        how=found.how,
+        program=failure.program,
+        schedule=failure.schedule,
+    )
+    scenarios.save(scenario, Path(asked.folder))
+    seal.write(Path(asked.folder))
+
+
+def replay_schedule(scenario: Scenario, folder: Path, times: int, json_file: str | None) -> NoReturn:
+    """One schedule again, several times, each on an engine of its own."""
+    if scenario.how not in HOWS or "".join(CODE.findall(scenario.schedule)) != scenario.schedule:
+        typer.echo(f"{folder}: {scenario.how} {scenario.schedule}: not a schedule of this release", err=True)
+        raise typer.Exit(exit_codes.USAGE)
+    console = PlainConsole(stderr=json_file == "-")
+    asked = InterleavingsAsked(
+        target=scenario.target,
+        engine=scenario.engine,
+        how=scenario.how,
+        policy=scenario.policy,
+        programs=(scenario.program,),
+        cancel=any(mark in scenario.schedule for mark in "!~"),
+        replay=scenario.schedule,
+        folder=str(folder),
+        path=scenario.path,
+    )
+    found = [explore_interleavings(asked) for _ in range(times)]
+    _show(console, found[0])
+    names = Counter(name for one in found if one.found.failure for name in one.found.failure.names)
+    for name, count in names.most_common():
+        _print(console, f"{name}: seen in {count} of {times} runs")
+    if not names:
+        _print(console, f"no anomaly in {times} runs")
+    _write_json(json_file, [one.found for one in found])
+    raise typer.Exit(exit_code([cast(Status, one.found.status) for one in found]))
 
 
 # ---- what is printed
@@ -231,15 +284,20 @@ def _failure(found: InterleavingsFound, failure: FailedSchedule) -> dict[str, An
 
 
 def _write(asked: OrdersAsked, found: list[InterleavingsFound]) -> None:
-    if asked.json_file is not None:
-        documents = {"recollect": __version__, "interleavings": [document(one) for one in found]}
-        text = json.dumps(documents, indent=2, ensure_ascii=False)
-        if asked.json_file == "-":
-            typer.echo(text)
-        else:
-            private.write_artifact(Path(asked.json_file), text + "\n")
+    _write_json(asked.json_file, found)
     if asked.html is not None:
         private.write_artifact(asked.html, _page(found))
+
+
+def _write_json(file: str | None, found: list[InterleavingsFound]) -> None:
+    if file is None:
+        return
+    documents = {"recollect": __version__, "interleavings": [document(one) for one in found]}
+    text = json.dumps(documents, indent=2, ensure_ascii=False)
+    if file == "-":
+        typer.echo(text)
+    else:
+        private.write_artifact(Path(file), text + "\n")
 
 
 def _page(found: list[InterleavingsFound]) -> str:

@@ -12,10 +12,12 @@ import typer
 
 from recollect import exit_codes
 from recollect.commands.console import PlainConsole, echo
+from recollect.commands.interleavings import replay_schedule
 from recollect.commands.writing import JsonOption, write_json
 from recollect.errors import shorten
 from recollect.secret import SecretUrl
 from recollect.verify import run_folder
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.results import Results, exit_code
 from recollect.verify.matrix.selection import Cell
@@ -44,6 +46,8 @@ def replay(
     interleave, which is why the answer is a rate. A run on an engine of yours was saved without its credentials: set
     RECOLLECT_REDIS_URL or RECOLLECT_POSTGRES_URL to the address, or answer the question.
 
+    A schedule that `recollect explore --interleavings` found is repeated step by step.
+
     A scenario names code to run: a target, an interpreter. One that this user did not save on this machine is refused
     unless you --trust it.
     """
@@ -54,6 +58,8 @@ def replay(
         raise typer.Exit(exit_codes.USAGE) from None
     _check_names(scenario, run)
     _check_trusted(scenario, run, trust)
+    if scenario.workload == INTERLEAVINGS:
+        replay_schedule(scenario, run, times, json_file)
     scenario = _with_credentials(scenario, run)
     console = PlainConsole(stderr=json_file == "-")
     cells = [Cell(scenario)] * times
@@ -75,7 +81,7 @@ def replay(
 
 def _check_names(scenario: Scenario, run: Path) -> None:
     """Another release may have saved it, or changed since it was saved."""
-    known: dict[str, Collection[str]] = {"fault": FAULTS, "workload": WORKLOADS}
+    known: dict[str, Collection[str]] = {"fault": FAULTS, "workload": (*WORKLOADS, INTERLEAVINGS)}
     wrong = [kind for kind, names in known.items() if getattr(scenario, kind) not in names]
     if not wrong and scenario.variant not in ("", *FAULTS[scenario.fault].variants):
         wrong = [] if FAULTS[scenario.fault].named_variant else ["variant"]

@@ -62,6 +62,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     before_s: Seconds = 0.45
     """Time before the fault strikes, and after it has healed."""
     after_s: Seconds = 0.2
+    how: Text = ""
+    """Of an interleaving: tasks, threads or processes."""
+    program: Text = ""
+    schedule: Text = ""
+    """Of an interleaving: its program and its schedule, as `recollect explore` takes them."""
 
     @property
     def name(self) -> str:
