@@ -22,14 +22,9 @@ class BySecond(RedisList):
         return [json.loads(raw) for raw in self.client.zrange(self.key(session), -limit, -1)]
 
 
-class ByNumber(BySecond):
-    def score(self, session: str) -> int:
-        return int(self.client.incr(f"session:{session}:last"))
-
-
 def factory(endpoint: Endpoint) -> BySecond:
     return BySecond(endpoint)
 
 
-def twin(endpoint: Endpoint) -> ByNumber:
-    return ByNumber(endpoint)
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

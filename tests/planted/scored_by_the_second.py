@@ -22,14 +22,9 @@ class Scored(RedisList):
         return [json.loads(raw) for raw in self.client.zrange(self.key(session), -limit, -1)]
 
 
-class Counted(Scored):
-    def score(self, session: str) -> int:
-        return int(self.client.incr(f"session:{session}:last"))
-
-
 def factory(endpoint: Endpoint) -> Scored:
     return Scored(endpoint)
 
 
-def twin(endpoint: Endpoint) -> Counted:
-    return Counted(endpoint)
+def twin(endpoint: Endpoint) -> RedisList:
+    return RedisList(endpoint)

@@ -42,6 +42,8 @@ def show(console: Console, results: Results, *, verbose: bool = False) -> None:
         _every_violation(console, results)
         _losses(console, results)
         _notes(console, results)
+    else:
+        _documented(console, results)
     _exposed(console, results)
     _left_out(console, results, verbose)
     _count(console, results, found)
@@ -160,6 +162,16 @@ def _legend(console: Console, results: Results) -> None:
 
 
 # ---- what is not held
+
+
+def _documented(console: Console, results: Results) -> None:
+    """Losses that the engine announces, in a line; the figures are in the table, the promises under `--verbose`."""
+    lost = [result for result in results.results if result.verdict.status == "documented-loss"]
+    if lost:
+        names = dict.fromkeys(anomaly.name for result in lost for anomaly in result.verdict.anomalies)
+        places = [place_of(result.scenario) for result in lost]
+        text = f"◐ lost as documented ({', '.join(names)}): {_few(places)}"
+        console.print(Text(text, style="yellow"))
 
 
 def _exposed(console: Console, results: Results) -> None:
