@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recollect import Damaged, Message, Refused
+from recollect.checksum import _OF_BYTE, CHECKSUM_BYTES, checksum
 from recollect.json_values import DEPTH_MAX
 from recollect.message import RECORD_BYTES_MAX, SCHEMA, decode, decode_all, encode
 
@@ -177,3 +178,15 @@ def test_text_of_blocks() -> None:
 def test_a_message_is_frozen() -> None:
     with pytest.raises(AttributeError):
         Message("user", "x").content = "y"  # type: ignore[misc]
+
+
+@given(st.binary(max_size=60))
+def test_a_checksum_is_white_space_without_a_carriage_return(body: bytes) -> None:
+    """With one, Redis's replies of many records could not be parsed many strings at a time."""
+    made = checksum(body)
+    assert len(made) == CHECKSUM_BYTES
+    assert set(made) <= set(b" \t\n")
+
+
+def test_every_checksum_is_its_own() -> None:
+    assert len(set(_OF_BYTE)) == 256
