@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recollect.message import Damaged, Message, decode, encode
@@ -36,21 +36,24 @@ class RecallTarget:
     async def append(self, session: str, messages: Sequence[Message], *, turn: str | None = None) -> None:
         await self.recall.add(session, [encode(message).decode() for message in messages], turn=turn)
 
-    async def history(self, session: str) -> list[Message]:
-        found: list[str] = []
+    async def history(self, session: str) -> list[Message | Damaged]:
+        found: list[Message | Damaged] = []
         before = None
         while page := await self.recall.memories(session, before=before, limit=1_000):
-            found += [memory.text for memory in page]
+            found += [
+                decode(memory.text.encode()) if memory.damaged is None else Damaged(b"", memory.damaged)
+                for memory in page
+            ]
             before = page[-1].sequence
-        return _messages(reversed(found))
+        return found[::-1]
 
     async def search(self, session: str) -> tuple[list[Message], list[Message]]:
-        before = await self.history(session)
+        before = _intact(await self.history(session))
         k = min(len(before) + MARGIN, K_MAX)
         while len(found := (await self.recall.search(session, QUERY, k)).hits) == k < K_MAX:
             k = min(2 * k, K_MAX)
-        hits = _messages(hit.memory.text for hit in found)
-        return _listed(before, hits, await self.history(session)), hits
+        hits = _intact(decode(hit.memory.text.encode()) for hit in found)
+        return _listed(before, hits, _intact(await self.history(session))), hits
 
     async def forget(self, session: str) -> None:
         await self.recall.forget(session)
@@ -89,19 +92,19 @@ class PlainChroma:
             ],
         )
 
-    def history(self, session: str) -> list[Message]:
+    def history(self, session: str) -> list[Message | Damaged]:
         found = self._collection.get(where={"session": session}, include=["documents", "metadatas"])
         rows = zip(found["metadatas"], found["documents"], strict=True)
         ordered = sorted(rows, key=lambda row: (row[0]["at"], row[0]["tick"]))
-        return _messages(document for _, document in ordered)
+        return [decode(document.encode()) for _, document in ordered]
 
     def search(self, session: str) -> tuple[list[Message], list[Message]]:
-        before = self.history(session)
+        before = _intact(self.history(session))
         k = len(before) + MARGIN
         while len(found := self._nearest(session, k)) == k:
             k *= 2
-        hits = _messages(found)
-        return _listed(before, hits, self.history(session)), hits
+        hits = _intact(decode(record.encode()) for record in found)
+        return _listed(before, hits, _intact(self.history(session))), hits
 
     def _nearest(self, session: str, k: int) -> list[str]:
         answer = self._collection.query(
@@ -152,6 +155,6 @@ def _listed(before: list[Message], found: list[Message], after: list[Message]) -
     return [*stayed, *(message for message in after if message.id in during)]
 
 
-def _messages(records: Any) -> list[Message]:
-    decoded = (decode(record.encode()) for record in records)
-    return [message for message in decoded if not isinstance(message, Damaged)]
+def _intact(records: Iterable[Message | Damaged]) -> list[Message]:
+    """What rows and index are compared by; reading hands damaged ones over, and they are judged there."""
+    return [record for record in records if isinstance(record, Message)]
