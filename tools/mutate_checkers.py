@@ -51,6 +51,7 @@ MODULES = (
     "gathering",
     "retention",
     "losses",
+    "culprits",
     "lateness",
     "survivors",
     "context_reads",
