@@ -110,8 +110,7 @@ def check_file(path: Path) -> Moved:
 
 
 async def import_file(store: Store, path: Path) -> AsyncIterator[Moved]:
-    """Writes the file's sessions into the store; after each, what was written so far."""
-    check_file(path)
+    """Writes the file's sessions into the store; after each, what was written so far. `check_file` comes first."""
     moved = Moved()
     opened: Exported | None = None
     waiting: list[Message] = []

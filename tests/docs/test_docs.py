@@ -66,6 +66,7 @@ def test_commands_are_understood(page: Path) -> None:
     for command in _commands(page):
         _, *words = shlex.split(command, comments=True)
         words = [word for word in words if "…" not in word]
+        words = words[: words.index(">")] if ">" in words else words
         if not words or words[0].startswith("-"):
             continue
         assert words[0] in cli.COMMANDS, f"{page.name}: {command}"

@@ -29,6 +29,22 @@ async def check_older_session(store: Store) -> None:
     with pytest.raises(TurnReused):
         await store.append("s", [Message("user", "newer")], turn="t3")
     assert len(await texts(store, "s")) == 4
+    await check_changes(store)
+
+
+async def check_changes(store: Store) -> None:
+    """What an older release stored can be changed, and nobody makes up when that was."""
+    await store.retract("s", 2, expect=4)
+    assert await texts(store, "s") == ["I am Xiao Li", "bye", "new"]
+    assert await texts(store, "s", last=2) == ["bye", "new"]
+    await store.annotate("s", {"a": 1})
+    found = await store.describe("s")
+    assert (found.created, found.position, found.metadata) == (None, 6, {"a": 1})
+    assert [name async for name in store.sessions(updated_after=0)] == ["s"]
+    await store.fork("s", "copy", upto=3)
+    assert await texts(store, "copy") == ["I am Xiao Li", "bye"]
+    await store.replace("s", [Message("user", "summary")])
+    assert await texts(store, "s") == ["summary"]
 
 
 # ---- SQLite
@@ -193,3 +209,19 @@ async def test_an_older_release_on_the_same_schema(place: Place) -> None:
         assert (await store.append("s", [Message("user", "anything")], turn="o")).last == 5
         with pytest.raises(TurnReused):
             await store.append("s", [Message("user", "anything")], turn="n")
+
+
+async def test_a_role_of_an_older_schema_may_use_what_the_newer_one_adds(place: Place) -> None:
+    await older_schema(place)
+    role = f"user_{place.schema}"
+    await place.direct.execute(f"CREATE ROLE {role} LOGIN")
+    await place.direct.execute(f"GRANT USAGE ON SCHEMA {place.schema} TO {role}")
+    await place.direct.execute(
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {place.schema} TO {role}"
+    )
+    async with open_store(place.url):
+        pass
+    async with open_store(place.url_as(role), migrate=False) as store:
+        await store.annotate("s", {"a": 1})
+        assert (await store.describe("s")).metadata == {"a": 1}
+        await store.forget("s")

@@ -54,6 +54,7 @@ async def content(store: Store) -> dict[str, Any]:
 
 
 async def imported(store: Store, path: Path) -> Moved:
+    check_file(path)
     return [moved async for moved in import_file(store, path)][-1]
 
 
@@ -172,6 +173,10 @@ async def test_the_commands(tmp_path: Path) -> None:
     result = await run("import", f"sqlite:///{tmp_path}/third.db", str(path))
     assert result.exit_code == 2
     assert "cut short" in result.stderr
+    assert not (tmp_path / "third.db").exists()
+    result = await run("import", other, str(tmp_path / "never"))
+    assert result.exit_code == 2
+    assert "No such file" in result.stderr
 
 
 async def test_damaged_records_are_counted_and_said(tmp_path: Path) -> None:

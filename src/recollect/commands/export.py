@@ -14,7 +14,7 @@ from recollect.commands.console import echo
 from recollect.errors import RecollectError
 from recollect.opening import open_store
 from recollect.secret import scrub
-from recollect.transfer import Moved, export_lines, import_file
+from recollect.transfer import Moved, check_file, export_lines, import_file
 
 _Url = Annotated[
     str,
@@ -64,7 +64,7 @@ def import_(
     url: _Url,
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="What `recollect export` wrote."),
+        typer.Argument(metavar="FILE", help="What `recollect export` wrote."),
     ],
 ) -> None:
     """Write the sessions of an exported file into a store, and read each of them back.
@@ -77,11 +77,15 @@ def import_(
     except RecollectError as error:
         echo(f"recollect import: {scrub(str(error), url)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
+    except OSError as error:
+        echo(f"recollect import: {file}: {error.strerror or error}", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
     echo(f"imported {_counted(moved)}, and read them back")
 
 
 async def _import(url: str, file: Path) -> Moved:
     moved = Moved()
+    check_file(file)  # before a store is made for it
     async with open_store(url) as store:
         async for so_far in import_file(store, file):
             moved = so_far

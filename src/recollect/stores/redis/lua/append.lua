@@ -87,7 +87,7 @@ if new then
     redis.call('HDEL', counter, 'hidden', 'runs', 'metadata')
   end
   redis.call('HDEL', counter, 'gone')
-  if not found[3] then redis.call('HSET', counter, 'created', now) end
+  if not found[3] and first == 1 then redis.call('HSET', counter, 'created', now) end
 end
 if floor then redis.call('HSET', counter, 'floor', floor) end
 if turn ~= '' then

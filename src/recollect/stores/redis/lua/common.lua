@@ -67,7 +67,7 @@ end
 local function finish(was, first, last)
   redis.call('HSET', counter, 'last', last, 'floor', was.floor, 'hidden', was.hidden, 'runs', was.runs,
     'updated', was.now)
-  if not was.created then redis.call('HSET', counter, 'created', was.now) end
+  if not was.created and was.last == 0 then redis.call('HSET', counter, 'created', was.now) end
   redis.call('HDEL', counter, 'gone')
   if turn ~= '' then
     local place = first * 16384 + (last - first) % 16384

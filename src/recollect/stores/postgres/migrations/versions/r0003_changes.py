@@ -28,6 +28,20 @@ CREATE TABLE recollect_about (
     session_id bigint PRIMARY KEY,
     metadata bytea NOT NULL
 )""",
+    # Roles that may use the other tables may use this one: they go on working while the owner migrates.
+    """
+DO $$
+DECLARE
+    granted record;
+BEGIN
+    FOR granted IN
+        SELECT a.grantee, a.privilege_type FROM pg_class c, aclexplode(c.relacl) a
+         WHERE c.oid = 'recollect_messages'::regclass AND a.grantee <> c.relowner
+    LOOP
+        EXECUTE 'GRANT ' || granted.privilege_type || ' ON recollect_about TO ' ||
+            CASE WHEN granted.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END;
+    END LOOP;
+END $$""",
 )
 
 # Appends of one batch arrive sorted by name, so two batches lock sessions in the same order and never deadlock.
