@@ -20,7 +20,8 @@ class Cell(NamedTuple):
     names: tuple[str, ...] = ()
     """Any of them, where two are true."""
     cancel: bool = False
-    seconds: float = 10.0
+    seconds: float = 4.0
+    """In the suite; what is wrong shows within one preemption, mostly."""
 
     @property
     def target(self) -> str:

@@ -1,0 +1,67 @@
+"""A schedule as people read it."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from recollect.verify.explore.interleavings.results import FailedSchedule
+from recollect.verify.explore.interleavings.telling import columns, conclusion, sentence, svg
+from recollect.verify.explore.interleavings.world import LoggedStep
+from recollect.verify.judging.verdict import Anomaly, WitnessEvents
+
+STEPS = (
+    LoggedStep("A", "begin", "append m0"),
+    LoggedStep("A", "arrive", "GET chat:s0", "reads nothing"),
+    LoggedStep("B", "begin", "append m1"),
+    LoggedStep("B", "arrive", "SET <chat>:s0", "writes m1"),
+    LoggedStep("B", "deliver", "SET <chat>:s0"),
+    LoggedStep("B", "end", "ok"),
+    LoggedStep("A", "cancel", ""),
+    LoggedStep("A", "end", "cancelled"),
+    LoggedStep("later", "end", "[m0]"),
+)
+
+
+def failed(name: str, told: str, message: str = "", program: str = "a | a") -> FailedSchedule:
+    anomaly = Anomaly(name, 1, True, WitnessEvents(message=message), told)
+    return FailedSchedule(
+        program=program, schedule="AABB", anomalies=(anomaly,), steps=STEPS, preemptions=1, found_at=4
+    )
+
+
+def test_one_sentence() -> None:
+    told = sentence(failed("lost-update", "…", "m1"))
+    assert told == "A read nothing; B wrote m1 and was acknowledged; A was cancelled: m1 is gone."
+
+
+def test_a_conclusion_has_no_events_and_times() -> None:
+    plain = (
+        'A read of session "s" (event 7) lacks m0, acknowledged at 0.003 s (event 2), which ended at event 5.'
+    )
+    assert (
+        conclusion(failed("stale-read", plain)) == 'stale-read: a read of session "s" lacks m0, acknowledged.'
+    )
+
+
+def test_columns_stand_side_by_side() -> None:
+    lines = columns("a | a", STEPS).splitlines()
+    assert lines[0].split() == ["A", "B"]
+    assert lines[2] == "append m0"
+    assert lines[3] == "  GET chat:s0: reads nothing"
+    assert lines[4].startswith(" " * 48 + "append m1")
+    assert not any("deliver" in line for line in lines)
+    assert lines[-1].strip().endswith("→ [m0]")
+
+
+def test_lines_of_one_thread_are_one_row() -> None:
+    steps = [LoggedStep("A", "line", f"store.py:{number}") for number in (3, 4, 9)]
+    assert columns("a | a", steps).splitlines()[2] == "  store.py:3, 4, 9"
+
+
+def test_the_drawing_is_well_formed_whatever_is_in_it() -> None:
+    drawn = svg(failed("lost-update", "…", "m1", program="a | a | a"))
+    texts = [
+        element.text or "" for element in ElementTree.fromstring(drawn).iter() if element.tag.endswith("text")
+    ]
+    assert {"A", "B", "C", "engine", "m1 is gone."} <= set(texts)
+    assert any("SET <chat>:s0: writes m1" in text for text in texts)
