@@ -22,9 +22,32 @@ def losses(evidence: Evidence) -> list[Loss]:
     """All losses; worked out once per evidence."""
     if evidence.losses is None:
         oldest: dict[int, int] = {}
-        found = [_explain(evidence, absent, oldest) for absent in evidence.absences if absent.back == NEVER]
+        found = [
+            _explain(evidence, absent, oldest)
+            for absent in evidence.absences
+            if absent.back == NEVER and not out_of_window(evidence, absent.message, absent.read)
+        ]
         evidence.losses = _not_blamed(evidence, found)
     return evidence.losses
+
+
+def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
+    """Whether the target's declared window may have closed over a message before a read ended: as many as it keeps
+    were, or could have been, written after it."""
+    window = evidence.header.keeps_last
+    if window is None:
+        return False
+    mine, ended = evidence.message_turn[message], evidence.read_done[read]
+    newer = 0
+    for turn in evidence.turns_of(evidence.turn_session[mine]):
+        done = evidence.turn_done[turn]
+        if turn == mine:
+            newer += evidence.turn_messages(turn)[-1] - message
+        elif evidence.turn_invoked[turn] < ended and (done == NEVER or done > evidence.turn_invoked[mine]):
+            newer += len(evidence.turn_messages(turn))
+        if newer >= window:
+            return True
+    return False
 
 
 def was_seen(evidence: Evidence, message: int) -> bool:

@@ -202,6 +202,8 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     abilities: tuple[str, ...] | None = None
     """What the target can do; None in a history of an earlier release."""
     retain_s: float | None = None
+    keeps_last: int | None = None
+    """The target says that it keeps this many messages of a session, and no more; None is all of them."""
     refresh: RefreshRule = "append"
     clock_bound_s: float = 1.0
     ok_ops_min: int = OK_OPS_MIN

@@ -121,7 +121,8 @@ class Run:
     def _begin(self, first: Worker, ready: pipe.Ready) -> tuple[Transcript, Driver]:
         traits: tuple[Trait, ...] = tuple(ready.traits)  # type: ignore[arg-type]
         self._note_policy(ready)
-        history = self._history = HistoryWriter(private.artifact(self.history), self._header(traits))
+        header = self._header(traits, ready.keeps_last)
+        history = self._history = HistoryWriter(private.artifact(self.history), header)
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
         transcript = Transcript(history, retries=retries, retention_s=self._declared(ready))
         driver = self._driver = Driver(
@@ -157,7 +158,7 @@ class Run:
     def history(self) -> Path:
         return self.folder / "history.jsonl"
 
-    def _header(self, traits: tuple[Trait, ...]) -> HistoryHeader:
+    def _header(self, traits: tuple[Trait, ...], keeps_last: int | None) -> HistoryHeader:
         return HistoryHeader(
             recollect=__version__,
             seed=self.scenario.seed,
@@ -172,6 +173,7 @@ class Run:
             traits=traits,
             abilities=tuple(sorted(self._clients.abilities)),
             retain_s=self.scenario.retain_s,
+            keeps_last=keeps_last,
         )
 
     # ---- the phases

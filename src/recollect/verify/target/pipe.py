@@ -134,6 +134,8 @@ class Ready(msgspec.Struct, tag="ready"):
     """Its methods are coroutines."""
     expected_errors: list[str] = []
     """Names of errors that the target declares as answers."""
+    keeps_last: int | None = None
+    """How many messages of a session it says that it keeps."""
     settings: list[dict[str, str]] = []
     """What its connections to the engine are really set to, as far as they can be asked."""
 

@@ -29,6 +29,8 @@ BUILT_IN: dict[str, str] = {
 """Our own stores, by the name of their engine."""
 
 TRAITS = ("single_writer", "no_batches", "at_least_once", "ordered_by_clock")
+KEEPS_LAST = "keeps_last="
+"""A trait with a number: a documented window."""
 
 
 class BadTarget(Exception):
@@ -162,13 +164,30 @@ class Target:
 
     @property
     def traits(self) -> list[str]:
-        declared = getattr(self._factory, "traits", None) or getattr(self._methods.kind, "traits", None) or ()
+        declared = [trait for trait in self._declared_traits if not trait.startswith(KEEPS_LAST)]
         unknown = set(declared) - set(TRAITS)
         if unknown:
             raise BadTarget(
-                f"target {self.spec!r}: unknown traits {sorted(unknown)}; known: {', '.join(TRAITS)}"
+                f"target {self.spec!r}: unknown traits {sorted(unknown)}; known: {', '.join(TRAITS)}, {KEEPS_LAST}N"
             )
-        return list(declared)
+        return declared
+
+    @property
+    def keeps_last(self) -> int | None:
+        """How many messages of a session the store says that it keeps; None is all of them."""
+        for trait in self._declared_traits:
+            if trait.startswith(KEEPS_LAST):
+                count = trait.removeprefix(KEEPS_LAST)
+                if not count.isdecimal() or int(count) < 1:
+                    raise BadTarget(
+                        f"target {self.spec!r}: the trait {trait!r} names no number of messages: {KEEPS_LAST}50"
+                    )
+                return int(count)
+        return None
+
+    @property
+    def _declared_traits(self) -> Sequence[str]:
+        return getattr(self._factory, "traits", None) or getattr(self._methods.kind, "traits", None) or ()
 
     @property
     def is_async(self) -> bool:

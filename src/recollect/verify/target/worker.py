@@ -95,6 +95,7 @@ class _Responder:
                 target.retention_s,
                 target.is_async,
                 target.expected_errors,
+                target.keeps_last,
                 settings,
             )
         except (BadTarget, FactoryRaised) as error:

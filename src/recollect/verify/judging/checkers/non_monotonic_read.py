@@ -11,6 +11,7 @@ from collections.abc import Set
 
 from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.losses import out_of_window
 
 NAME = "non-monotonic-read"
 
@@ -19,7 +20,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found: dict[int, Detection] = {}
     for regression in evidence.regressions:
         message = regression.message
-        if message in claimed:
+        if message in claimed or out_of_window(evidence, message, regression.read):
             continue
         events = (evidence.read_done[regression.before], evidence.read_done[regression.read])
         disturbance = evidence.disturbance_between(events[0], events[1])
