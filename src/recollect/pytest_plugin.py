@@ -132,7 +132,8 @@ class _PluginState:
 
     chosen: Chosen
     folder: Path
-    suites: dict[type, Suite] = field(default_factory=dict)
+    suites: dict[type, list[Suite]] = field(default_factory=dict)
+    """One for each engine, of a class that runs on several."""
     bench: Bench | None = None
 
 
@@ -207,14 +208,25 @@ def _folder(config: pytest.Config, name: str) -> Path:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.cls is None or "recollect_case" not in metafunc.fixturenames:
         return
-    suite = _suite(metafunc.config, metafunc.cls, metafunc.definition)
+    suites = _suites(metafunc.config, metafunc.cls, metafunc.definition)
     from recollect.verify.matrix.selection import fault_cases
 
-    found = fault_cases(suite.request, suite.target)
+    found = [
+        case._replace(engine=suite.request.engine or "") if len(suites) > 1 else case
+        for suite in suites
+        for case in fault_cases(suite.request, suite.target)
+    ]
     metafunc.parametrize("recollect_case", found, ids=[case.name for case in found])
 
 
-def _suite(config: pytest.Config, cls: type, node: pytest.Item) -> Suite:
+def _suite_of(session: _PluginState, cls: type | None, case: FaultCase) -> Suite | None:
+    for suite in session.suites.get(cls or type(None), ()):
+        if case.engine in ("", suite.request.engine):
+            return suite
+    return None
+
+
+def _suites(config: pytest.Config, cls: type, node: pytest.Item) -> list[Suite]:
     session = _session(config)
     if cls not in session.suites:
         declaring = _kit()
@@ -265,7 +277,9 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 def _survive(item: pytest.Item, cls: type, case: FaultCase) -> None:
     session = _session(item.config)
-    judged = _bench(item.config).judge(session.suites[cls], case, _ahead(item, session))
+    suite = _suite_of(session, cls, case)
+    assert suite is not None, "it was declared when the test was collected"
+    judged = _bench(item.config).judge(suite, case, _ahead(item, session))
     item.user_properties += [("recollect_status", judged.status), ("recollect_seed", session.chosen.seed)]
     item.user_properties += [("recollect_note", judged.note)] if judged.note else []
     item.user_properties += [("recollect_replay", judged.replay)] if judged.replay else []
@@ -298,7 +312,7 @@ def _ahead(item: pytest.Item, session: _PluginState) -> Iterator[tuple[Suite, Fa
     items = item.session.items
     for later in items[items.index(item) + 1 :]:
         case = _case(later)
-        suite = session.suites.get(getattr(later, "cls", None) or type(None))
+        suite = None if case is None else _suite_of(session, getattr(later, "cls", None), case)
         if case is None or suite is None:
             return
         yield suite, case

@@ -47,6 +47,18 @@ def test_the_environment_names_an_engine(project: pytest.Pytester, monkeypatch: 
     assert collected(project, "-k", "Memory") == ["TestMemory::test_survives[custom-restart]"]
 
 
+def test_several_versions_of_an_engine_are_a_row_each(project: pytest.Pytester) -> None:
+    project.makepyfile(SUITE)
+    found = collected(
+        project, "-k", "Memory", "--recollect-engine", "redis@6", "--recollect-engine", "redis@7",
+        "--recollect-engine", "redis@6", "--recollect-engine", "postgres",
+    )  # fmt: skip
+    assert found
+    versions = [name.partition("[")[2].partition("-")[0] for name in found]
+    assert set(versions) == {"redis@6", "redis@7"}
+    assert versions.count("redis@6") == versions.count("redis@7") == len(found) // 2
+
+
 def test_the_marker_leaves_them_out(project: pytest.Pytester) -> None:
     project.makepyfile(SUITE)
     assert collected(project, "-m", "not recollect", "--strict-markers") == ["test_other"]

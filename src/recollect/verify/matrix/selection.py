@@ -265,12 +265,14 @@ class FaultCase(NamedTuple):
     policy: str
     fault: str
     variant: str
+    engine: str = ""
+    """With its version, where a suite runs on several."""
 
     @property
     def name(self) -> str:
         """Without the variant where it is the fault's usual one."""
         usual = self.variant == FAULTS[self.fault].variants[0]
-        return "-".join((self.policy, self.fault) if usual else self)
+        return "-".join(filter(None, (self.engine, self.policy, self.fault, "" if usual else self.variant)))
 
 
 def fault_cases(request: VerifyRequest, target: str) -> list[FaultCase]:

@@ -50,15 +50,19 @@ class Chosen:
     seed: int = 0
 
     def engine(self, wanted: str | None) -> str:
-        """The engine with the version to run it in."""
+        """The engine with the version to run it in; of several the first."""
+        return self.all_engines(wanted)[0]
+
+    def all_engines(self, wanted: str | None) -> tuple[str, ...]:
+        """The same, in every version that was asked for."""
         if wanted is None:
             if not self.engines:
                 raise BadRequest(
                     f"say which engine: engine = 'redis', or {', '.join(ENGINES)} (redis@7: a version)"
                 )
-            return self.engines[0]
-        same = (engine for engine in self.engines if family(engine) == family(wanted))
-        return next(same, wanted)
+            return tuple(dict.fromkeys(self.engines))
+        same = [engine for engine in self.engines if family(engine) == family(wanted)]
+        return tuple(dict.fromkeys(same)) or (wanted,)
 
     def url(self, engine: str) -> SecretUrl | None:
         return self.urls.get(family(engine))
@@ -81,14 +85,23 @@ def wishes(declared: Mapping[str, Any], marked: Mapping[str, Any]) -> dict[str, 
     return {**declared, **marked}
 
 
-def declare(cls: type, marked: Mapping[str, Any], chosen: Chosen) -> Suite:
-    """The suite of a test class, or `BadRequest` that says what it lacks."""
+def declare(cls: type, marked: Mapping[str, Any], chosen: Chosen) -> list[Suite]:
+    """The suite of a test class, one for each engine; or `BadRequest` that says what it lacks."""
     wanted = wishes({name: getattr(cls, name, None) for name in WISHES}, marked)
+    target = _spec(cls, "factory")
+    engines = chosen.all_engines(wanted["engine"] or (target if target in BUILT_IN else None))
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return [
+        _declared(cls, wanted, chosen, engine, name if len(engines) == 1 else f"{name}.{engine}")
+        for engine in engines
+    ]
+
+
+def _declared(cls: type, wanted: Mapping[str, Any], chosen: Chosen, engine: str, name: str) -> Suite:
     target = _spec(cls, "factory")
     previous = None if getattr(cls, "previous", None) is None else _spec(cls, "previous")
     if wanted["require"] not in (None, "written", "fsynced"):
         raise BadRequest(f"require = {wanted['require']!r}: 'written' or 'fsynced'")
-    engine = chosen.engine(wanted["engine"] or (target if target in BUILT_IN else None))
     url = chosen.url(engine)
     request = VerifyRequest(
         targets=(target,),
@@ -109,7 +122,7 @@ def declare(cls: type, marked: Mapping[str, Any], chosen: Chosen) -> Suite:
         seed=chosen.seed,
     )
     check(request)
-    return Suite(f"{cls.__module__}.{cls.__qualname__}", target, request, wanted["require"])
+    return Suite(name, target, request, wanted["require"])
 
 
 def _spec(cls: type, attribute: str) -> str:
