@@ -1,7 +1,8 @@
 """Following the lines of a store's own code, to die or stop on exactly one of them.
 
 A worker is killed "between the two writes of a turn" by naming the line between them. The lines are those of the file
-that defines the store's class, and of the factory's; what drivers do inside is theirs.
+that defines the store's class, of the factory's, and of what the store is a thin adapter of: a framework's own class
+that it holds. What drivers do inside is theirs.
 """
 
 import inspect
@@ -32,6 +33,29 @@ def files_of(*things: Any) -> frozenset[str]:
             except TypeError:  # built-in: no source
                 continue
     return frozenset(found)
+
+
+DRIVERS = frozenset(
+    {"redis", "valkey", "asyncpg", "psycopg", "psycopg2", "psycopg_pool", "pg8000", "aiosqlite", "sqlalchemy",
+     "chromadb", "httpx", "httpcore", "requests", "urllib3", "aiohttp", "pydantic", "orjson", "msgspec"}
+)  # fmt: skip
+"""Packages whose lines nobody of the store's authors can mend."""
+
+
+def wrapped_by(store: Any) -> list[Any]:
+    """What a store holds of a package that is neither its own, nor Python's, nor a driver: the framework's object that
+    it adapts."""
+    own = _package_of(type(store))
+    held = getattr(store, "__dict__", {})
+    return [
+        thing
+        for thing in held.values()
+        if _package_of(type(thing)) not in (own, *DRIVERS, *sys.stdlib_module_names)
+    ]
+
+
+def _package_of(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 class LineWatch:

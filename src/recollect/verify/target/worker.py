@@ -21,7 +21,7 @@ from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import interrupts
 from recollect.verify.target import outcomes, pipe, real_settings
-from recollect.verify.target.line_watching import LineWatch, files_of
+from recollect.verify.target.line_watching import LineWatch, files_of, wrapped_by
 from recollect.verify.target.returned import elements
 from recollect.verify.target.sent_requests import Sending
 from recollect.verify.target.target import BadTarget, FactoryRaised, Target, prepare_of, resolve
@@ -144,7 +144,8 @@ class _Responder:
     def _arm(self, target: Target, request: pipe.Watch) -> pipe.Reply:
         if self._watch is None:
             factory = resolve(self._spec)
-            self._watch = LineWatch(files_of(factory, *target.stores))
+            adapted = [thing for store in target.stores for thing in wrapped_by(store)]
+            self._watch = LineWatch(files_of(factory, *target.stores, *adapted))
         self._watch.arm(request.how, request.line, self._stand_at)
         self._watched = True
         return pipe.Acked()
