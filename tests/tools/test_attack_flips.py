@@ -9,7 +9,7 @@ from tools.attack.assault import Assault
 from recollect import Damaged, Message, Stored
 from recollect.checksum import CHECKSUM_BYTES
 from recollect.message import decode_all
-from recollect.stores.sqlite import store
+from recollect.stores.sqlite import rows
 
 
 def only(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -32,7 +32,7 @@ def test_a_store_without_checksums_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         return decode_all([raw[:-CHECKSUM_BYTES] for raw in raws])
 
     only(monkeypatch, "sqlite")
-    monkeypatch.setattr(store, "decode_all", believing)
+    monkeypatch.setattr(rows, "decode_all", believing)
     assault = Assault(300.0, seed=1, limit=150)
     flips.attack(assault)
     assert any("wrong" in finding for finding in assault.findings)
