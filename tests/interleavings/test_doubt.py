@@ -72,3 +72,10 @@ def test_every_gap_is_a_doubt(more: dict[str, object], reason: str | None) -> No
     found = InterleavingsFound(asked=InterleavingsAsked("t", "redis", "tasks"), programs=[one])
     assert found.status == ("held" if reason is None else "unknown")
     assert reason is None or reason in (found.reason or "")
+
+
+def test_time_that_passed_in_one_schedule_is_no_part_of_the_next(tmp_path: Path) -> None:
+    found = explored(f"{STORES}:GivesUpWhenSlow", tmp_path)
+    assert found.programs[0].judged > 5
+    assert found.programs[0].diverged == 0
+    assert found.failure is None, "a caller that gives up because we hold it up is excused"

@@ -9,6 +9,7 @@ import pytest
 from recollect import Message, Unreadable, open_store
 from recollect.recall.rows_sqlite import SqliteRows
 from recollect.store import Options
+from recollect.stores.sqlite import file
 
 
 @pytest.fixture
@@ -63,3 +64,22 @@ async def test_a_file_that_was_made_by_another_program_can_still_become_a_store(
     async with open_store(f"sqlite:///{path}") as store:
         await store.append("s", [Message("user", "hello")])
         assert len(await store.history("s")) == 1
+
+
+async def test_a_lock_is_waited_for_while_the_file_is_checked(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of long-term memory too: with a rollback journal, a writer keeps readers out while it commits."""
+    check, busy = file._check_whole, sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    locked = [busy, busy]
+
+    def locked_at_first(connection: sqlite3.Connection, path: Path) -> None:
+        if locked:
+            raise locked.pop()
+        check(connection, path)
+
+    monkeypatch.setattr(file, "_check_whole", locked_at_first)
+    rows = await SqliteRows.open(f"sqlite:///{path}", Options())
+    await rows.close()
+    assert not locked

@@ -18,6 +18,8 @@ ORDER = "order of operations"
 """Touched by the begin (read) and the end (written) of an operation: the checkers see which came first."""
 MEMORY = "memory"
 """What the store keeps in the process."""
+TIME = "time"
+"""Written when it goes on, read when a timer is set: the same timer, set later, goes off later."""
 
 NOTHING: Footprint = frozenset()
 WRITES_ALL: Footprint = frozenset({(EVERYTHING, True)})
@@ -36,7 +38,11 @@ def conflict(one: Footprint, other: Footprint) -> bool:
 
 
 def _is_all(one: str, other: str) -> bool:
-    return (one == EVERYTHING and other != MEMORY) or (other == EVERYTHING and one != MEMORY)
+    return (one == EVERYTHING and other not in _OURS) or (other == EVERYTHING and one not in _OURS)
+
+
+_OURS = (MEMORY, TIME)
+"""What the engine does not have."""
 
 
 # ---- Redis

@@ -11,6 +11,7 @@ import concurrent.futures
 import contextvars
 import itertools
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.dialogues import carried, dialogue
-from recollect.verify.explore.interleavings.footprints import MEMORY, NOTHING, WRITES_ALL, Footprint
+from recollect.verify.explore.interleavings.footprints import MEMORY, NOTHING, TIME, WRITES_ALL, Footprint
 from recollect.verify.explore.interleavings.held_connection import (
     ACTOR,
     PATIENCE_S,
@@ -105,6 +106,8 @@ class Outside:
         self.connections: list[HeldConnection] = []
         self._connections_made = 0
         self._places: dict[tuple[str, int], int] = {}
+        self._timers_fired: Counter[str] = Counter()
+        """By whose they were, in this schedule."""
         self._sockets = SocketWatch()
 
     @property
@@ -124,6 +127,7 @@ class Outside:
     def begin_schedule(self) -> None:
         self.connections = [connection for connection in self.connections if not connection.gone]
         self._places = {}
+        self._timers_fired.clear()
 
     def look_for_strangers(self) -> None:
         if self._sockets.strangers(connection.socket for connection in self.connections):
@@ -179,7 +183,7 @@ class Outside:
         if timer is not None and (timer.when() - self.now <= SLEEP_MAX_S or not options):
             actor = _context_of(timer).get(ACTOR, "*")
             act = partial(self._wait_until, timer.when(), actor)
-            options.offer(actor, f"timer:{timer.when() - BEGINNING_S:.6f}", act, is_timer=True)
+            options.offer(actor, f"timer:{self._timers_fired[actor]}", act, is_timer=True)
 
     def place(self, actor: str, connection: HeldConnection) -> int:
         """Connections in the order in which the client came to them: which of two equal ones it got nobody can tell."""
@@ -237,7 +241,8 @@ class Outside:
     def _wait_until(self, when: float, actor: str) -> Footprint:
         self._audience.note(actor, "timer", f"{when - self.now:.3f} s pass")
         self.now = max(self.now, when)
-        return NOTHING
+        self._timers_fired[actor] += 1
+        return frozenset({(TIME, True)})
 
     def _hear(self, handle: asyncio.Handle) -> Footprint:
         self.from_threads.remove(handle)

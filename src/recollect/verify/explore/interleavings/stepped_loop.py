@@ -78,6 +78,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         self._stepper = stepper
         self._kept: list[asyncio.Task[Any]] = []
         self._jobs_made = 0
+        self.timers_set = 0
         self._quiet = _Quiet(stepper)
         super().__init__(self._quiet)
         self.set_task_factory(self._make_task)
@@ -96,6 +97,10 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     def next_timer(self) -> asyncio.TimerHandle | None:
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         return min((t for t in scheduled if not t.cancelled()), key=lambda t: t.when(), default=None)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        self.timers_set += 1
+        return super().call_at(when, callback, *args, context=context)
 
     def run_handle(self, handle: asyncio.Handle) -> None:
         self._ready.append(handle)  # type: ignore[attr-defined]

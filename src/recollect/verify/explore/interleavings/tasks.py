@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.explore.interleavings.footprints import MEMORY, ORDER, Footprint
+from recollect.verify.explore.interleavings.footprints import MEMORY, ORDER, TIME, Footprint
 from recollect.verify.explore.interleavings.held_connection import ACTOR, PATIENCE_S, HeldConnection, Segment
 from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
@@ -106,7 +106,7 @@ class TaskWorld:
         self._loop: SteppedLoop | None = None
         self._program: ClientsProgram | None = None
         self._dirty, self._used = False, 0
-        self._steps = self._fingerprint = 0
+        self._steps = self._fingerprint = self._timers_set = 0
         self._free = True
         """Nothing is recorded, and whatever can happen happens at once."""
         self._pending: set[tuple[str, bool]] | None = None
@@ -284,6 +284,10 @@ class TaskWorld:
             embedded = self._endpoint.port is None
             self._pending.add((MEMORY, embedded or now != self._fingerprint))
             self._fingerprint = now
+            timers = self._loop.timers_set if self._loop is not None else 0
+            if timers != self._timers_set:
+                self._pending.add((TIME, False))
+            self._timers_set = timers
 
     def _enabled(self, loop: SteppedLoop) -> list[StepOption]:
         found = StepOptions()
