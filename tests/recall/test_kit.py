@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("recall-faults")
 
 PLAIN = "recollect.recall.targets:plain_chroma"
 TORN = {"unreadable", "index-divergence"}
-GONE = {"silent-reset", "lost-tail", "lost-update", "unreadable"}
+GONE = {"silent-reset", "lost-tail", "lost-update", "dropped", "unreadable"}
 CAUGHT = {
     "kill-engine@flush": TORN,
     "concurrent-writers": TORN,
