@@ -437,6 +437,28 @@ def test_read_modify_write_names_the_read_it_was_built_on() -> None:
     )
 
 
+def test_a_list_whose_reading_was_under_way_when_the_message_was_acknowledged() -> None:
+    script = written()
+    script.begin_read(3)
+    script.append(1)
+    old = script.end_read(3, 0, 1, 2)
+    script.append(3, operation="save", base=old)
+    script.read(2, 0, 1, 2, 5)
+    anomaly = script.only()
+    assert (anomaly.name, anomaly.first.message) == ("lost-update", "m4")
+
+
+def test_a_list_that_was_read_with_the_message_did_not_overwrite_it() -> None:
+    script = written()
+    script.begin_read(3)
+    script.append(1)
+    script.read(2, 0, 1, 2, 4)
+    old = script.end_read(3, 0, 1, 2, 4)
+    script.append(3, operation="save", base=old)
+    script.read(2, 0, 1, 2, 5)
+    assert script.only().name == "dropped"
+
+
 def test_compare_and_set_that_lets_two_writers_through() -> None:
     script = written()
     script.append(1, expect=3)

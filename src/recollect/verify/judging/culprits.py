@@ -14,6 +14,7 @@ Everything else was dropped. Where another's write could have done it but nothin
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from typing import Literal
 
@@ -80,22 +81,32 @@ def _last_there(evidence: Evidence, loss: Loss) -> int:
 
 
 def _saved_over(evidence: Evidence, loss: Loss) -> int:
-    """A list that was saved by another process, and read before this message was acknowledged."""
+    """A list that was saved by another process, and read before this message was there."""
     if not evidence.bases:
         return NEVER
     mine = evidence.message_turn[loss.message]
-    acknowledged, ended = evidence.turn_done[mine], evidence.read_done[loss.absence.read]
+    ended = evidence.read_done[loss.absence.read]
     for turn in reversed(evidence.turns_of(evidence.turn_session[mine])):
         base = evidence.bases.get(turn)
         if (
             base is not None
-            and base <= acknowledged
+            and _read_before(evidence, base, loss.message)
             and evidence.turn_process[turn] != evidence.turn_process[mine]
             and evidence.turn_invoked[turn] < ended
             and _ended(evidence, turn) > _last_there(evidence, loss)
         ):
             return turn
     return NEVER
+
+
+def _read_before(evidence: Evidence, base: int, message: int) -> bool:
+    """Whether the read that ended at `base` was over before the acknowledgement, or under way, without the message."""
+    acknowledged = evidence.turn_done[evidence.message_turn[message]]
+    if base <= acknowledged:
+        return True
+    read = bisect_left(evidence.read_done, base)
+    under_way = read < len(evidence.read_done) and evidence.read_invoked[read] <= acknowledged
+    return under_way and not (was_seen(evidence, message) and evidence.seen_at[message] <= read)
 
 
 def _intruders(evidence: Evidence) -> dict[int, list[int]]:
