@@ -8,7 +8,7 @@ from rich.console import Console
 from recollect.verify.judging.steps import StepTaken
 from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
 from recollect.verify.matrix.document import document
-from recollect.verify.matrix.findings import findings
+from recollect.verify.matrix.findings import findings, renumbered
 from recollect.verify.matrix.results import Result, Results, SmallestRun
 from recollect.verify.report import terminal
 from recollect.verify.running.scenario import Scenario
@@ -180,3 +180,16 @@ def test_verbose_has_every_cell_s_own_words() -> None:
 def test_too_many_processes_for_columns_are_told_one_below_the_other() -> None:
     lines = printed(shrunk(), width=40)
     assert any("process 1 saves m1" in line for line in lines)
+
+
+def test_a_hidden_cell_names_the_finding_by_its_number_in_the_end() -> None:
+    hidden = Result(
+        scenario=cell("concurrent-writers").scenario,
+        verdict=Verdict(status="skipped", reason="hidden by finding 7"),
+        hidden_by="none-rewrite",
+    )
+    results = renumbered(Results(results=(cell("none", "lost-update", workload="rewrite"), hidden)))
+    assert results.results[1].verdict.reason == "hidden by finding 1"
+    (finding,) = findings(results)
+    assert finding.hides == (1,)
+    assert any("hides rdb concurrent-writers append" in line for line in printed(*results.results, width=200))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from recollect.verify import providers
 from recollect.verify.disk import materialise
 from recollect.verify.disk.explanation import explain
 from recollect.verify.disk.exploring import Judgement
@@ -20,8 +22,8 @@ from recollect.verify.explore.resuming import REFUSED, Explored
 
 _OPEN = {
     "sqlite": "sqlite3 {image}/memory.db",
-    "redis": "redis-server --dir {image} --appendonly yes",
-    "postgres": "postgres -D {image}",
+    "redis": "{server} --dir {image} --appendonly yes",
+    "postgres": "{server} -D {image}",
     "chroma": "chroma run --path {image}",
 }
 _ITS_WORDS = "the engine's own words above say how"
@@ -81,6 +83,14 @@ def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dic
     return document
 
 
+def _server(engine: str) -> str:
+    """The server that was run, with its path: the first of that name on PATH may be another one."""
+    try:
+        return shlex.quote(providers.find(engine).location)
+    except EngineError:
+        return "redis-server" if engine.startswith(("redis", "valkey")) else "postgres"
+
+
 def _show_state(
     console: Console, run: TargetRun, found: Explored, state: State, judgement: Judgement, folder: Path
 ) -> dict[str, Any]:
@@ -90,7 +100,7 @@ def _show_state(
         materialise(state.image, image)
     told = explain(run.base, run.records, state, mode, exclude=never_read(about.engine))
     name = about.engine.partition("@")[0].replace("valkey", "redis")
-    command = _OPEN[name].format(image=image)
+    command = _OPEN[name].format(image=image, server=_server(about.engine))
     look = f"recollect explore {about.target} --resume {folder} --look {mode}"
     _print(console, f"\nThe first bad state, {judgement.anomaly}: {judgement.detail}")
     if judgement.anomaly == REFUSED:

@@ -23,6 +23,7 @@ from recollect.commands.writing import (
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryError
 from recollect.verify.matrix import results as saved
+from recollect.verify.matrix.findings import renumbered
 from recollect.verify.matrix.results import Result, Results
 
 
@@ -49,7 +50,7 @@ def report(
         echo(str(error), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     console = PlainConsole(stderr=json_file == "-")
-    merged = merge(parts)
+    merged = renumbered(merge(parts))
     tell(console, merged, wanted)
 
 

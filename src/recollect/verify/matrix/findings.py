@@ -88,6 +88,23 @@ def findings(results: Results) -> tuple[Finding, ...]:
     return tuple(_finding(results, number, group) for number, group in enumerate(groups, 1))
 
 
+def renumbered(results: Results) -> Results:
+    """Cells that a finding hides name it by the number that it has in the end."""
+    number_of = {place: finding.number for finding in findings(results) for place in finding.hides}
+    return msgspec.structs.replace(
+        results,
+        results=tuple(
+            _hidden_by(result, number_of[place]) if place in number_of else result
+            for place, result in enumerate(results.results)
+        ),
+    )
+
+
+def _hidden_by(result: Result, number: int) -> Result:
+    verdict = msgspec.structs.replace(result.verdict, reason=f"hidden by finding {number}")
+    return msgspec.structs.replace(result, verdict=verdict)
+
+
 class _Cause(msgspec.Struct):
     """Cells with one cause. `names` are the anomalies that it explains."""
 

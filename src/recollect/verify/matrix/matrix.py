@@ -22,7 +22,7 @@ from recollect.verify.host import interrupts
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.avoiding import avoiding
 from recollect.verify.matrix.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
-from recollect.verify.matrix.findings import NO_FAULT, findings
+from recollect.verify.matrix.findings import NO_FAULT, findings, renumbered
 from recollect.verify.matrix.investigation import Investigation
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.matrix.same_setting import ran_before
@@ -128,7 +128,7 @@ class Matrix:
                 for process in processes:
                     process.end()
                 self._remove_empty_folders()
-        return self.results()
+        return renumbered(self.results())
 
     def _remove_empty_folders(self) -> None:
         """Of cells that were ended before they had anything to keep."""
