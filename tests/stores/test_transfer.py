@@ -118,6 +118,8 @@ async def test_a_file_that_is_not_whole_is_refused_and_nothing_is_written(tmp_pa
     cases = [whole[:cut] for cut in range(0, len(whole), 7)]
     cases += [b"".join(lines[:at] + lines[at + 1 :]) for at in range(len(lines))]
     cases += [b"".join([*lines[:at], lines[at], *lines[at:]]) for at in range(len(lines))]
+    ends = [at for at, line in enumerate(lines) if line.startswith(b'{"end"')]
+    cases += [b"".join(lines[:1] + lines[ends[0] + 1 :]), b"".join(lines[: ends[0] + 1] + lines[-1:])]
     cases += [whole.replace(b"hello", b"hallo", 1), whole.replace(b'"format":1', b'"format":2')]
     cases += [b"[]\n", b"{}\n", b"not JSON\n", b"[" * 10_000 + b"\n", b'{"recollect":1}\n']
     async with open_store(f"sqlite:///{tmp_path}/other.db") as other:
