@@ -117,7 +117,7 @@ class ProcessWorld:
             self._run_out()
             raise Unfinished(f"more than {STEPS_MAX} steps")
         self._find_hangs()
-        self._dirty = self._history.blamed
+        self._dirty = self._history.disturbed
         return self._course.run(self._history)
 
     def _step(self, options: StepOptions) -> None:

@@ -48,7 +48,9 @@ class ScheduleHistory:
         self._seen: dict[tuple[int, int], tuple[int, int | None]] = {}
         self._excused: set[int] = set()
         self.blamed = False
-        """An operation raised, or never ended: the store is not used again."""
+        """An operation raised, or never ended, and nothing excuses it."""
+        self.disturbed = False
+        """An operation ended in a way that may have left its mark on the store: it is not used again."""
 
     # ---- beginning
 
@@ -114,6 +116,7 @@ class ScheduleHistory:
         blame = not kinds & self._expected and client < BEFORE and client not in self._excused
         self._excused.discard(client)
         self.blamed = self.blamed or blame
+        self.disturbed = self.disturbed or not kinds & self._expected
         ended = self.writer.fail if outcome == "fail" else self.writer.unknown
         ended(client, error, BadEnd("raised") if blame else None)
         return f"raised {error}"
@@ -124,11 +127,12 @@ class ScheduleHistory:
 
     def cancelled(self, client: int) -> str:
         """The caller gave up: it may have happened or not."""
+        self.disturbed = True
         self.writer.unknown(client, "cancelled")
         return "cancelled"
 
     def hangs(self, client: int) -> None:
-        self.blamed = True
+        self.blamed = self.disturbed = True
         self.writer.unknown(client, "it never ended", BadEnd("hang"))
 
     def sequence_seen(self, client: int, op: ProgramOp) -> int:

@@ -161,7 +161,7 @@ class TaskWorld:
         random.seed(0)  # a back-off with jitter is the same each time
         self._dirty = True
         self._in_loop(self._schedule(program))
-        self._dirty = self._history.blamed or any(seat.busy for seat in self._seats)
+        self._dirty = self._history.disturbed or any(seat.busy for seat in self._seats)
         if self._abandoned is not None:
             raise self._abandoned
         return self._course.run(self._history)

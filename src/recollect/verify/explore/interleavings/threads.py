@@ -117,9 +117,9 @@ class ThreadWorld:
         self._running = None
         alive = any(runner.thread.is_alive() for runner in self._runners)
         if self._error is not None:
-            self._dirty = alive or self._history.blamed
+            self._dirty = alive or self._history.disturbed
             raise self._error
-        self._dirty = alive or self._history.blamed
+        self._dirty = alive or self._history.disturbed
         return self._course.run(self._history)
 
     def _watch(self) -> None:
