@@ -1,0 +1,80 @@
+"""Which run comes next: phases, their share of the time, and what a known bug changes."""
+
+from pathlib import Path
+
+import msgspec
+
+from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
+from recollect.verify.matrix.matrix import FIRST_SHARE, Matrix
+from recollect.verify.matrix.results import Result
+from recollect.verify.matrix.selection import Cell
+from recollect.verify.running.scenario import Scenario
+
+BARE = Scenario(
+    target="a:make", engine="redis", policy="rdb", fault="none", workload="turns", variant="several-writers"
+)
+KILL = msgspec.structs.replace(BARE, fault="kill-engine", variant="")
+CROWD = msgspec.structs.replace(KILL, fault="concurrent-writers")
+
+
+class Stepped(Matrix):
+    """Without processes: the test says what becomes of each run."""
+
+    def take(self) -> Scenario | None:
+        trial = self._next()
+        if trial is None:
+            return None
+        self._at_work.append(trial)
+        return trial.scenario
+
+    def end(self, *names: str) -> None:
+        trial = self._at_work[0]
+        anomalies = tuple(Anomaly(name, 1, True, WitnessEvents(), "gone") for name in names)
+        verdict = Verdict(status="violated" if names else "held", acked=1, anomalies=anomalies)
+        self._finish(trial, Result(scenario=trial.scenario, verdict=verdict))
+
+    def late(self, share: float) -> None:
+        assert self._budget_s is not None
+        self._started -= share * self._budget_s
+
+
+def test_what_needs_no_fault_is_looked_into_before_anything_else(tmp_path: Path) -> None:
+    matrix = Stepped([Cell(KILL), Cell(CROWD), Cell(BARE)], tmp_path, budget_s=1000.0)
+    assert matrix.take() == CROWD
+    assert matrix.take() == BARE
+    assert matrix.take() is None, "the phase is not over"
+    matrix.end()
+    matrix.end("lost-update")
+    for _ in range(3):
+        assert matrix.take() == BARE, "confirming"
+        matrix.end("lost-update")
+    sizes = []
+    while (smaller := matrix.take()) is not None and smaller.fault == "none":
+        sizes.append(smaller)
+        matrix.end(*(["lost-update"] if smaller.writers > 1 else []))
+    assert sizes
+    assert smaller == msgspec.structs.replace(KILL, apart=True)
+    matrix.end()
+    assert matrix.take() is None
+    result = matrix.results().results[2]
+    assert result.reproduced == (3, 3)
+    assert result.smallest_run is not None
+    assert (result.smallest_run.scenario.writers, result.smallest_run.scenario.ops_max) == (2, 1)
+    assert result.shrunk == "nothing smaller shows it"
+
+
+def test_a_slow_first_phase_does_not_take_the_time_of_the_others(tmp_path: Path) -> None:
+    more = msgspec.structs.replace(BARE, workload="mixed")
+    matrix = Stepped([Cell(BARE), Cell(more), Cell(KILL)], tmp_path, budget_s=1000.0)
+    assert matrix.take() == BARE
+    matrix.late(FIRST_SHARE + 0.01)
+    matrix.end()
+    assert matrix.take() == KILL
+    assert matrix.take() == more, "it comes last"
+
+
+def test_what_the_budget_leaves_out_is_said(tmp_path: Path) -> None:
+    matrix = Stepped([Cell(KILL)], tmp_path, budget_s=1000.0)
+    matrix.late(1.1)
+    assert matrix.take() is None
+    assert matrix.results().results[0].verdict.reason == "budget"
