@@ -214,8 +214,8 @@ def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: f
                 f"{path} was written by a newer release (schema {version}, this one knows {COMPATIBILITY}); "
                 "upgrade recollect"
             )
-        if not created:
-            _check_whole(connection, path)
+        if not created and not until(deadline, lambda: _check_whole(connection, path)):
+            raise EngineUnavailable(f"{path} is locked by another process")
         identity = _create_schema(connection, deadline)
     finally:
         connection.close()
