@@ -19,7 +19,10 @@ class SortedSet(RedisList):
         return json.dumps(message)
 
     def append_message(self, session: str, message: Any) -> None:
-        self.client.zadd(self.key(session), {self.member(message): time.time()})
+        self.client.zadd(self.key(session), {self.member(message): self.score(session)})
+
+    def score(self, session: str) -> float:
+        return time.time()
 
     def get_history(self, session: str, limit: int = 100) -> list[Any]:
         return [json.loads(raw) for raw in self.client.zrange(self.key(session), -limit, -1)]
@@ -28,6 +31,9 @@ class SortedSet(RedisList):
 class Distinct(SortedSet):
     def member(self, message: Any) -> str:
         return json.dumps({**message, "id": uuid4().hex})
+
+    def score(self, session: str) -> float:
+        return float(self.client.incr(f"last:{session}"))
 
 
 def factory(endpoint: Endpoint) -> SortedSet:
