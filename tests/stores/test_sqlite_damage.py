@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect import Message, Unreadable, open_store
+from recollect import CannotOpen, Message, Unreadable, open_store
 from recollect.recall.rows_sqlite import SqliteRows
 from recollect.store import Options
 from recollect.stores.sqlite import file
@@ -83,3 +83,26 @@ async def test_a_lock_is_waited_for_while_the_file_is_checked(
     rows = await SqliteRows.open(f"sqlite:///{path}", Options())
     await rows.close()
     assert not locked
+
+
+@pytest.mark.parametrize("moment", [0, 1])
+async def test_a_session_that_seems_to_have_ended_in_1970_is_damaged_not_empty(
+    path: Path, moment: int
+) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "UPDATE recollect_sessions SET expires_at = ? WHERE key = CAST('s7' AS BLOB)", (moment,)
+        )
+        connection.commit()
+    async with open_store(f"sqlite:///{path}") as store:
+        with pytest.raises(Unreadable, match="the session's row was changed"):
+            await store.history("s7")
+
+
+async def test_an_error_of_pythons_own_module_is_told_as_ours(path: Path) -> None:
+    """It has no code of SQLite's: the identity is no UTF-8."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE recollect_meta SET value = CAST(x'ff' AS TEXT) WHERE name = 'identity'")
+        connection.commit()
+    with pytest.raises(CannotOpen):
+        await open_store(f"sqlite:///{path}")

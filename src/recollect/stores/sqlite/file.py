@@ -292,4 +292,9 @@ def until(deadline: float, step: Callable[[], object]) -> bool:
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return code_of(error) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """SQLite's own code; 0 of an error that Python's module raises itself, such as for a text that is no UTF-8."""
+    return getattr(error, "sqlite_errorcode", 0)

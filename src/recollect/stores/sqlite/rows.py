@@ -87,6 +87,9 @@ def session_row(connection: sqlite3.Connection, key: bytes) -> Session | None:
         type(found.floor) is not int
         or not isinstance(found.ended, str | None)
         or not isinstance(found.expires_at, int | float | None)
+        or (
+            found.expires_at is not None and found.expires_at <= 1.0
+        )  # one flipped bit makes nothing a 0 or a 1
     ):  # SQLite keeps in a column whatever is put there
         raise Unreadable(f"the session's row was changed by something other than recollect: {str(row)[:200]}")
     return found

@@ -31,7 +31,7 @@ from recollect.errors import (
 from recollect.owner import Owner
 from recollect.slices import too_long
 from recollect.store import Durability, Options
-from recollect.stores.sqlite.file import ChosenPolicy, is_locked, until
+from recollect.stores.sqlite.file import ChosenPolicy, code_of, is_locked, until
 from recollect.stores.sqlite.guard import FileGuard
 
 INLINE_MAX_S = 0.002
@@ -195,7 +195,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         except TimeoutError as error:
             raise too_long(self._timeout_s) from error
         except sqlite3.Error as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            if code_of(error) == sqlite3.SQLITE_INTERRUPT:
                 raise too_long(self._timeout_s) from error
             raise Unreadable(f"{self._path}: {error}") from error
         except UnicodeDecodeError as error:  # a damaged name, in SQLite's own error
@@ -240,7 +240,7 @@ class SqliteTransactions(ABC, Generic[Job]):
 
 
 def commit_failed(path: Path, error: sqlite3.Error) -> RecollectError:
-    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+    if code_of(error) & 0xFF == sqlite3.SQLITE_FULL:
         return NotWritten(f"{path}: the disk is full; nothing was written")
     # A failed fsync says nothing about what reached the disk, and a later recovery may find it there.
     return OutcomeUnknown(f"{path}: commit failed ({error}); retry with the same turn id")
