@@ -150,14 +150,17 @@ class SyncStore:
 
     @property
     def identity(self) -> str:
+        """The random name that this memory got when it was made: another one means another memory."""
         return self._store.identity
 
     @property
     def durability(self) -> Durability:
+        """What every receipt of this store promises at least."""
         return self._store.durability
 
     @property
     def notice(self) -> str | None:
+        """What could be lost with the engine's settings, or None; logged once at open."""
         return self._store.notice
 
     def close(self) -> None:

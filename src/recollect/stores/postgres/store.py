@@ -94,6 +94,7 @@ class PostgresStore(PostgresChanges):
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "PostgresStore":
+        """Opens the memory at the address and checks that what was asked for can be kept; `open_store` calls this."""
         identity, settings = await open_schema(url, options)
         store = cls(url, options, identity, reach(settings, options))
         try:
@@ -108,14 +109,17 @@ class PostgresStore(PostgresChanges):
 
     @property
     def identity(self) -> str:
+        """The random name that this memory got when it was made: another one means another memory."""
         return self._identity
 
     @property
     def durability(self) -> Durability:
+        """What every receipt of this store promises at least."""
         return self._reach.durability
 
     @property
     def notice(self) -> str | None:
+        """What could be lost with the engine's settings, or None; logged once at open."""
         return self._reach.notice
 
     # ---- the contract
@@ -123,6 +127,7 @@ class PostgresStore(PostgresChanges):
     async def append(
         self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
+        """Stores the messages as one turn, whole or not at all, and says what the write survives."""
         append = checked_append(session, messages, turn, expect)
         self._owner.check()
         if self._closed:
@@ -138,6 +143,7 @@ class PostgresStore(PostgresChanges):
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
     ) -> list[Stored]:
+        """The session's live messages in order: all, the `last` n, or those with a sequence above `after`."""
         last, after = checked_window(last, after)
         key = session_key(session)
         after = after or 0
@@ -189,10 +195,12 @@ class PostgresStore(PostgresChanges):
             await self._replica.close()
 
     async def state(self, session: str) -> SessionState:
+        """Whether the session lives, expired, was forgotten, or never existed."""
         rows = await self._read(schema.SESSION, session_key(session))
         return state_of(*rows[0]) if rows else SessionState.ABSENT
 
     async def sweep(self) -> int:
+        """Frees what expired sessions still occupy; returns how many were freed."""
         expired, above = 0, 0
         while rows := await self._write(schema.EXPIRE, (above,)):
             expired += len(rows)

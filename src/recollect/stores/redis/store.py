@@ -103,6 +103,7 @@ class RedisStore(RedisChanges):
 
     @classmethod
     async def open(cls, url: str, options: Options) -> Self:
+        """Opens the memory at the address and checks that what was asked for can be kept; `open_store` calls this."""
         if options.read_url is not None:
             raise Refused("read_url: PostgreSQL only; a Redis replica may lag without telling")
         store = cls(parse_address(url), options)
@@ -118,6 +119,7 @@ class RedisStore(RedisChanges):
     async def append(
         self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
+        """Stores the messages as one turn, whole or not at all, and says what the write survives."""
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)
         if self._denied:
@@ -150,6 +152,7 @@ class RedisStore(RedisChanges):
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
     ) -> list[Stored]:
+        """The session's live messages in order: all, the `last` n, or those with a sequence above `after`."""
         last, after = checked_window(last, after)
         key = session_key(session)
         self._check_open(EngineUnavailable)
@@ -191,6 +194,7 @@ class RedisStore(RedisChanges):
     # ---- Expiring, Listable
 
     async def state(self, session: str) -> SessionState:
+        """Whether the session lives, expired, was forgotten, or never existed."""
         key = session_key(session)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
@@ -224,15 +228,18 @@ class RedisStore(RedisChanges):
 
     @property
     def identity(self) -> str:
+        """The random name that this memory got when it was made: another one means another memory."""
         assert self._identity is not None
         return self._identity
 
     @property
     def durability(self) -> Durability:
+        """What every receipt of this store promises at least."""
         return self._commit.plan.durability
 
     @property
     def notice(self) -> str | None:
+        """What could be lost with the engine's settings, or None; logged once at open."""
         return self._commit.plan.notice
 
     # ---- opening and connecting

@@ -70,6 +70,7 @@ class SqliteStore(SqliteChanges):
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "SqliteStore":
+        """Opens the memory at the address and checks that what was asked for can be kept; `open_store` calls this."""
         path, asked = parse_url(url)
         store = await asyncio.to_thread(_open_file, cls, path, asked, options)
         store._owner.take_loop()
@@ -88,6 +89,7 @@ class SqliteStore(SqliteChanges):
     async def append(
         self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
+        """Stores the messages as one turn, whole or not at all, and says what the write survives."""
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)
         receipt = self._append_now(append) if self._batcher.alone() else None
@@ -102,6 +104,7 @@ class SqliteStore(SqliteChanges):
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
     ) -> list[Stored]:
+        """The session's live messages in order: all, the `last` n, or those with a sequence above `after`."""
         last, after = checked_window(last, after)
         key = session_key(session)
         deadline = time.monotonic() + self._timeout_s
@@ -122,11 +125,13 @@ class SqliteStore(SqliteChanges):
         )
 
     async def state(self, session: str) -> SessionState:
+        """Whether the session lives, expired, was forgotten, or never existed."""
         key = session_key(session)
         found = await self._read(lambda connection: session_row(connection, key), inline=True)
         return state_of(found)
 
     async def sweep(self) -> int:
+        """Frees what expired sessions still occupy; returns how many were freed."""
         freed = 0
         while keys := await self._read(expired_keys, inline=False):
             for key in keys:

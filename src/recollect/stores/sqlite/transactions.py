@@ -81,6 +81,7 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     @property
     def durability(self) -> Durability:
+        """What every receipt of this store promises at least."""
         return self._policy.durability
 
     async def close(self) -> None:
