@@ -52,6 +52,45 @@ def test_what_nobody_saw_with_a_later_one_is_not_trimmed() -> None:
     assert script.counts() == {"dropped": 2}
 
 
+def test_what_stayed_in_another_session_is_no_proof() -> None:
+    script = written()
+    script.append(9, "other")
+    script.read(2, 0, 3, session="other")
+    script.append(1)
+    script.read(2, 4)
+    assert script.counts() == {"dropped": 2}
+
+
+def test_nor_is_what_nobody_has_read_yet() -> None:
+    script = written()
+    script.append(1)
+    script.read(2, 3)
+    script.append(1)
+    assert script.counts() == {"dropped": 2}
+
+
+def test_a_write_in_doubt_that_came_late_does_not_count_as_the_oldest() -> None:
+    script = Script()
+    script.append(9, "other")
+    script.begin(3)
+    script.unknown(3)
+    script.append(1)
+    script.append(1)
+    script.read(2, 2, 3)
+    script.read(2, 3, 1)
+    named(script, "trimmed")
+
+
+def test_half_a_turn_can_be_trimmed() -> None:
+    script = Script()
+    script.append(9, "other")
+    script.append(1, count=2)
+    script.append(1)
+    script.read(2, 1, 2, 3)
+    script.read(2, 2, 3)
+    named(script, "trimmed")
+
+
 def test_everything_that_went_before_the_oldest_kept_is_trimmed_also_what_no_read_showed() -> None:
     script = written()
     script.append(1)

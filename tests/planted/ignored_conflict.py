@@ -35,7 +35,7 @@ class Hashed:
 
 
 def factory(endpoint: Endpoint) -> Hashed:
-    return Hashed(endpoint, ids=1000)
+    return Hashed(endpoint, ids=60)
 
 
 def twin(endpoint: Endpoint) -> Hashed:

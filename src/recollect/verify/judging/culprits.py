@@ -155,21 +155,19 @@ def _overlapping(evidence: Evidence, loss: Loss) -> int:
 def _trimmed(evidence: Evidence, session: int, lost: list[Loss]) -> set[int]:
     """What left from the oldest end, if the session is one that is trimmed."""
     gone = {loss.message: loss.absence.read for loss in lost}
-    oldest, newest = _ends_kept(evidence, session)
-    if newest == NEVER or not any(_outlived(evidence, session, loss, gone) for loss in lost):
+    if not any(_outlived(evidence, session, loss, gone) for loss in lost):
         return set()
-    return {message for message in gone if evidence.message_turn[message] < oldest}
+    older = range(_oldest_kept(evidence, session))
+    return {message for message in gone if message in older}
 
 
-def _ends_kept(evidence: Evidence, session: int) -> tuple[int, int]:
-    """The first and the last acknowledged turn of which something is there in the end."""
-    kept = [
-        turn
-        for turn in evidence.turns_of(session)
-        if evidence.turn_done[turn] != NEVER
-        and any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
-    ]
-    return (kept[0], kept[-1]) if kept else (NEVER, NEVER)
+def _oldest_kept(evidence: Evidence, session: int) -> int:
+    """The first acknowledged message that is there in the end; NEVER if none is."""
+    for turn in evidence.turns_of(session):
+        for message in evidence.turn_messages(turn):
+            if evidence.turn_done[turn] != NEVER and evidence.state[message] & IN_WHOLE:
+                return message
+    return NEVER
 
 
 def _outlived(evidence: Evidence, session: int, loss: Loss, gone: dict[int, int]) -> bool:
@@ -178,7 +176,7 @@ def _outlived(evidence: Evidence, session: int, loss: Loss, gone: dict[int, int]
         return False
     mine, read = evidence.message_turn[loss.message], loss.absence.read
     for turn in range(mine + 1, min(len(evidence.turn_first), mine + NEAR + 1)):
-        if evidence.turn_session[turn] != session or evidence.turn_done[turn] == NEVER:
+        if evidence.turn_session[turn] != session:
             continue
         for message in evidence.turn_messages(turn):
             stayed = gone.get(message, read + 1) > read
