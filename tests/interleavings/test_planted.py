@@ -36,4 +36,4 @@ def test_a_store_without_a_race_is_not_accused(cell: Cell, tmp_path: Path) -> No
     assert found.trouble is None
     assert found.unseen is None
     assert sum(one.diverged for one in found.programs) == 0
-    assert all(one.judged for one in found.programs[:2])
+    assert found.programs[0].judged
