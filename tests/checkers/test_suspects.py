@@ -245,3 +245,31 @@ def test_the_other_wrote_back_a_list_that_had_the_message() -> None:
     script.append(3, operation="save", base=base)
     script.read(2, 1, 3)
     named(script, "dropped")
+
+
+def test_a_write_to_another_session_goes_over_nothing() -> None:
+    script = written()
+    script.begin(3, "other")
+    script.begin(1)
+    script.ok(3)
+    script.ok(1)
+    script.read(2, 1, 2)
+    named(script, "dropped")
+
+
+def test_a_message_of_the_same_process_in_its_place_is_no_other_writer() -> None:
+    script = written()
+    script.append(1)
+    script.read(2, 1, 2, 3)
+    script.append(1)
+    script.read(2, 1, 4, 3)
+    assert "lost-update" not in script.counts()
+
+
+def test_a_list_that_the_same_process_saved_is_not_anothers() -> None:
+    script = written()
+    base = script.read(1, 1, 2)
+    script.append(1)
+    script.append(1, operation="save", base=base)
+    script.read(2, 1, 2, 4)
+    named(script, "dropped")

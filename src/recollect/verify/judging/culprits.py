@@ -139,7 +139,7 @@ def _overlapping(evidence: Evidence, loss: Loss) -> int:
     acknowledged, after = evidence.turn_done[mine], _last_there(evidence, loss)
     session = evidence.turn_session[mine]
     for turn in range(max(0, mine - NEAR), min(len(evidence.turn_first), mine + NEAR + 1)):
-        if evidence.turn_session[turn] != session or turn == mine:
+        if evidence.turn_session[turn] != session:
             continue
         if (
             evidence.turn_process[turn] != evidence.turn_process[mine]
