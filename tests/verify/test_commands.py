@@ -71,7 +71,7 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
     assert finding["replay"] in [line.strip() for line in done.stdout.splitlines()], (
         "in one piece, to be copied"
     )
-    replayed = recollect(*finding["replay"].split()[1:], "--times", "2", cwd=tmp_path)
+    replayed = recollect(*finding["replay"].split()[1:], "--times", "10", cwd=tmp_path)
     assert "lost-update: seen in" in replayed.stdout
 
 

@@ -20,8 +20,8 @@ from recollect.verify.report.symbols import STYLES, counted, place_of, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
-    "documented-loss": "lost as documented",
-    "exposed": "nothing protects the caller",
+    "documented-loss": "documented loss",
+    "exposed": "exposed",
     "violated": "violated",
     "unknown": "unknown",
     "skipped": "skipped",
@@ -157,7 +157,7 @@ def _legend(console: Console, results: Results) -> None:
     there = {result.verdict.status for result in results.results}
     words = [f"{STYLES[status][0]} {LEGEND[status]}" for status in WORST_FIRST if status in there]
     console.print(
-        Text(f"{'   '.join(words)}   figures: acknowledged, or lost/acknowledged", style="dim"),
+        Text(f"{'  '.join(words)}  (lost/acknowledged)", style="dim"),
     )
 
 
