@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import redis
-
 from recollect.errors import NotWritten
 from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
@@ -27,21 +25,23 @@ class WholeList:
         return json.loads(raw) if raw else []
 
 
+SWAP = """
+if redis.call("GET", KEYS[1]) ~= (ARGV[1] ~= "" and ARGV[1]) then return 0 end
+redis.call("SET", KEYS[1], ARGV[2])
+return 1
+"""
+
+
 class Compared(WholeList):
-    """Saves only over what it has loaded; if somebody else was faster, the caller is told."""
+    """Saves only over what it has loaded; if somebody else was faster, the caller is told.
+
+    In a script, because redis-py calls a connection that breaks after EXEC a WatchError, too: the write may be there.
+    """
 
     def save(self, session: str, messages: list[dict[str, Any]]) -> None:
-        key = f"session:{session}"
-        try:
-            with self.client.pipeline() as pipe:
-                pipe.watch(key)
-                if pipe.get(key) != self.loaded.get(session):
-                    raise NotWritten(f"session {session} has changed since it was loaded; load it again")
-                pipe.multi()
-                pipe.set(key, json.dumps(messages))
-                pipe.execute()
-        except redis.WatchError as error:
-            raise NotWritten(f"session {session} changed while it was saved; load it again") from error
+        loaded = self.loaded.get(session) or b""
+        if not self.client.eval(SWAP, 1, f"session:{session}", loaded, json.dumps(messages)):
+            raise NotWritten(f"session {session} has changed since it was loaded; load it again")
 
 
 def factory(endpoint: Endpoint) -> WholeList:
