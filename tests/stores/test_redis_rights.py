@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from recollect import CannotOpen, Message, NotWritten, OutcomeUnknown, SessionState, open_store
+from recollect.store import Store
 from recollect.stores.redis import rights
 from recollect.stores.redis.rights import COMMANDS, OPTIONAL, REQUESTS
 from recollect.verify.engines import Engine, Replicated
@@ -21,6 +22,10 @@ from tests.stores.redis_places import BUILDS, address, hands_on, new_prefix, sta
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     with started(request.param, "none") as running:
         yield running
+
+
+def said(text: str) -> Message:
+    return Message("user", text)
 
 
 def as_user(engine: Engine, hands: Any, prefix: str, *rules: str) -> str:
@@ -165,3 +170,35 @@ async def test_rights_taken_from_an_open_store_leave_one_copy_at_most(engine: En
             for _ in range(2):
                 assert (await store.append("s", [Message("user", "x")], turn="t")).last == 3
             assert await texts(store, "s") == ["before", "x", "x"]
+
+
+CHANGES: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "append_many": lambda store: store.append_many({"s": [said("x")], "other": [said("x")]}, turn="t"),
+    "replace": lambda store: store.replace("s", [said("x")], turn="t"),
+    "retract": lambda store: store.retract("s", 1, turn="t"),
+    "fork": lambda store: store.fork("s", "new", turn="t"),
+    "annotate": lambda store: store.annotate("s", {"x": 1}, turn="t"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_no_change_is_tried_again_while_rights_are_missing(engine: Engine, name: str) -> None:
+    """Whatever the first one left half done, its retries do not add to it."""
+    prefix = new_prefix()
+    change = CHANGES[name]
+    with hands_on(engine) as hands:
+        async with open_store(as_user(engine, hands, prefix, "~*", "+@all")) as store:
+            await store.append("s", [said("before"), said("and")], turn="t0")
+            hands.execute_command("ACL", "SETUSER", prefix, "-zadd")
+            with pytest.raises(OutcomeUnknown):
+                await change(store)
+            position = await store.position("s")
+            for _ in range(3):
+                with pytest.raises(NotWritten, match=r"may not run ZADD.*\+zadd; safe to retry once it may$"):
+                    await change(store)
+            with pytest.raises(NotWritten, match="may not run ZADD"):
+                await store.forget("s")
+            assert await store.position("s") == position
+            hands.execute_command("ACL", "SETUSER", prefix, "+zadd")
+            await store.append("s", [said("after")], turn="t1")
+            assert (await texts(store, "s"))[-1] == "after"

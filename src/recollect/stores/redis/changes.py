@@ -36,7 +36,7 @@ from recollect.store import Description, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import Commit, QueuedWrite
 from recollect.stores.redis.elements import is_number
-from recollect.stores.redis.errors import write_refused
+from recollect.stores.redis.errors import was_denied, write_refused
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.script import ANNOTATE, FIND, FORGET, FORK, MANY, REPLACE, RETRACT, STATE, Script
 from recollect.stores.redis.wire import Reply, ReplyError, pack, pack_arguments
@@ -55,6 +55,7 @@ class RedisChanges(ABC):
     _append_options: bytes
     _option_values: tuple[bytes, ...]
     _commit: Commit
+    _denied: bool
     _places: Places
     _witness: Witness | None
 
@@ -65,6 +66,9 @@ class RedisChanges(ABC):
 
     @abstractmethod
     async def _check_not_replaced(self, session: str, place: Place, found: Reply) -> None: ...
+
+    @abstractmethod
+    async def _check_allowed_again(self) -> None: ...
 
     @abstractmethod
     def _append_arguments(self, append: Append, place: Place, behind: bytes) -> tuple[bytes, ...]: ...
@@ -101,7 +105,7 @@ class RedisChanges(ABC):
         place = self._places.of(key)
         arguments = (place.known.last, "" if last_seen is None else last_seen)
         write = QueuedWrite(FORGET, place.keys + pack_arguments(arguments), 2)
-        reply = await self._commit.submit(write)
+        reply = await self._submit(write)
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
         match reply:
@@ -162,7 +166,7 @@ class RedisChanges(ABC):
             rest = (change.upto, "" if change.expect is None else change.expect, known)
             body = place.keys + source.keys + self._append_options + common + pack_arguments(rest)
             write = QueuedWrite(FORK, body, 11, sessions=2)
-            reply = await self._commit.submit(write)
+            reply = await self._submit(write)
             if not (isinstance(reply, list) and reply[0] == b"source behind"):
                 break
             await self._lost(session, source, reply[1])
@@ -195,7 +199,7 @@ class RedisChanges(ABC):
                 arguments += (b"%d" % len(given), *given)
             body = b"".join(place.keys for place in places) + pack_arguments(arguments)
             write = QueuedWrite(MANY, body, len(arguments), sessions=len(places))
-            reply = await self._commit.submit(write)
+            reply = await self._submit(write)
             match reply:
                 case [b"refused", int(which), [b"behind", found]]:
                     await self._lost(appends[which - 1].session, places[which - 1], found)
@@ -284,6 +288,16 @@ class RedisChanges(ABC):
 
     # ---- how
 
+    async def _submit(self, write: QueuedWrite) -> Reply:
+        """The engine's answer. After a script that was stopped half-way, none is sent before the user has its rights
+        again: each one would leave another half behind."""
+        if self._denied:
+            await self._check_allowed_again()
+        reply = await self._commit.submit(write)
+        if isinstance(reply, ReplyError) and was_denied(reply):
+            self._denied = True
+        return reply
+
     async def _updated(self, keys: list[bytes]) -> list[float]:
         counters = [self._address.session_keys(key)[1] for key in keys]
         request = b"".join(pack("HGET", counter, "updated") for counter in counters)
@@ -312,7 +326,7 @@ class RedisChanges(ABC):
             common = self._common(change, place, behind, change.expect)
             body = place.keys + self._append_options + common + pack_arguments(rest)
             write = QueuedWrite(script, body, 8 + len(rest))
-            reply = await self._commit.submit(write)
+            reply = await self._submit(write)
             if not (isinstance(reply, list) and reply[0] == b"behind"):
                 return reply, write
             await self._lost(change.session, place, reply[1])

@@ -44,7 +44,7 @@ from recollect.stores.redis.changes import RedisChanges, check_marked, earlier_t
 from recollect.stores.redis.commit import Commit, QueuedWrite
 from recollect.stores.redis.elements import is_number, placing
 from recollect.stores.redis.erasing import rewrite_files
-from recollect.stores.redis.errors import not_connected, read_refused, was_denied, write_refused
+from recollect.stores.redis.errors import not_connected, read_refused, write_refused
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
@@ -89,7 +89,7 @@ class RedisStore(RedisChanges):
         self._replaced: str | None = None
         self._closed = False
         self._denied = False
-        """The last append was stopped because the user may not run one of its commands any more."""
+        """The last change was stopped because the user may not run one of its commands any more."""
         self._owner = Owner()
         self._places = Places(address)
         ttl_ms = None if options.ttl is None else max(1, round(options.ttl.total_seconds() * 1000))
@@ -122,20 +122,16 @@ class RedisStore(RedisChanges):
         """Stores the messages as one turn, whole or not at all, and says what the write survives."""
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)
-        if self._denied:
-            await self._check_allowed_again()
         place = self._places.of(append.key)
         write = self._append_write(append, place, b"ask")
-        reply = await self._commit.submit(write)
+        reply = await self._submit(write)
         if isinstance(reply, list) and reply[0] == b"behind":
             try:
                 await self._check_not_replaced(session, place, reply[1])
             except EngineUnavailable as error:
                 raise NotWritten(f"{error}; safe to retry") from error
             write = self._append_write(append, place, b"go on")
-            reply = await self._commit.submit(write)
-        if isinstance(reply, ReplyError) and was_denied(reply):
-            self._denied = True
+            reply = await self._submit(write)
         if isinstance(reply, int):
             first, last = reply - len(append.records) + 1, reply
         else:
@@ -277,7 +273,7 @@ class RedisStore(RedisChanges):
         rights.check(await self._ask(rights.request, rights.count), self._address.shown)
 
     async def _check_allowed_again(self) -> None:
-        """Rights were taken away and stopped an append half-way: each further one would leave another copy behind."""
+        """Rights were taken away and stopped a change half-way."""
         try:
             await self._check_rights(self._commit.plan)
         except CannotOpen as error:
