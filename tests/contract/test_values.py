@@ -90,7 +90,8 @@ def without_constraint(place: Place) -> None:
     """The table as a tool that copies rows may have made it."""
     connection = sqlite3.connect(place.url.removeprefix("sqlite:///"))
     connection.executescript(
-        "CREATE TABLE copy (place INTEGER PRIMARY KEY, record); INSERT INTO copy SELECT * FROM recollect_messages;"
+        "CREATE TABLE copy (place INTEGER PRIMARY KEY, record, written REAL);"
+        "INSERT INTO copy SELECT * FROM recollect_messages;"
         "DROP TABLE recollect_messages; ALTER TABLE copy RENAME TO recollect_messages;"
     )
     connection.close()

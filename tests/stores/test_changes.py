@@ -6,10 +6,11 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from recollect import Damaged, Message, Refused, Store, open_store
+from recollect import Conflict, Damaged, Message, Refused, Store, open_store
 from recollect.verify.engines import Engine
 from tests.contract.reading import texts
 from tests.stores.postgres_place import Place
@@ -61,6 +62,24 @@ async def test_redis_keeps_one_element_for_a_run(engine: Engine) -> None:
         counter = hands.hgetall(f"{prefix}:{{ss}}:c")
     assert int(counter[b"last"]) - int(counter[b"hidden"]) == 6
     assert int(counter[b"runs"]) == 2
+
+
+async def test_a_description_is_of_one_moment(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another task changes while the answer is on its way does not lend its position to what was read."""
+    async with open_store(address(engine, new_prefix())) as store:
+        await store.annotate("s", {"count": 0})
+        asked = store._run  # type: ignore[attr-defined]
+
+        async def overtaken(*arguments: Any) -> Any:
+            reply = await asked(*arguments)
+            await store.annotate("s", {"count": 1})
+            return reply
+
+        monkeypatch.setattr(store, "_run", overtaken)
+        found = await store.describe("s")
+        assert found.metadata == {"count": 0}
+        with pytest.raises(Conflict):
+            await store.annotate("s", {"count": 1}, expect=found.position)
 
 
 @pytest.mark.parametrize("seed", range(3))

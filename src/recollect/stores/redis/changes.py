@@ -225,15 +225,16 @@ class RedisChanges(ABC):
         key = session_key(session)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
+        known = place.known.last  # now: what others change meanwhile does not go with what is read here
         reply = await self._run(STATE, place.keys + pack_arguments(("describe",)), 1)
         if not isinstance(reply, list) or len(reply) != 5 or reply[0] not in _STATES:
             raise Unreadable(f"session {shorten(session)}: unexpected description {str(reply)[:100]}")
         state, last, created, updated, metadata = reply
         assert isinstance(state, bytes)
         position = int(last) if isinstance(last, bytes) and is_number(last) else 0
-        if position < place.known.last:
+        if position < known:
             await self._check_not_replaced(session, place, position)
-            position = place.known.last
+            position = known
         live = _STATES[state] is SessionState.LIVE
         kept = metadata if live and isinstance(metadata, bytes) else None
         return Description(
