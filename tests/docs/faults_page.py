@@ -10,7 +10,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "faults.md"
 HEAD = """\
 # Faults
 
-What each fault verifies, and what it does not. This page is made from the table in `verify/faults/`
+What each fault verifies, and what it does not. This page is made from the table in `verify/running/faults/`
 (`python -m tests.docs.faults_page`); a test keeps it so.
 
 Faults that destroy data only happen to engines that the run itself started. Where one cannot happen (no server to
