@@ -73,7 +73,7 @@ class _Seat:
     begun: int = 0
     begun_s: float = 0.0
     held_up: bool = False
-    """A timer of this operation went off while somebody else could have moved: its patience is ours."""
+    """Time passed while somebody could have moved: that its patience ended is our doing."""
     last: tuple[bytes, bytes] = (b"", b"")
     rounds: int = 0
     """It asks the same again, and gets the same answer: it waits for somebody else."""
@@ -269,8 +269,9 @@ class TaskWorld:
         self._outside.moment += 1
         self._pending = set()
         self._pending |= options[index].act()
-        if options[index].is_timer and len(options) > 1 and options[index].choice.actor in NAMES:
-            self._seat(options[index].choice.actor).held_up = True
+        if options[index].is_timer and len(options) > 1:
+            for seat in self._seats:  # time passes for everybody
+                seat.held_up = seat.held_up or seat.busy
 
     def _finish_step(self) -> None:
         if self._pending is not None:
