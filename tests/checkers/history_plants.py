@@ -32,7 +32,7 @@ class Plot(Simulation):
     def __init__(self, seed: int, **fixed: object) -> None:
         rng = random.Random(seed)
         features = Features.draw(
-            rng, **{"sessions": rng.randint(2, 4), "processes": rng.randint(2, 6)} | fixed
+            rng, **{"sessions": rng.randint(2, 4), "processes": rng.randint(2, 6), "changes": False} | fixed
         )
         features.steps = min(features.steps, 150)
         super().__init__(rng, features, HistoryHeader(recollect="0.1.0", engine="redis", policy="aof-always"))

@@ -6,13 +6,14 @@ pass also validates: an event that no runner could have written raises `HistoryE
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
+from recollect.verify.judging import removals
 from recollect.verify.judging.context_reads import fractures
 from recollect.verify.judging.evidence import (
     CLAIMS,
     CLOCK_FAULTS,
-    DROPPED,
     IN_WHOLE,
     IN_WINDOW,
     NEVER,
@@ -27,6 +28,7 @@ from recollect.verify.judging.evidence import (
     Outage,
     Refusal,
     Retention,
+    TakenBack,
 )
 from recollect.verify.judging.folding_reads import ReadFolder
 from recollect.verify.judging.history import AnyHistory, HistoryError
@@ -38,6 +40,7 @@ from recollect.verify.judging.op import (
     FaultDetail,
     Found,
     ReadAsked,
+    RetractAsked,
     RowsCounted,
     Seen,
     WriteAsked,
@@ -86,6 +89,8 @@ class _Collector:
         self._complete: dict[str, Callable[[_Caller, Event], None]] = {
             "append": self._complete_write,
             "save": self._complete_write,
+            "replace": self._complete_replace,
+            "retract": self._complete_retract,
             "read": self._complete_read,
             "context": self._complete_context,
             "forget": self._complete_forget,
@@ -144,7 +149,12 @@ class _Collector:
         for at, found in enumerate(evidence.disturbances):
             if found.healed == NEVER:
                 evidence.disturbances[at] = found._replace(healed=evidence.events)
+        in_doubt: dict[int, list[int]] = defaultdict(list)
+        for turn in evidence.replaced.keys() & evidence.unknown:
+            in_doubt[evidence.turn_session[turn]].append(turn)
         for session in self.sessions.values():
+            if turns := in_doubt.get(session.number):
+                self.reads.miss_unreplaced(session, turns)
             self.reads.finish(session)
         self._drop_misplaced()
 
@@ -176,10 +186,16 @@ class _Collector:
         caller.is_open = True
         caller.event = event
         caller.session = session
-        if operation == "append" or operation == "save":
+        if operation == "append" or operation == "save" or operation == "replace":
             caller.turn = self._begin_write(session, event)
         elif operation == "read":
             pass
+        elif operation == "retract":
+            if type(event.value) is not RetractAsked:
+                raise ValueError("a retract names its messages")
+            removals.begin(self.evidence, session, from_runs(event.value.messages))
+            session.mutations_open += 1
+            session.last_mutation = event.index
         elif operation == "forget":
             session.forgets_open += 1
             session.mutations_open += 1
@@ -218,6 +234,8 @@ class _Collector:
         session.last_mutation = event.index
         if write.retention_s is not None or write.base is not None or write.dropped:
             self._declare(session, turn, write, event.time_s)
+        if event.operation == "replace":
+            evidence.replaced[turn] = tuple(from_runs(write.dropped))
         return turn
 
     def _grow(self, messages: int) -> None:
@@ -254,8 +272,7 @@ class _Collector:
                 session.life = Life(write.retention_s, header.refresh, header.clock_bound_s)
         if write.base is not None:
             evidence.bases[turn] = write.base
-        for message in from_runs(write.dropped):
-            evidence.state[message] |= DROPPED
+        removals.begin(evidence, session, from_runs(write.dropped))
 
     def _age(self, caller: _Caller, event: Event) -> None:
         """Time has passed for a session with a retention, and the completed operation may have renewed it."""
@@ -305,6 +322,29 @@ class _Collector:
         if write.expect is not None:
             self._compare(session, turn, write.expect, caller.event.index)
 
+    def _complete_replace(self, caller: _Caller, event: Event) -> None:
+        self._complete_write(caller, event)
+        self.evidence.replace_ended[caller.turn] = event.index
+        self._removed(caller, event, self.evidence.replaced[caller.turn])
+
+    def _complete_retract(self, caller: _Caller, event: Event) -> None:
+        asked = caller.event.value
+        assert type(asked) is RetractAsked  # checked when it was invoked
+        caller.session.mutations_open -= 1
+        caller.session.last_mutation = event.index
+        self.evidence.unknown_outcomes += event.kind == "unknown"
+        self._removed(caller, event, tuple(from_runs(asked.messages)))
+
+    def _removed(self, caller: _Caller, event: Event, messages: tuple[int, ...]) -> None:
+        if event.kind == "fail":
+            removals.failed(self.evidence, caller.session, messages)
+        elif event.kind == "ok":
+            claim = event.value.durability if type(event.value) is Acknowledged else None
+            place = CLAIMS.index(claim) if claim in CLAIMS else 0
+            how = TakenBack(caller.event.index, event.index, event.time_s, place)
+            removals.done(self.evidence, caller.session, messages, how)
+            self.evidence.operations.add(caller.event.operation)
+
     def _write_after_healing(self, event: Event) -> None:
         assert self.healed is not None
         evidence = self.evidence
@@ -335,7 +375,8 @@ class _Collector:
 
     def _compare(self, session: SessionEvidence, turn: int, expect: int, invoked: int) -> None:
         earlier = session.expects.get(expect)
-        if earlier is None or self.evidence.turn_invoked[earlier] < session.forget_floor:
+        floor = max(session.forget_floor, self.reads.struck)  # a lost tail's sequences may be given again
+        if earlier is None or self.evidence.turn_invoked[earlier] < floor:
             session.expects[expect] = turn
         elif invoked > session.forget_floor:
             self.evidence.double_accepts.append(DoubleAccept(turn, earlier, expect))
