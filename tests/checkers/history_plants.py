@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recollect.verify.judging.history import RecordedHistory
-from recollect.verify.judging.op import BadEnd, Element, HistoryHeader, ReadAsked, RetractAsked, RowsCounted
-from recollect.verify.judging.read_deltas import to_runs
+from recollect.verify.judging.op import BadEnd, Element, HistoryHeader, ReadAsked, RowsCounted
 
 from .history_simulator import CRASHES, Features, Memory, Simulation, checksum_of, elements
 
@@ -73,14 +72,6 @@ class Plot(Simulation):
         self.writer.invoke(process, memory.name, "forget")
         self.tick()
         memory.log.clear()
-        self.writer.ok(process)
-
-    def retract_now(self, memory: Memory, messages: list[int]) -> None:
-        process = self.pick()
-        self.tick()
-        self.writer.invoke_retract(process, memory.name, RetractAsked(to_runs(messages)))
-        self.tick()
-        memory.log = [message for message in memory.log if message not in messages]
         self.writer.ok(process)
 
     def crash_now(self, name: str | None = None) -> None:
@@ -485,10 +476,7 @@ def resurrected(seed: int) -> Planted:
     plot = Plot(seed, retention_s=None)
     plot.prologue()
     before = list(plot.victim.log)
-    if plot.rng.random() < 0.5:
-        plot.forget_now(plot.victim)
-    else:
-        plot.retract_now(plot.victim, before)
+    plot.rng.choice((plot.forget_now, plot.retract_now))(plot.victim)
     back = plot.rng.sample(before, plot.rng.randint(1, len(before)))
     back = [message for message in before if message in back and message in plot.acked]
     back = back or [message for message in before if message in plot.acked][:1]

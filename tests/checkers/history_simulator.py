@@ -526,6 +526,15 @@ class Simulation:
         assert op.write is not None
         return list(range(op.write.first, op.write.first + count))
 
+    def retract_now(self, memory: Memory) -> None:
+        """Removes everything, message by message, in a quiet moment."""
+        process = self.rng.choice(self.processes)
+        self.tick()
+        self.writer.invoke_retract(process, memory.name, RetractAsked(to_runs(memory.log)))
+        self.tick()
+        memory.log.clear()
+        self.writer.ok(process)
+
     def read_all(self) -> None:
         for memory in self.memories:
             for process in self.rng.sample(self.processes, min(2, len(self.processes))):

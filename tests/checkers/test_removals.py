@@ -9,7 +9,7 @@ from recollect.verify.judging.steps import steps_of
 
 from .history_script import Script, written
 
-EVERYSEC = {"policy": "aof-everysec", "fault": "power-loss"}
+EVERYSEC: dict[str, object] = {"policy": "aof-everysec", "fault": "power-loss"}
 
 
 def test_what_was_retracted_is_not_missed() -> None:
@@ -145,7 +145,7 @@ def test_a_read_that_began_before_it_was_cut_off_does_not_say_whether_it_happene
 
 
 def test_a_removal_may_be_the_tail_that_a_promise_lets_go() -> None:
-    script = written(**EVERYSEC)
+    script = written(3, **EVERYSEC)
     script.retract(1, 1)
     script.crash("power-loss")
     script.read(2, 0, 1, 2)
@@ -154,7 +154,7 @@ def test_a_removal_may_be_the_tail_that_a_promise_lets_go() -> None:
 
 
 def test_but_not_one_that_was_older_than_the_window() -> None:
-    script = written(**EVERYSEC)
+    script = written(3, **EVERYSEC)
     script.retract(1, 1)
     script.wait(3)
     script.crash("power-loss")
@@ -163,7 +163,7 @@ def test_but_not_one_that_was_older_than_the_window() -> None:
 
 
 def test_nor_one_that_was_acknowledged_as_on_the_disk() -> None:
-    script = written(**EVERYSEC)
+    script = written(3, **EVERYSEC)
     script.retract(1, 1, claim="fsynced")
     script.crash("power-loss")
     script.read(2, 0, 1, 2)
@@ -171,7 +171,7 @@ def test_nor_one_that_was_acknowledged_as_on_the_disk() -> None:
 
 
 def test_nor_one_that_no_fault_explains() -> None:
-    script = written(**EVERYSEC)
+    script = written(3, **EVERYSEC)
     script.retract(1, 1)
     script.read(2, 0, 1, 2)
     script.crash("power-loss")
@@ -199,7 +199,7 @@ def test_a_replace_that_did_not_look_at_its_position_is_a_lost_update() -> None:
 
 
 def test_a_position_that_was_lost_may_be_expected_again() -> None:
-    script = written(**EVERYSEC)
+    script = written(3, **EVERYSEC)
     lost = script.replace(1, 0, 1, 2, expect=3)
     script.crash("power-loss")
     script.read(2, 0, 1, 2)

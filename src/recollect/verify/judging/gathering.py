@@ -6,7 +6,6 @@ pass also validates: an event that no runner could have written raises `HistoryE
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 
 from recollect.verify.judging import removals
@@ -28,7 +27,6 @@ from recollect.verify.judging.evidence import (
     Outage,
     Refusal,
     Retention,
-    TakenBack,
 )
 from recollect.verify.judging.folding_reads import ReadFolder
 from recollect.verify.judging.history import AnyHistory, HistoryError
@@ -149,28 +147,12 @@ class _Collector:
         for at, found in enumerate(evidence.disturbances):
             if found.healed == NEVER:
                 evidence.disturbances[at] = found._replace(healed=evidence.events)
-        in_doubt: dict[int, list[int]] = defaultdict(list)
-        for turn in evidence.replaced.keys() & evidence.unknown:
-            in_doubt[evidence.turn_session[turn]].append(turn)
+        in_doubt = removals.replaces_in_doubt(evidence)
         for session in self.sessions.values():
             if turns := in_doubt.get(session.number):
                 self.reads.miss_unreplaced(session, turns)
             self.reads.finish(session)
-        self._drop_misplaced()
-
-    def _drop_misplaced(self) -> None:
-        """Where order is broken or doubled, a window may lack a message that is there, only elsewhere."""
-        evidence = self.evidence
-        if not any(absence.floor != NEVER for absence in evidence.absences):
-            return
-        disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}
-        disordered |= {m for found in evidence.disagreements for m in (found.message, found.other)}
-        disordered |= {found.element for found in evidence.repeated}
-        evidence.absences = [
-            absence
-            for absence in evidence.absences
-            if absence.floor == NEVER or not disordered & {absence.message, absence.floor}
-        ]
+        _drop_misplaced(self.evidence)
 
     def _invoke(self, event: Event) -> None:
         process, operation = event.process, event.operation
@@ -325,7 +307,9 @@ class _Collector:
     def _complete_replace(self, caller: _Caller, event: Event) -> None:
         self._complete_write(caller, event)
         self.evidence.replace_ended[caller.turn] = event.index
-        self._removed(caller, event, self.evidence.replaced[caller.turn])
+        removals.ended(
+            self.evidence, caller.session, self.evidence.replaced[caller.turn], caller.event, event
+        )
 
     def _complete_retract(self, caller: _Caller, event: Event) -> None:
         asked = caller.event.value
@@ -333,17 +317,7 @@ class _Collector:
         caller.session.mutations_open -= 1
         caller.session.last_mutation = event.index
         self.evidence.unknown_outcomes += event.kind == "unknown"
-        self._removed(caller, event, tuple(from_runs(asked.messages)))
-
-    def _removed(self, caller: _Caller, event: Event, messages: tuple[int, ...]) -> None:
-        if event.kind == "fail":
-            removals.failed(self.evidence, caller.session, messages)
-        elif event.kind == "ok":
-            claim = event.value.durability if type(event.value) is Acknowledged else None
-            place = CLAIMS.index(claim) if claim in CLAIMS else 0
-            how = TakenBack(caller.event.index, event.index, event.time_s, place)
-            removals.done(self.evidence, caller.session, messages, how)
-            self.evidence.operations.add(caller.event.operation)
+        removals.ended(self.evidence, caller.session, from_runs(asked.messages), caller.event, event)
 
     def _write_after_healing(self, event: Event) -> None:
         assert self.healed is not None
@@ -351,17 +325,7 @@ class _Collector:
         if event.kind == "ok":
             self.healed = evidence.outage = None
         else:
-            since_s = evidence.outage.since_s if evidence.outage else self.healed.time_s
-            failed = evidence.outage.failed + 1 if evidence.outage else 1
-            evidence.outage = Outage(
-                self.healed.operation,
-                self.healed.index,
-                event.index,
-                since_s,
-                event.time_s,
-                failed,
-                event.error or "",
-            )
+            evidence.outage = _outage(evidence.outage, self.healed, event)
 
     def _not_acknowledged(self, session: SessionEvidence, turn: int, kind: str) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
@@ -558,3 +522,30 @@ class _Collector:
         if at is not None:
             found = self.evidence.disturbances[at]
             self.evidence.disturbances[at] = found._replace(healed=event.index)
+
+
+def _drop_misplaced(evidence: Evidence) -> None:
+    """Where order is broken or doubled, a window may lack a message that is there, only elsewhere."""
+    if not any(absence.floor != NEVER for absence in evidence.absences):
+        return
+    disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}
+    disordered |= {m for found in evidence.disagreements for m in (found.message, found.other)}
+    disordered |= {found.element for found in evidence.repeated}
+    evidence.absences = [
+        absence
+        for absence in evidence.absences
+        if absence.floor == NEVER or not disordered & {absence.message, absence.floor}
+    ]
+
+
+def _outage(before: Outage | None, healed: Event, failed: Event) -> Outage:
+    """One more write has failed since the healing."""
+    return Outage(
+        healed.operation,
+        healed.index,
+        failed.index,
+        before.since_s if before else healed.time_s,
+        failed.time_s,
+        before.failed + 1 if before else 1,
+        failed.error or "",
+    )

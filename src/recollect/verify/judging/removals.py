@@ -7,9 +7,11 @@ whose own messages never came did not happen, and what it was to replace has to 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from recollect.verify.judging.evidence import (
+    CLAIMS,
     DROPPED,
     IN_WHOLE,
     IN_WINDOW,
@@ -19,6 +21,7 @@ from recollect.verify.judging.evidence import (
     Sighting,
     TakenBack,
 )
+from recollect.verify.judging.op import Acknowledged, Event
 from recollect.verify.judging.read_deltas import View
 from recollect.verify.judging.session_state import Chain, SessionEvidence
 
@@ -60,6 +63,19 @@ def done(evidence: Evidence, session: SessionEvidence, messages: Iterable[int], 
         session.live -= evidence.acknowledged(message) > session.forget_done
 
 
+def ended(
+    evidence: Evidence, session: SessionEvidence, messages: Iterable[int], asked: Event, event: Event
+) -> None:
+    """A retract or a replace has completed; of one in doubt nothing new is known."""
+    if event.kind == "fail":
+        failed(evidence, session, messages)
+    elif event.kind == "ok":
+        claim = event.value.durability if type(event.value) is Acknowledged else None
+        place = CLAIMS.index(claim) if claim in CLAIMS else 0
+        done(evidence, session, messages, TakenBack(asked.index, event.index, event.time_s, place))
+        evidence.operations.add(asked.operation)
+
+
 def find_returned(evidence: Evidence, session: SessionEvidence, chain: Chain, read: int, tail: View) -> None:
     """Holds a read against what was removed before it began."""
     assert session.taken_back is not None
@@ -75,6 +91,14 @@ def find_returned(evidence: Evidence, session: SessionEvidence, chain: Chain, re
             if begun > taken.done and retried < taken.invoked:
                 evidence.resurrected.append((Sighting(message, session.number, read), taken.done))
                 session.taken_back.remove(message)
+
+
+def replaces_in_doubt(evidence: Evidence) -> dict[int, list[int]]:
+    """By session, the turns of replaces that were never acknowledged and may have happened."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for turn in sorted(evidence.replaced.keys() & evidence.unknown):
+        found[evidence.turn_session[turn]].append(turn)
+    return found
 
 
 def never_replaced(evidence: Evidence, session: SessionEvidence, turns: Iterable[int]) -> list[int]:
