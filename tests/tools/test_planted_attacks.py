@@ -131,7 +131,8 @@ def test_hostile_redis(monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
 def test_postgres_kills(monkeypatch: pytest.MonkeyPatch, policy: str, found: str | None) -> None:
     """An engine that acknowledges before it has written is what this attack has to see."""
     monkeypatch.setattr(stores, "ENGINES", {**stores.ENGINES, "postgres": ("postgres", policy)})
-    assault = Assault(20.0, seed=1, limit=4_000)
+    monkeypatch.setattr(postgres_kills, "BETWEEN_KILLS_S", 0.3)
+    assault = Assault(20.0, seed=1, limit=20_000)
     postgres_kills.attack(assault)
     assert assault.counts["kills"] >= 1
     if found is None:
