@@ -5,7 +5,6 @@ ends by itself; the runner stops asking. `WORKLOADS` is the table.
 """
 
 from recollect.verify.running.workloads.append import append, mixed, trimmed, turns
-from recollect.verify.running.workloads.changes import changes
 from recollect.verify.running.workloads.contents import contents, left_out
 from recollect.verify.running.workloads.intents import (
     CALLED,
@@ -15,9 +14,7 @@ from recollect.verify.running.workloads.intents import (
     Plan,
     Planner,
     ReadBack,
-    ReplaceAll,
     SaveBack,
-    TakeBack,
     Workload,
     reads,
 )
@@ -36,7 +33,6 @@ WORKLOADS: dict[str, Workload] = {
         compact,
         summarise,
         forget,
-        changes,
         follow,
         context,
         search,
@@ -53,9 +49,7 @@ __all__ = [
     "Plan",
     "Planner",
     "ReadBack",
-    "ReplaceAll",
     "SaveBack",
-    "TakeBack",
     "Workload",
     "left_out",
     "reads",
