@@ -33,9 +33,15 @@ def redis_url() -> Iterator[str]:
 
 def recollect(*arguments: str, cwd: Path, **environment: str) -> tuple[int, str]:
     """The exit code and all that was printed; no process but the first may have the password in its arguments."""
+    as_typed = [
+        sys.executable,
+        "-m",
+        "recollect",
+        *arguments,
+    ]  # also of its forks, until they run something else
     with (cwd / "said").open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "recollect", *arguments],
+            as_typed,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -43,7 +49,6 @@ def recollect(*arguments: str, cwd: Path, **environment: str) -> tuple[int, str]
             env={**os.environ, "PYTHONPATH": PROJECT, "COLUMNS": "100", **environment},
         )
     us = psutil.Process(process.pid)
-    as_typed = us.cmdline()  # which its forks have until they are programs of their own
     while process.poll() is None:
         try:
             for child in us.children(recursive=True):
