@@ -32,7 +32,7 @@ class Plot(Simulation):
     def __init__(self, seed: int, **fixed: object) -> None:
         rng = random.Random(seed)
         features = Features.draw(
-            rng, **{"sessions": rng.randint(2, 4), "processes": rng.randint(2, 6)} | fixed
+            rng, **{"sessions": rng.randint(2, 4), "processes": rng.randint(2, 6), "changes": False} | fixed
         )
         features.steps = min(features.steps, 150)
         super().__init__(rng, features, HistoryHeader(recollect="0.1.0", engine="redis", policy="aof-always"))
@@ -476,7 +476,7 @@ def resurrected(seed: int) -> Planted:
     plot = Plot(seed, retention_s=None)
     plot.prologue()
     before = list(plot.victim.log)
-    plot.forget_now(plot.victim)
+    plot.rng.choice((plot.forget_now, plot.retract_now))(plot.victim)
     back = plot.rng.sample(before, plot.rng.randint(1, len(before)))
     back = [message for message in before if message in back and message in plot.acked]
     back = back or [message for message in before if message in plot.acked][:1]

@@ -17,9 +17,11 @@ from recollect.verify.judging.op import (
     HistoryHeader,
     Operation,
     ReadAsked,
+    RetractAsked,
     RowsCounted,
     WriteAsked,
 )
+from recollect.verify.judging.read_deltas import to_runs
 from recollect.verify.judging.verdict import Anomaly, Verdict
 
 
@@ -123,6 +125,39 @@ class Script:
     def forget(self, process: int, session: str = "s", outcome: str = "ok") -> None:
         self.invoke(process, "forget", session)
         getattr(self, outcome)(process)
+
+    def begin_retract(
+        self, process: int, *messages: int, session: str = "s", expect: int | None = None
+    ) -> None:
+        self.step()
+        self.writer.invoke_retract(process, session, RetractAsked(to_runs(messages), expect=expect))
+
+    def retract(
+        self, process: int, *messages: int, session: str = "s", outcome: str = "ok", claim: str | None = None
+    ) -> int:
+        self.begin_retract(process, *messages, session=session)
+        return self.ok(process, claim) if outcome == "ok" else int(getattr(self, outcome)(process))
+
+    def replace(
+        self,
+        process: int,
+        *old: int,
+        count: int = 1,
+        outcome: str = "ok",
+        expect: int | None = None,
+        base: int | None = None,
+    ) -> int:
+        """Returns the first message that stands in the place of the old ones."""
+        dropped = to_runs(old)
+        return self.append(
+            process,
+            count=count,
+            outcome=outcome,
+            operation="replace",
+            expect=expect,
+            base=base,
+            dropped=dropped,
+        )
 
     # -- reads --------------------------------------------------------------------------------------------
 

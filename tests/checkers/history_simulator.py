@@ -26,6 +26,7 @@ from recollect.verify.judging.op import (
     Operation,
     ReadAsked,
     RefreshRule,
+    RetractAsked,
     RowsCounted,
     WriteAsked,
 )
@@ -54,6 +55,7 @@ class Features:
     counts: bool = False
     compare_and_set: bool = False
     saves: bool = False
+    changes: bool = False
     faults: bool = False
     retention_s: float | None = None
     refresh: RefreshRule = "append"
@@ -78,6 +80,7 @@ class Features:
             refresh=rng.choice(("append", "read", "never", "message")),
             unknowns=rng.choice((0.0, 0.05, 0.3)),
             steps=rng.randint(20, 300),
+            changes=rng.random() < 0.3,
         )
         for name, value in fixed.items():
             setattr(features, name, value)
@@ -106,6 +109,7 @@ class Open:
     ask: ReadAsked = field(default_factory=ReadAsked)
     parts: tuple[ReadAsked, ...] = ()
     base: tuple[int, ...] = ()
+    retracted: tuple[int, ...] = ()
     result: Result = "pending"
     seen: list[list[int]] = field(default_factory=list)
     rows: int = 0
@@ -169,7 +173,7 @@ class Simulation:
         end_s = self.engine_s() + retention_s + self.jitter_s()
         if refresh == "message":
             memory.message_expires_s |= dict.fromkeys(range(first, first + count), end_s)
-        elif operation in ("append", "save"):
+        elif operation in ("append", "save", "replace", "retract"):
             if refresh != "never" or memory.expires_s is None:
                 memory.expires_s = end_s
         elif refresh == "read" and memory.log:
@@ -212,7 +216,7 @@ class Simulation:
     def give_up(self, op: Open) -> None:
         """The client stops waiting; the request was refused, is lost, or is still on its way."""
         draw = self.rng.random()
-        mutates = op.operation in ("append", "save", "forget")
+        mutates = op.operation in ("append", "save", "replace", "retract", "forget")
         if draw < 0.3 and op.result == "pending" and mutates:
             self.complete(op, "fail")
             return
@@ -232,12 +236,18 @@ class Simulation:
             "search": 2 * features.searches,
             "count": 2 * features.counts,
             "save": 3 * features.saves,
+            "replace": 2 * features.changes,
+            "retract": 3 * features.changes,
         }
         operation = self.rng.choices(list(weights), list(weights.values()))[0]
         if operation == "append":
             return self.invoke_append(process, memory)
         if operation == "save":
             return self.invoke_save(process, memory)
+        if operation == "replace":
+            return self.invoke_replace(process, memory)
+        if operation == "retract":
+            return self.invoke_retract(process, memory)
         if operation == "read":
             return self.invoke_read(process, memory, self.draw_ask(memory))
         op = Open(process, operation, memory)
@@ -287,6 +297,27 @@ class Simulation:
         op.base = tuple(elements)
         return op
 
+    def invoke_replace(self, process: int, memory: Memory) -> Open:
+        """Puts new messages in the place of those that the process has read, if nobody changed anything since."""
+        base, elements = self.last_read.get((process, memory.name), (None, []))
+        if base is None:
+            return self.invoke_read(process, memory)
+        write = self.new_write(process, self.rng.randint(1, 3), None)
+        write = msgspec.structs.replace(write, base=base, dropped=to_runs(elements))
+        op = self.invoke_write(process, memory, "replace", write)
+        op.base = tuple(elements)
+        return op
+
+    def invoke_retract(self, process: int, memory: Memory) -> Open:
+        """Removes some of the messages that the process has read, all or none."""
+        _, elements = self.last_read.get((process, memory.name), (None, []))
+        if not elements:
+            return self.invoke_read(process, memory)
+        chosen = sorted(self.rng.sample(elements, min(len(elements), self.rng.randint(1, 2))))
+        self.writer.invoke_retract(process, memory.name, RetractAsked(to_runs(chosen)))
+        self.open[process] = op = Open(process, "retract", memory, retracted=tuple(chosen))
+        return op
+
     def new_write(self, process: int, count: int, expect: int | None) -> WriteAsked:
         first = self.writer.messages
         checksums = tuple(checksum_of(message) for message in range(first, first + count))
@@ -309,6 +340,8 @@ class Simulation:
         memory = op.memory
         if op.write is not None:
             self.apply_write(op, memory, op.write)
+        elif op.operation == "retract":
+            self.apply_retract(op, memory)
         elif op.operation == "forget":
             memory.log.clear()
             memory.expires_s = None
@@ -320,12 +353,21 @@ class Simulation:
             if op.operation in ("read", "context"):
                 self.renew(memory, op.operation, 0, 0)
 
+    def apply_retract(self, op: Open, memory: Memory) -> None:
+        if not set(op.retracted) <= set(memory.log):
+            op.result = "conflict"
+            return
+        memory.log = [message for message in memory.log if message not in op.retracted]
+        memory.sequence += 1
+        if self.rng.random() < 0.5:  # stores differ in whether taking back renews a session
+            self.renew(memory, "retract", 0, 0)
+
     def apply_write(self, op: Open, memory: Memory, write: WriteAsked) -> None:
         count = len(write.checksums)
         if write.first in self.applied:
             return  # the same turn again: stored once
         conflict = write.expect is not None and write.expect != memory.sequence
-        if op.operation == "save" and tuple(memory.log) != op.base:
+        if op.operation in ("save", "replace") and tuple(memory.log) != op.base:
             conflict = True
         if conflict:
             op.result = "conflict"
@@ -373,7 +415,7 @@ class Simulation:
             for message in range(op.write.first, op.write.first + len(op.write.checksums)):
                 self.acked.setdefault(message, index)
             self.in_doubt = [(m, w) for m, w in self.in_doubt if w.first != op.write.first]
-        elif op.operation == "forget":
+        elif op.operation in ("forget", "retract"):
             self.writer.ok(process)
         elif op.operation == "count":
             self.writer.ok(process, RowsCounted(op.rows))
@@ -483,6 +525,15 @@ class Simulation:
         self.complete(op, "ok")
         assert op.write is not None
         return list(range(op.write.first, op.write.first + count))
+
+    def retract_now(self, memory: Memory) -> None:
+        """Removes everything, message by message, in a quiet moment."""
+        process = self.rng.choice(self.processes)
+        self.tick()
+        self.writer.invoke_retract(process, memory.name, RetractAsked(to_runs(memory.log)))
+        self.tick()
+        memory.log.clear()
+        self.writer.ok(process)
 
     def read_all(self) -> None:
         for memory in self.memories:

@@ -18,10 +18,12 @@ from recollect.verify.judging.op import (
     OddElement,
     Part,
     ReadAsked,
+    RetractAsked,
     RowsCounted,
     Seen,
     WriteAsked,
 )
+from recollect.verify.judging.read_deltas import from_runs
 from recollect.verify.judging.verdict import Anomaly
 
 Item = int | OddElement
@@ -249,8 +251,10 @@ def _regressed(facts: Facts, anomaly: Anomaly, message: int) -> None:
 
 def _resurrected(facts: Facts, anomaly: Anomaly, message: int) -> None:
     forgotten, begun, ended = anomaly.first.events
-    assert facts.events[forgotten].operation == "forget"
+    assert facts.events[forgotten].operation in ("forget", "retract")
     assert facts.events[forgotten].kind == "ok"
+    asked = facts.events[facts.begun[forgotten]].value
+    assert not isinstance(asked, RetractAsked) or message in from_runs(asked.messages)
     assert forgotten < begun
     assert message in facts.reads[ended].items
     assert facts.invoked[message] < facts.begun[forgotten]

@@ -2,6 +2,8 @@
 
 import pytest
 
+from recollect import Conflict, Message
+from recollect.store import Stored
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.pipe import Said
@@ -68,12 +70,52 @@ async def test_our_own_store_is_recognised(tmp_path: object) -> None:
     )
     target = Target("sqlite", endpoint)
     await target.open()
-    assert {"turn", "expect", "forget", "batches", "last", "after"} <= set(target.abilities)
+    assert set(target.abilities) >= {
+        *("turn", "expect", "forget", "batches", "last", "after", "retract", "replace")
+    }
     acknowledged = await target.append("s", [Said(0, mark(0, "a"))], turn="t", expect=0)
     assert (acknowledged.sequence, acknowledged.durability) == (1, "fsynced")
     raw, sequence = await target.read("s", None, None)
     assert (recognised(raw[0]).number, sequence) == (0, 1)
+    await target.replace("s", [Said(1, mark(1, "b")), Said(2, mark(2, "c"))], turn="u", expect=1)
+    await target.read("s", None, None)
+    with pytest.raises(Conflict):
+        await target.retract("s", [0], turn="v", expect=1)
+    await target.retract("s", [0], turn="v", expect=await target.position("s"))
+    raw, _ = await target.read("s", None, None)
+    assert [recognised(item).number for item in raw] == [2]
     await target.close()
+
+
+class Positionless:
+    """Takes messages back, and has no position that this could be compared with."""
+
+    def append(self, session: str, messages: list[Message]) -> None: ...
+
+    def history(self, session: str) -> list[Stored]:
+        return []
+
+    def retract(self, session: str, *sequences: int, expect: int | None = None) -> None: ...
+
+    def replace(self, session: str, messages: list[Message], expect: int | None = None) -> None: ...
+
+
+class Uncompared(Positionless):
+    """Has a position, and does not look at it when a message is taken back."""
+
+    def position(self, session: str) -> int:
+        return 0
+
+    def retract(self, session: str, *sequences: int) -> None: ...  # type: ignore[override]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Positionless, set()), (Uncompared, {"replace"})])
+async def test_changes_are_asked_of_stores_that_can_compare(
+    kind: type, expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.verify.stores.made_here", lambda endpoint: kind(), raising=False)
+    target = await opened("made_here")
+    assert set(target.abilities) & {"retract", "replace"} == expected
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import HistoryHeader, ReadAsked
+from recollect.verify.judging.op import HistoryHeader, ReadAsked, RetractAsked, WriteAsked
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
+from recollect.verify.running.workloads import AppendTurn, Body, ReadBack, ReplaceAll, TakeBack
 from recollect.verify.target import pipe
+from recollect.verify.target.marked_text import Recognised
 
 WRITER, READER = 0, 1
 NEW = ReadBack("s", after_seen=True)
@@ -38,3 +41,69 @@ def test_a_cursor_is_the_store_s_own_on_the_wire_and_a_message_in_the_history(tm
 
     asked = [event.value for event in History(path) if (event.kind, event.operation) == ("invoke", "read")]
     assert asked == [None, ReadAsked(after=1), None, ReadAsked(after=0)]
+
+
+POSITIONED = ReadBack("s", positioned=True)
+
+
+def said(transcript: Transcript, *texts: str) -> None:
+    for text in texts:
+        turn = AppendTurn("s", (Body(text),))
+        transcript.begin(WRITER, turn)
+        transcript.end(WRITER, turn, pipe.Acked())
+
+
+def test_changes_are_places_on_the_wire_and_messages_in_the_history(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    with HistoryWriter(path.open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        said(transcript, "a", "b", "c")
+        assert transcript.begin(READER, POSITIONED) == pipe.Read("s", positioned=True)
+        # The store calls one damaged, which is in the list and is no message.
+        damaged = Recognised(None, False, damaged=True)
+        transcript.end(READER, POSITIONED, pipe.Elements([0, -1, 1, 2], [damaged], sequence=7, position=9))
+        popped = TakeBack("s", (1.0, 0.5), compare=True)
+        request = transcript.begin(READER, popped)
+        assert isinstance(request, pipe.Retract)
+        assert (request.places, request.expect) == ([2, 3], 9)
+        transcript.end(READER, popped, pipe.Acked())
+        replaced = ReplaceAll("s", (Body("d"), Body("e")))
+        request = transcript.begin(READER, replaced)
+        assert isinstance(request, pipe.Replace)
+        assert (request.expect, [one.number for one in request.said]) == (9, [3, 4])
+        transcript.end(READER, replaced, pipe.Acked())
+    asked = {event.operation: event.value for event in History(path) if event.kind == "invoke"}
+    retraction, write = asked["retract"], asked["replace"]
+    assert isinstance(retraction, RetractAsked)
+    assert (retraction.messages, retraction.expect) == ((1, 2), 9)
+    assert isinstance(write, WriteAsked)
+    assert (write.first, write.dropped, write.expect, write.base) == (3, (0, 3), 9, 7)
+
+
+@pytest.mark.parametrize(("fault", "expect"), [("none", None), ("concurrent-writers", None), ("cut", 3)])
+def test_where_sequences_may_be_lost_a_retraction_is_compared(
+    tmp_path: Path, fault: str, expect: int | None
+) -> None:
+    file = (tmp_path / "history.jsonl").open("wb")
+    with HistoryWriter(file, HistoryHeader(recollect="0", fault=fault)) as history:
+        transcript = Transcript(history, retries=False)
+        said(transcript, "a")
+        transcript.begin(READER, POSITIONED)
+        transcript.end(READER, POSITIONED, pipe.Elements([0], sequence=1, position=3))
+        request = transcript.begin(READER, TakeBack("s", (0.0,)))
+        assert isinstance(request, pipe.Retract)
+        assert request.expect == expect
+
+
+def test_what_was_seen_before_a_fault_is_not_changed(tmp_path: Path) -> None:
+    with HistoryWriter((tmp_path / "history.jsonl").open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        said(transcript, "a")
+        for change in (TakeBack("s", (0.0,)), ReplaceAll("s", (Body("b"),))):
+            transcript.begin(READER, POSITIONED)
+            transcript.end(READER, POSITIONED, pipe.Elements([0], sequence=1, position=1))
+            history.fault_injected("power-loss")
+            assert transcript.begin(READER, change) == pipe.Read("s")
+            transcript.end(READER, change, pipe.Elements([0], sequence=1))
+            assert transcript.begin(READER, change) == pipe.Read("s"), "its position is not known"
+            transcript.end(READER, change, pipe.Elements([], sequence=None))

@@ -16,7 +16,7 @@ from recollect.verify.judging.op import Event, WriteAsked
 
 Fate = Literal["kept", "failed", "unknown", "lost", "read", "unread"]
 
-_WRITING = frozenset({"append", "save", "forget"})
+_WRITING = frozenset({"append", "save", "replace", "retract", "forget"})
 
 
 class Performed(NamedTuple):

@@ -56,7 +56,7 @@ def _gaps(evidence: Evidence) -> dict[str, str]:
         gaps["hidden"] = "the engine was never asked directly"
     if "context" not in evidence.operations:
         gaps["fractured-read"] = "no context read of several statements"
-    if "forget" not in evidence.operations:
+    if not evidence.operations & {"forget", "retract", "replace"}:
         gaps["resurrected"] = "nothing was forgotten"
     if "search" not in evidence.operations:
         gaps["index-divergence"] = "the index was never searched"

@@ -84,6 +84,15 @@ class Retention(NamedTuple):
     invoked_s: float
 
 
+class TakenBack(NamedTuple):
+    """A message that an acknowledged retract or replace removed; `claim` is what its acknowledgement survives."""
+
+    invoked: int
+    done: int
+    done_s: float
+    claim: int
+
+
 class Sighting(NamedTuple):
     """An element that should not be in a read: `element` is a message, or the negative code of an odd one."""
 
@@ -267,6 +276,13 @@ class Evidence:
     unknown: set[int] = field(default_factory=set)
     retention: dict[int, Retention] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
+    removals: dict[int, int] = field(default_factory=dict)
+    """How many saves, replaces and retracts may have removed a message on purpose."""
+    taken_back: dict[int, TakenBack] = field(default_factory=dict)
+    replaced: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """By turn of a replace, the messages in whose place it puts its own."""
+    replace_ended: dict[int, int] = field(default_factory=dict)
+    """By turn of a replace in doubt, the event that ended its latest attempt."""
     disturbances: list[Disturbance] = field(default_factory=list)
     session_turns: dict[int, list[int]] | None = None
 

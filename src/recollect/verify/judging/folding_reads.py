@@ -15,6 +15,7 @@ had ended: it may show what was there before the loss.
 
 from __future__ import annotations
 
+from recollect.verify.judging import removals
 from recollect.verify.judging.evidence import (
     DROPPED,
     IN_WHOLE,
@@ -77,6 +78,8 @@ class ReadFolder:
             self._settle(session, chain, read, NEVER)
         if session.purge is not None or session.life is not None:
             self._judge_gone(session, chain, read, tail)
+        if session.taken_back is not None:
+            removals.find_returned(self.evidence, session, chain, read, tail)
         if session.vanished:
             self._regress(session, read)
         if self.struck > session.struck:
@@ -105,6 +108,8 @@ class ReadFolder:
                 self._settle(session, chain, read, floor)
         if session.purge is not None or session.life is not None:
             self._judge_gone(session, chain, read, tail)
+        if session.taken_back is not None:
+            removals.find_returned(self.evidence, session, chain, read, tail)
         chain.last_read = read
 
     def _open_window(self, session: SessionEvidence) -> Chain:
@@ -129,6 +134,15 @@ class ReadFolder:
         self.evidence.last_ok_read[session.number] = session.last_ok_read
         maybe_before = session.life.maybe_before if session.life is not None else NEVER
         self.evidence.gone_before[session.number] = max(session.forget_floor, maybe_before)
+
+    def miss_unreplaced(self, session: SessionEvidence, turns: list[int]) -> None:
+        """What a replace in doubt was to remove, and did not, has to be there in the end."""
+        evidence, read = self.evidence, session.whole.last_read
+        for message in removals.never_replaced(evidence, session, turns):
+            evidence.state[message] &= ~DROPPED
+            if not self.may_be_gone(session, message):
+                turn = evidence.message_turn[message]
+                self._miss(session, message, read, evidence.turn_done[turn], NEVER)
 
     def _account(self, session: SessionEvidence) -> None:
         """Count what is kept: acknowledged, and in the last view of everything or at least in a window."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from recollect.verify.judging import removals
 from recollect.verify.judging.context_reads import fractures
 from recollect.verify.judging.evidence import (
     CLAIMS,
     CLOCK_FAULTS,
-    DROPPED,
     IN_WHOLE,
     IN_WINDOW,
     NEVER,
@@ -38,6 +38,7 @@ from recollect.verify.judging.op import (
     FaultDetail,
     Found,
     ReadAsked,
+    RetractAsked,
     RowsCounted,
     Seen,
     WriteAsked,
@@ -86,6 +87,8 @@ class _Collector:
         self._complete: dict[str, Callable[[_Caller, Event], None]] = {
             "append": self._complete_write,
             "save": self._complete_write,
+            "replace": self._complete_replace,
+            "retract": self._complete_retract,
             "read": self._complete_read,
             "context": self._complete_context,
             "forget": self._complete_forget,
@@ -144,23 +147,12 @@ class _Collector:
         for at, found in enumerate(evidence.disturbances):
             if found.healed == NEVER:
                 evidence.disturbances[at] = found._replace(healed=evidence.events)
+        in_doubt = removals.replaces_in_doubt(evidence)
         for session in self.sessions.values():
+            if turns := in_doubt.get(session.number):
+                self.reads.miss_unreplaced(session, turns)
             self.reads.finish(session)
-        self._drop_misplaced()
-
-    def _drop_misplaced(self) -> None:
-        """Where order is broken or doubled, a window may lack a message that is there, only elsewhere."""
-        evidence = self.evidence
-        if not any(absence.floor != NEVER for absence in evidence.absences):
-            return
-        disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}
-        disordered |= {m for found in evidence.disagreements for m in (found.message, found.other)}
-        disordered |= {found.element for found in evidence.repeated}
-        evidence.absences = [
-            absence
-            for absence in evidence.absences
-            if absence.floor == NEVER or not disordered & {absence.message, absence.floor}
-        ]
+        _drop_misplaced(self.evidence)
 
     def _invoke(self, event: Event) -> None:
         process, operation = event.process, event.operation
@@ -176,10 +168,16 @@ class _Collector:
         caller.is_open = True
         caller.event = event
         caller.session = session
-        if operation == "append" or operation == "save":
+        if operation == "append" or operation == "save" or operation == "replace":
             caller.turn = self._begin_write(session, event)
         elif operation == "read":
             pass
+        elif operation == "retract":
+            if type(event.value) is not RetractAsked:
+                raise ValueError("a retract names its messages")
+            removals.begin(self.evidence, session, from_runs(event.value.messages))
+            session.mutations_open += 1
+            session.last_mutation = event.index
         elif operation == "forget":
             session.forgets_open += 1
             session.mutations_open += 1
@@ -218,6 +216,8 @@ class _Collector:
         session.last_mutation = event.index
         if write.retention_s is not None or write.base is not None or write.dropped:
             self._declare(session, turn, write, event.time_s)
+        if event.operation == "replace":
+            evidence.replaced[turn] = tuple(from_runs(write.dropped))
         return turn
 
     def _grow(self, messages: int) -> None:
@@ -254,8 +254,7 @@ class _Collector:
                 session.life = Life(write.retention_s, header.refresh, header.clock_bound_s)
         if write.base is not None:
             evidence.bases[turn] = write.base
-        for message in from_runs(write.dropped):
-            evidence.state[message] |= DROPPED
+        removals.begin(evidence, session, from_runs(write.dropped))
 
     def _age(self, caller: _Caller, event: Event) -> None:
         """Time has passed for a session with a retention, and the completed operation may have renewed it."""
@@ -305,23 +304,28 @@ class _Collector:
         if write.expect is not None:
             self._compare(session, turn, write.expect, caller.event.index)
 
+    def _complete_replace(self, caller: _Caller, event: Event) -> None:
+        self._complete_write(caller, event)
+        self.evidence.replace_ended[caller.turn] = event.index
+        removals.ended(
+            self.evidence, caller.session, self.evidence.replaced[caller.turn], caller.event, event
+        )
+
+    def _complete_retract(self, caller: _Caller, event: Event) -> None:
+        asked = caller.event.value
+        assert type(asked) is RetractAsked  # checked when it was invoked
+        caller.session.mutations_open -= 1
+        caller.session.last_mutation = event.index
+        self.evidence.unknown_outcomes += event.kind == "unknown"
+        removals.ended(self.evidence, caller.session, from_runs(asked.messages), caller.event, event)
+
     def _write_after_healing(self, event: Event) -> None:
         assert self.healed is not None
         evidence = self.evidence
         if event.kind == "ok":
             self.healed = evidence.outage = None
         else:
-            since_s = evidence.outage.since_s if evidence.outage else self.healed.time_s
-            failed = evidence.outage.failed + 1 if evidence.outage else 1
-            evidence.outage = Outage(
-                self.healed.operation,
-                self.healed.index,
-                event.index,
-                since_s,
-                event.time_s,
-                failed,
-                event.error or "",
-            )
+            evidence.outage = _outage(evidence.outage, self.healed, event)
 
     def _not_acknowledged(self, session: SessionEvidence, turn: int, kind: str) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
@@ -335,7 +339,8 @@ class _Collector:
 
     def _compare(self, session: SessionEvidence, turn: int, expect: int, invoked: int) -> None:
         earlier = session.expects.get(expect)
-        if earlier is None or self.evidence.turn_invoked[earlier] < session.forget_floor:
+        floor = max(session.forget_floor, self.reads.struck)  # a lost tail's sequences may be given again
+        if earlier is None or self.evidence.turn_invoked[earlier] < floor:
             session.expects[expect] = turn
         elif invoked > session.forget_floor:
             self.evidence.double_accepts.append(DoubleAccept(turn, earlier, expect))
@@ -517,3 +522,30 @@ class _Collector:
         if at is not None:
             found = self.evidence.disturbances[at]
             self.evidence.disturbances[at] = found._replace(healed=event.index)
+
+
+def _drop_misplaced(evidence: Evidence) -> None:
+    """Where order is broken or doubled, a window may lack a message that is there, only elsewhere."""
+    if not any(absence.floor != NEVER for absence in evidence.absences):
+        return
+    disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}
+    disordered |= {m for found in evidence.disagreements for m in (found.message, found.other)}
+    disordered |= {found.element for found in evidence.repeated}
+    evidence.absences = [
+        absence
+        for absence in evidence.absences
+        if absence.floor == NEVER or not disordered & {absence.message, absence.floor}
+    ]
+
+
+def _outage(before: Outage | None, healed: Event, failed: Event) -> Outage:
+    """One more write has failed since the healing."""
+    return Outage(
+        healed.operation,
+        healed.index,
+        failed.index,
+        before.since_s if before else healed.time_s,
+        failed.time_s,
+        before.failed + 1 if before else 1,
+        failed.error or "",
+    )

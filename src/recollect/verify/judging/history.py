@@ -31,6 +31,7 @@ from recollect.verify.judging.op import (
     Kind,
     Operation,
     ReadAsked,
+    RetractAsked,
     RowsCounted,
     Value,
     WriteAsked,
@@ -93,7 +94,7 @@ class HistoryWriter:
         return self._messages
 
     def invoke_write(self, process: int, session: str, operation: Operation, write: WriteAsked) -> int:
-        """An append or a save begins. A new turn starts at `messages`; a retry repeats its first number."""
+        """An append, a save or a replace begins. A new turn starts at `messages`; a retry repeats its first number."""
         end = write.first + len(write.checksums)
         if write.first != self._messages and end > self._messages:
             raise ValueError(
@@ -104,6 +105,9 @@ class HistoryWriter:
         self._views.appended(write.first, write.checksums)
         return self._invoke(process, session, operation, write)
 
+    def invoke_retract(self, process: int, session: str, retraction: RetractAsked) -> int:
+        return self._invoke(process, session, "retract", retraction)
+
     def invoke_read(self, process: int, session: str, ask: ReadAsked | None = None) -> int:
         return self._invoke(process, session, "read", ask)
 
@@ -112,7 +116,7 @@ class HistoryWriter:
         return self._invoke(process, session, operation, None)
 
     def ok(self, process: int, value: Acknowledged | RowsCounted | None = None) -> int:
-        """A write, forget or count was acknowledged: the runner itself has received it."""
+        """A write, retract, forget or count was acknowledged: the runner itself has received it."""
         return self._complete("ok", process, value)
 
     def ok_read(self, process: int, elements: Sequence[Element]) -> int:
@@ -161,7 +165,11 @@ class HistoryWriter:
         self._file.close()
 
     def _invoke(
-        self, process: int, session: str, operation: Operation, value: WriteAsked | ReadAsked | None
+        self,
+        process: int,
+        session: str,
+        operation: Operation,
+        value: WriteAsked | RetractAsked | ReadAsked | None,
     ) -> int:
         if process in self._open:
             raise ValueError(

@@ -30,7 +30,9 @@ Kind = Literal[
     "engine-refused",
     "run-stopped",
 ]
-Operation = Literal["", "append", "save", "read", "context", "forget", "search", "count"]
+Operation = Literal[
+    "", "append", "save", "replace", "retract", "read", "context", "forget", "search", "count"
+]
 Trait = Literal["single_writer", "no_batches", "at_least_once", "ordered_by_clock"]
 RefreshRule = Literal["message", "append", "read", "never"]
 
@@ -63,12 +65,13 @@ class OddElement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_defaults=True, gc=False):
-    """Value of an `append` or `save` invocation: messages `first`, `first + 1`, … with these checksums.
+    """Value of an `append`, `save` or `replace` invocation: messages `first`, `first + 1`, … with these checksums.
 
     `turn` is the idempotency key and `expect` the compare-and-set argument, when the target takes them.
     `retention_s` is the life that the target declares for these messages: gone before it or there after it
-    is an anomaly. `base`, for a `save`, is the index of the completion of the read whose list was extended
-    and written back. `dropped` are the messages that the save leaves out on purpose (a compaction), as runs.
+    is an anomaly. `base`, for a `save` or a `replace`, is the index of the completion of the read whose list was
+    extended and written back, or replaced. `dropped` are the messages that a save leaves out on purpose (a compaction),
+    or in whose place a replace puts its own, as runs.
     """
 
     first: int
@@ -78,6 +81,14 @@ class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_
     retention_s: float | None = None
     base: int | None = None
     dropped: tuple[int, ...] = ()
+
+
+class RetractAsked(msgspec.Struct, frozen=True, tag="retract", tag_field="is", omit_defaults=True, gc=False):
+    """Value of a `retract` invocation: the messages to remove, all or none, as runs."""
+
+    messages: tuple[int, ...]
+    turn: str | None = None
+    expect: int | None = None
 
 
 class ReadAsked(msgspec.Struct, frozen=True, tag="ask", tag_field="is", omit_defaults=True, gc=False):
@@ -155,7 +166,18 @@ class FaultDetail(msgspec.Struct, frozen=True, tag="disturbance", tag_field="is"
     detail: str = ""
 
 
-Value = WriteAsked | ReadAsked | Seen | Context | Found | RowsCounted | Acknowledged | BadEnd | FaultDetail
+Value = (
+    WriteAsked
+    | RetractAsked
+    | ReadAsked
+    | Seen
+    | Context
+    | Found
+    | RowsCounted
+    | Acknowledged
+    | BadEnd
+    | FaultDetail
+)
 
 
 class Event(msgspec.Struct, omit_defaults=True, gc=False):

@@ -107,7 +107,7 @@ class Life:
 
     def may_renew(self, operation: str) -> bool:
         """Whether the operation can renew; with `read` we do not know which of a store's look-ups do."""
-        return self._refresh == "read" or operation in ("append", "save")
+        return self._refresh == "read" or operation in ("append", "save", "replace", "retract")
 
     def begin(self, low_s: float) -> None:
         """Such an operation has been invoked: until it completes, the end of life is open."""

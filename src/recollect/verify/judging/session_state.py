@@ -62,6 +62,7 @@ class SessionEvidence:
         "number",
         "purge",
         "struck",
+        "taken_back",
         "top_rank",
         "unknown_messages",
         "vanished",
@@ -89,6 +90,8 @@ class SessionEvidence:
         self.last_ok_read = NEVER  # index at which the latest successful read was invoked
         self.unknown_messages = 0
         self.life: Life | None = None
+        self.taken_back: set[int] | None = None
+        """Messages removed on purpose that the latest reads still had; None until one is."""
         self.expects: dict[int, int] = {}  # expected sequence → turn acknowledged with it
 
     @property

@@ -12,7 +12,16 @@ import msgspec
 
 from recollect.verify.judging.detection import name_of
 from recollect.verify.judging.history import AnyHistory
-from recollect.verify.judging.op import Context, Event, OddElement, ReadAsked, RowsCounted, Seen, WriteAsked
+from recollect.verify.judging.op import (
+    Context,
+    Event,
+    OddElement,
+    ReadAsked,
+    RetractAsked,
+    RowsCounted,
+    Seen,
+    WriteAsked,
+)
 from recollect.verify.judging.read_deltas import OddTable, View, chain_of, count_of, from_runs
 from recollect.verify.judging.verdict import WitnessEvents
 
@@ -73,7 +82,14 @@ def _with_beginnings(found: list[_Happening]) -> list[StepTaken]:
 
 def _beginning(asks: str) -> str:
     verb, _, rest = asks.partition(" ")
-    doing = {"reads": "reading", "saves": "saving", "appends": "appending", "forgets": "forgetting"}
+    doing = {
+        "reads": "reading",
+        "saves": "saving",
+        "appends": "appending",
+        "replaces": "replacing",
+        "retracts": "retracting",
+        "forgets": "forgetting",
+    }
     return " ".join(filter(None, ("starts", doing.get(verb, verb), rest)))
 
 
@@ -152,6 +168,8 @@ class _Narrator:
         value = begun.value
         if isinstance(value, WriteAsked):
             return self._writes(begun, value)
+        if isinstance(value, RetractAsked):
+            return f"retracts {_names(from_runs(value.messages))}" + _expecting(value.expect)
         if isinstance(value, ReadAsked) and value.last is not None:
             return f"reads the last {value.last}"
         if isinstance(value, ReadAsked) and value.after is not None:
@@ -162,8 +180,12 @@ class _Narrator:
 
     def _writes(self, begun: Event, write: WriteAsked) -> str:
         new = list(range(write.first, write.first + len(write.checksums)))
+        if begun.operation == "replace":
+            return f"replaces {_names(from_runs(write.dropped))} with {_names(new)}" + _expecting(
+                write.expect
+            )
         if begun.operation != "save":
-            return f"appends {_names(new)}" + ("" if write.expect is None else f", expecting {write.expect}")
+            return f"appends {_names(new)}" + _expecting(write.expect)
         event, list_read = self._latest.get((begun.process, begun.session), (None, []))
         if event is None or event != write.base:
             return f"saves its list with {_names(new)}"
@@ -171,6 +193,10 @@ class _Narrator:
         return (
             f"saves {_names([number for number in list_read if number >= 0 and number not in dropped] + new)}"
         )
+
+
+def _expecting(position: int | None) -> str:
+    return "" if position is None else f", expecting {position}"
 
 
 def _listed(view: View, odd: OddTable) -> str:

@@ -16,7 +16,7 @@ from recollect.guarantees import SURVIVES_IF, Promise, promise
 from recollect.verify.judging.checkers import ANOMALIES, Crash, Named, find
 from recollect.verify.judging.coverage import coverage
 from recollect.verify.judging.detection import Detection, lead_of, name_of
-from recollect.verify.judging.evidence import CLAIMS, Evidence, Loss
+from recollect.verify.judging.evidence import CLAIMS, IN_WHOLE, Evidence, Loss
 from recollect.verify.judging.losses import loss_window_s, losses
 from recollect.verify.judging.survivors import overlapped
 
@@ -221,7 +221,7 @@ def _too_young(evidence: Evidence, named: list[Named], found: list[Loss], given:
 
 def _is_exposed(given: Promise, group: Named) -> bool:
     """Whether the store did what it says, and nothing protects whoever calls it."""
-    if group.name in ("silent-reset", "lost-tail", "hole", "torn-turn", "non-monotonic-read"):
+    if group.name in ("silent-reset", "lost-tail", "hole", "torn-turn", "non-monotonic-read", "resurrected"):
         return given.fault in UNNOTICED and all(
             found.disturbance is not None and found.disturbance.name in UNNOTICED
             for found in group.detections
@@ -266,7 +266,27 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
     if group.name == "hole" and "lost-tail" in given.allows and "hole" not in given.allows:
         # The tail is that of the engine's order, which between writes that overlapped is not the one that reads show.
         return all(overlapped(evidence, detection) for detection in group.detections)
+    if group.name == "resurrected":
+        return all(_removal_lost(evidence, given, detection) for detection in group.detections)
     return group.name in given.allows
+
+
+def _removal_lost(evidence: Evidence, given: Promise, detection: Detection) -> bool:
+    """Whether the engine may have lost the retract or replace itself, or shows an older state for a while.
+
+    As a write that was acknowledged it is a part of the tail, and its acknowledgement may say that it survives.
+    """
+    taken, disturbance = evidence.taken_back.get(detection.element), detection.disturbance
+    if taken is None:
+        return False
+    if "stale-read" in given.allows and not evidence.state[detection.element] & IN_WHOLE:
+        return True
+    if disturbance is None or not given.allows & {"lost-tail", "silent-reset"}:
+        return False
+    survives = SURVIVES_IF.get(disturbance.name)
+    if survives is not None and taken.claim >= CLAIMS.index(survives):
+        return False
+    return given.window_s is None or detection.moment_s - taken.done_s <= given.window_s
 
 
 def _lost_between(evidence: Evidence, detection: Detection) -> bool:

@@ -113,8 +113,18 @@ OVERVIEW: dict[str, tuple[str, tuple[str, ...]]] = {
 # Faults that only mean something with one particular use of memory; the others take the default.
 # What nothing happens to comes first: one writer, then several, each with what is hard about it.
 WORKLOADS_OF: dict[str, tuple[str, ...]] = {
-    "none@one-writer": ("search", "turns", "rewrite", "contents", "mixed", "trimmed", "forget", "compact"),
-    "none@several-writers": ("turns", "rewrite", "summarise", "context", "search"),
+    "none@one-writer": (
+        "search",
+        "turns",
+        "rewrite",
+        "contents",
+        "mixed",
+        "trimmed",
+        "forget",
+        "compact",
+        "changes",
+    ),
+    "none@several-writers": ("turns", "rewrite", "summarise", "context", "search", "changes"),
     "concurrent-writers": (
         "turns",
         "mixed",
@@ -126,8 +136,11 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
         "forget",
         "context",
         "search",
+        "changes",
     ),
 }
+BESIDE: dict[str, tuple[str, ...]] = {"kill-app": ("changes",), "power-loss": ("changes",)}
+"""What is tried beside the first default that fits: a change that is cut off, and one that is not on the disk yet."""
 WRITERS_OF: dict[tuple[str, str], int] = {("concurrent-writers", "search"): 4, ("none", "search"): 4}
 """Where it takes more than the usual number."""
 DEFAULT_WORKLOADS: tuple[str, ...] = ("search", "turns", "rewrite")
@@ -359,7 +372,10 @@ def _workloads(
         return (
             possible[:2] if case.variant == ONE_WRITER else possible[:1]
         )  # all stores in a minute: faults too
-    return possible if own else possible[:1]
+    if own:
+        return possible
+    beside = () if request.overview and not request.full else BESIDE.get(case.fault, ())
+    return [*possible[:1], *((name, None) for name in beside if WORKLOADS[name].misfit(abilities) is None)]
 
 
 def _rank(scenario: Scenario) -> tuple[int, int]:

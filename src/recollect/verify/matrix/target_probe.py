@@ -10,7 +10,7 @@ from recollect.verify.matrix.selection import VerifyRequest, engine_of
 from recollect.verify.target.target import BUILT_IN
 from recollect.verify.target.workers import Workers
 
-_OF_STORES = frozenset({"forget", "batches", "turn", "expect", "last", "after"})
+_OF_STORES = frozenset({"forget", "batches", "turn", "expect", "last", "after", "retract", "replace"})
 _OF_RECALL = frozenset({"forget", "batches", "turn", "search"})
 OUR_ABILITIES = {target: _OF_RECALL if target == "chroma" else _OF_STORES for target in BUILT_IN}
 

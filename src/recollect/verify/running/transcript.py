@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recollect.verify.judging import op
+from recollect.verify.judging.evidence import NOT_A_DISTURBANCE
 from recollect.verify.judging.history import HistoryWriter
 from recollect.verify.judging.read_deltas import to_runs
 from recollect.verify.running.unnumbered_texts import UnnumberedTexts
-from recollect.verify.running.workloads import AppendTurn, Body, Intent, ReadBack, SaveBack
+from recollect.verify.running.workloads import (
+    AppendTurn,
+    Body,
+    Intent,
+    ReadBack,
+    ReplaceAll,
+    SaveBack,
+    TakeBack,
+)
 from recollect.verify.target import pipe
 from recollect.verify.target.marked_text import Recognised, mark
 from recollect.verify.target.outcomes import Outcome
@@ -24,6 +33,9 @@ class _Sight:
     event: int
     numbers: list[int]
     sequence: int | None
+    position: int | None = None
+    places: dict[int, int] = field(default_factory=dict)
+    """Of its messages in the list that the store returned."""
 
 
 @dataclass
@@ -43,6 +55,10 @@ class _Attempt:
 def _numbers(write: op.WriteAsked) -> range:
     """Of its messages."""
     return range(write.first, write.first + len(write.checksums))
+
+
+def _places(elements: list[op.Element]) -> dict[int, int]:
+    return {element.message: place for place, element in enumerate(elements) if element.message is not None}
 
 
 def _text(number: int, body: Body) -> str:
@@ -93,8 +109,12 @@ class Transcript:
                 return self._begin_append(process, intent)
             case SaveBack():
                 return self._begin_save(process, intent)
-            case ReadBack(session, last, after_seen):
-                return self._begin_read(process, session, last, after_seen)
+            case ReplaceAll():
+                return self._begin_replace(process, intent)
+            case TakeBack():
+                return self._begin_retract(process, intent)
+            case ReadBack(session, last, after_seen, positioned):
+                return self._begin_read(process, session, last, after_seen, positioned=positioned)
             case pipe.ReadContext(session):
                 self._began[process] = self._history.invoke(process, session, "context")
                 return intent
@@ -122,7 +142,7 @@ class Transcript:
         self.succeeded += 1
         attempt = self._attempts.pop(process, None)
         if (saved := self._saves.pop(process, None)) is not None:
-            assert isinstance(intent, SaveBack)
+            assert isinstance(intent, SaveBack | ReplaceAll)
             self._acknowledged[intent.session].update(saved)
             self._kept_kinds(intent.bodies)
         match reply:
@@ -195,6 +215,50 @@ class Transcript:
         self._invoke(process, session, "save", write)
         return pipe.Save(session, said, intent.drop)
 
+    def _changeable(self, process: int, session: str) -> _Sight | None:
+        """What this client saw of the session, if a change may be made of it.
+
+        Not what it saw before a fault: sequences that were lost may have been given to other messages since.
+        """
+        sight = self._seen.get((process, session))
+        if sight is None or not sight.numbers or sight.position is None:
+            return None
+        return sight if sight.event > self._history.disturbed else None
+
+    def _begin_replace(self, process: int, intent: ReplaceAll) -> pipe.Request:
+        session = intent.session
+        if (sight := self._changeable(process, session)) is None:
+            return self._begin_read(process, session, None, False)
+        self._acknowledged.setdefault(session, set()).difference_update(sight.numbers)
+        first, said = self._number(session, intent.bodies)
+        turn = f"turn-{first}"
+        write = op.WriteAsked(
+            first,
+            tuple(self._checksums[first:]),
+            turn,
+            sight.position,
+            self._retention_s,
+            base=sight.event,
+            dropped=to_runs(sight.numbers),
+        )
+        self._saves[process] = _numbers(write)
+        self._invoke(process, session, "replace", write)
+        return pipe.Replace(session, said, turn, sight.position)
+
+    def _begin_retract(self, process: int, intent: TakeBack) -> pipe.Request:
+        session = intent.session
+        if (sight := self._changeable(process, session)) is None:
+            return self._begin_read(process, session, None, False)
+        end = len(sight.numbers) - 1
+        chosen = sorted({sight.numbers[min(int(place * (end + 1)), end)] for place in intent.places})
+        self._acknowledged.setdefault(session, set()).difference_update(chosen)
+        # Where a fault may take sequences back, only the position says whose they are when the request arrives.
+        compare = intent.compare or self._history.header.fault not in NOT_A_DISTURBANCE
+        expect = sight.position if compare else None
+        turn = f"retract-{sight.event}-{process}"
+        self._history.invoke_retract(process, session, op.RetractAsked(to_runs(chosen), turn, expect))
+        return pipe.Retract(session, [sight.places[number] for number in chosen], turn, expect)
+
     def _invoke(self, process: int, session: str, operation: op.Operation, write: op.WriteAsked) -> None:
         event = self._history.invoke_write(process, session, operation, write)
         self._unnumbered.moments.invoked.update(dict.fromkeys(_numbers(write), event))
@@ -240,13 +304,21 @@ class Transcript:
 
     # ---- reads
 
-    def _begin_read(self, process: int, session: str, last: int | None, after_seen: bool) -> pipe.Request:
+    def _begin_read(
+        self,
+        process: int,
+        session: str,
+        last: int | None,
+        after_seen: bool,
+        *,
+        positioned: bool = False,
+    ) -> pipe.Request:
         after, message = self._cursor(process, session) if after_seen else (None, None)
         ask = op.ReadAsked(last, message)
         self._asked[process] = ask
         partial = last is not None or after is not None
         self._began[process] = self._history.invoke_read(process, session, ask if partial else None)
-        return pipe.Read(session, last, after)
+        return pipe.Read(session, last, after, positioned)
 
     def _cursor(self, process: int, session: str) -> tuple[int, int] | tuple[None, None]:
         """Where this client is in the session: the store's own sequence, and the message that it stands on. There is
@@ -262,7 +334,8 @@ class Transcript:
         ask = self._asked.pop(process)
         if ask.last is None and ask.after is None:
             numbers = [element.message for element in elements if element.message is not None]
-            self._seen[process, session] = _Sight(event, numbers, reply.sequence)
+            places = {} if reply.position is None else _places(elements)
+            self._seen[process, session] = _Sight(event, numbers, reply.sequence, reply.position, places)
             self._last_whole[session] = set(numbers)
 
     def _elements(self, process: int, session: str, reply: pipe.Elements) -> list[op.Element]:

@@ -36,12 +36,33 @@ class Save(msgspec.Struct, tag="save"):
     drop: int = 0
 
 
+class Replace(msgspec.Struct, tag="replace"):
+    """Puts these in the place of everything, if the session is still at this position."""
+
+    session: str
+    said: list[Said]
+    turn: str | None = None
+    expect: int | None = None
+
+
+class Retract(msgspec.Struct, tag="retract"):
+    """Removes the elements that stood at these places of the list that the latest read returned."""
+
+    session: str
+    places: list[int]
+    turn: str | None = None
+    expect: int | None = None
+
+
 class Read(msgspec.Struct, tag="read"):
-    """Reads the session: all of it, its last n, or what comes after a sequence of the store's own."""
+    """Reads the session: all of it, its last n, or what comes after a sequence of the store's own.
+
+    With `positioned` its position is asked for first, so that what is read is not older than that."""
 
     session: str
     last: int | None = None
     after: int | None = None
+    positioned: bool = False
 
 
 class ReadContext(msgspec.Struct, tag="context"):
@@ -74,7 +95,9 @@ class Close(msgspec.Struct, tag="close"):
     """Closes the store, and ends."""
 
 
-Request = AppendMessages | Save | Read | ReadContext | Forget | SearchIndex | Watch | Close
+Request = (
+    AppendMessages | Save | Replace | Retract | Read | ReadContext | Forget | SearchIndex | Watch | Close
+)
 
 
 class Elements(msgspec.Struct, tag="elements"):
@@ -85,6 +108,8 @@ class Elements(msgspec.Struct, tag="elements"):
     """What is not simply a known message, unchanged."""
     sequence: int | None = None
     """The last element's, where the store has sequences."""
+    position: int | None = None
+    """The session's, before it was read, if it was asked for."""
 
 
 class Acked(msgspec.Struct, tag="acked"):

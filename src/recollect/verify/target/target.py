@@ -150,6 +150,7 @@ class Target:
         found += [name for name in ("turn", "expect") if self._methods.write_takes(name)]
         found += ["last"] if self._methods.limit else []
         found += ["after"] if self._methods.read_takes("after") else []
+        found += [name for name in ("retract", "replace") if self._methods.changes_by(name)]
         return found + sorted(f"{CONTENT}{kind}" for kind in self.interface.kinds)
 
     @property
@@ -238,6 +239,26 @@ class Target:
         messages = [*known[drop:], *(self._methods.interface.make(one) for one in said)]
         store = await self._store(session)
         return _acknowledged(await self._call(store, self.shape.write, session, messages))
+
+    async def replace(
+        self, session: str, said: Sequence[Said], turn: str | None, expect: int | None
+    ) -> Acked:
+        messages = [self._methods.interface.make(one) for one in said]
+        options = self._methods.change_options("replace", turn, expect)
+        store = await self._store(session)
+        return _acknowledged(await self._call(store, "replace", session, messages, **options))
+
+    async def retract(
+        self, session: str, places: Sequence[int], turn: str | None, expect: int | None
+    ) -> Acked:
+        known = self._read_raw[session]
+        sequences = [known[place].sequence for place in places]
+        options = self._methods.change_options("retract", turn, expect)
+        store = await self._store(session)
+        return _acknowledged(await self._call(store, "retract", session, *sequences, **options))
+
+    async def position(self, session: str) -> int:
+        return int(await self._call(await self._store(session), "position", session))
 
     async def read(self, session: str, last: int | None, after: int | None) -> tuple[list[Any], int | None]:
         """The raw elements, and the sequence of the last one where the store has sequences."""
@@ -364,6 +385,19 @@ class _Methods:
 
     def has(self, name: str) -> bool:
         return callable(getattr(self._store, name, None))
+
+    def changes_by(self, name: str) -> bool:
+        """Whether it is the method of `recollect.store` by this name: what it does can then be compared with a
+        position, and its history has sequences."""
+        if self._shape.name != "append/history" or not self.has("position") or not self.has(name):
+            return False
+        return "expect" in parameters(getattr(self._store, name))
+
+    def change_options(self, name: str, turn: str | None, expect: int | None) -> dict[str, Any]:
+        options: dict[str, Any] = {} if expect is None else {"expect": expect}
+        if turn is not None and "turn" in parameters(getattr(self._store, name)):
+            options["turn"] = turn
+        return options
 
     def write_takes(self, name: str) -> bool:
         return name in self._write

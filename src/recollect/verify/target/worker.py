@@ -27,6 +27,7 @@ from recollect.verify.target.sent_requests import Sending
 from recollect.verify.target.target import BadTarget, FactoryRaised, Target, prepare_of, resolve
 
 _PR_SET_PDEATHSIG = 1
+WRITING = (pipe.AppendMessages, pipe.Save, pipe.Replace, pipe.Retract, pipe.Forget)
 
 
 def main(
@@ -123,7 +124,7 @@ class _Responder:
         return target
 
     async def _answer(self, target: Target, request: pipe.Request) -> pipe.Reply:
-        writing = isinstance(request, pipe.AppendMessages | pipe.Save | pipe.Forget)
+        writing = isinstance(request, WRITING)
         watch = self._watch if self._watched and writing else contextlib.nullcontext()
         self._sending.begin()
         try:
@@ -177,9 +178,16 @@ async def perform(target: Target, request: pipe.Request) -> pipe.Reply:
             return await target.append(session, said, turn, expect)
         case pipe.Save(session, said, drop):
             return await target.save(session, said, drop)
-        case pipe.Read(session, last, after):
+        case pipe.Replace(session, said, turn, expect):
+            return await target.replace(session, said, turn, expect)
+        case pipe.Retract(session, places, turn, expect):
+            return await target.retract(session, places, turn, expect)
+        case pipe.Read(session, last, after, positioned):
+            position = await target.position(session) if positioned else None
             raw, sequence = await target.read(session, last, after)
-            return elements(raw, sequence, target.interface)
+            seen = elements(raw, sequence, target.interface)
+            seen.position = position
+            return seen
         case pipe.ReadContext(session):
             parts = await target.context(session)
             return pipe.Parts([elements(part, interface=target.interface) for part in parts])

@@ -1,8 +1,9 @@
-"""Visible after an acknowledged `forget`.
+"""Visible after an acknowledged `forget`, or after a `retract` or `replace` that removed it.
 
 Verifies: messages acknowledged, or seen by a read that ended, before the forget was invoked, in reads that
-began after it was acknowledged.
-Does not verify: writes that overlap the forget or are retried after it; forgets with an unknown outcome.
+began after it was acknowledged; the same for messages that a retract or a replace removed.
+Does not verify: writes that overlap the forget or are retried after it; forgets, retracts and replaces with an unknown
+outcome.
 """
 
 from __future__ import annotations
@@ -19,12 +20,25 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found: dict[int, Detection] = {}
     for sighting, forgotten in evidence.resurrected:
         events = (forgotten, evidence.read_invoked[sighting.read], evidence.read_done[sighting.read])
-        found.setdefault(sighting.element, Detection(sighting.element, sighting.session, events))
+        detection = Detection(sighting.element, sighting.session, events)
+        if sighting.element in evidence.taken_back:
+            disturbance = evidence.disturbance_between(forgotten, events[2])
+            moment_s = (
+                0.0 if disturbance is None else evidence.moment_s(disturbance, forgotten, sighting.read)
+            )
+            detection = detection._replace(disturbance=disturbance, moment_s=moment_s)
+        found.setdefault(sighting.element, detection)
     return [detection for message, detection in found.items() if message not in claimed]
 
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     forgotten, begun, ended = detection.events
+    if detection.element in evidence.taken_back:
+        fault = "" if detection.disturbance is None else f", with {detection.disturbance.name} in between"
+        return (
+            f"Taken back and yet there: {subject(evidence, detection)}, is in the read from event {begun} to {ended}, "
+            f"although its removal had been acknowledged at event {forgotten}{fault}."
+        )
     return (
         f"Forgotten and yet there: {subject(evidence, detection)}, is in the read from event {begun} to "
         f"{ended}, although the session's forget had been acknowledged at event {forgotten}."

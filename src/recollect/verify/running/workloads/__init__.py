@@ -5,6 +5,7 @@ ends by itself; the runner stops asking. `WORKLOADS` is the table.
 """
 
 from recollect.verify.running.workloads.append import append, mixed, trimmed, turns
+from recollect.verify.running.workloads.changes import changes
 from recollect.verify.running.workloads.contents import contents, left_out
 from recollect.verify.running.workloads.intents import (
     CALLED,
@@ -14,7 +15,9 @@ from recollect.verify.running.workloads.intents import (
     Plan,
     Planner,
     ReadBack,
+    ReplaceAll,
     SaveBack,
+    TakeBack,
     Workload,
     reads,
 )
@@ -33,6 +36,7 @@ WORKLOADS: dict[str, Workload] = {
         compact,
         summarise,
         forget,
+        changes,
         follow,
         context,
         search,
@@ -49,7 +53,9 @@ __all__ = [
     "Plan",
     "Planner",
     "ReadBack",
+    "ReplaceAll",
     "SaveBack",
+    "TakeBack",
     "Workload",
     "left_out",
     "reads",

@@ -34,6 +34,8 @@ class ReadBack:
     session: str
     last: int | None = None
     after_seen: bool = False
+    positioned: bool = False
+    """The session's position is asked for as well, for a change that is compared with it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,27 @@ class SaveBack:
     drop: int = 0
 
 
-Intent = AppendTurn | ReadBack | SaveBack | ReadContext | Forget | SearchIndex
+@dataclass(frozen=True)
+class ReplaceAll:
+    """Put these in the place of all that this client's latest read showed, if nobody changed anything since."""
+
+    session: str
+    bodies: tuple[Body, ...]
+
+
+@dataclass(frozen=True)
+class TakeBack:
+    """Retract messages of this client's latest read: those at these places, each from 0 (the oldest) up to 1.
+
+    With `compare`, only if nobody changed anything since.
+    """
+
+    session: str
+    places: tuple[float, ...]
+    compare: bool = False
+
+
+Intent = AppendTurn | ReadBack | SaveBack | ReplaceAll | TakeBack | ReadContext | Forget | SearchIndex
 """The last three are requests as they are: there is nothing to add to them."""
 
 
@@ -58,6 +80,8 @@ CALLED: dict[type, str] = {
     AppendTurn: "an append",
     ReadBack: "a read",
     SaveBack: "a save",
+    ReplaceAll: "a replace",
+    TakeBack: "a retract",
     ReadContext: "a context read",
     Forget: "a forget",
     SearchIndex: "a search",
@@ -93,6 +117,8 @@ class Workload:
     sessions: tuple[str, ...] = ()
     """Session ids of its own, where the ids are what is tested."""
     needs: frozenset[str] = frozenset()
+    needs_one: frozenset[str] = frozenset()
+    """Abilities of which it makes use of whichever there are."""
     refuses: frozenset[str] = frozenset()
     """Abilities that make it pointless: a whole-list store is not appended to."""
     unmarked: bool = False
@@ -106,6 +132,8 @@ class Workload:
         """Why it is not for a target with these abilities; None if it is."""
         if missing := self.needs - abilities:
             return f"workload {self.name!r} needs {', '.join(sorted(missing))} of the target"
+        if self.needs_one and not self.needs_one & abilities:
+            return f"workload {self.name!r} needs {' or '.join(sorted(self.needs_one))} of the target"
         if unwanted := self.refuses & abilities:
             return f"workload {self.name!r} is not for a store with {', '.join(sorted(unwanted))}"
         return None

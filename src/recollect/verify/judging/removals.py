@@ -1,0 +1,124 @@
+"""Messages that are removed on purpose, one by one: by a retract, or by a replace that puts others in their place.
+
+From the invocation on nobody expects them; after the acknowledgement nobody may see them. An attempt that failed
+removed nothing. One in doubt may have, and what it would have removed is not judged, with one exception: a replace
+whose own messages never came did not happen, and what it was to replace has to be there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from recollect.verify.judging.evidence import (
+    CLAIMS,
+    DROPPED,
+    IN_WHOLE,
+    IN_WINDOW,
+    NEVER,
+    SEEN,
+    Evidence,
+    Sighting,
+    TakenBack,
+)
+from recollect.verify.judging.op import Acknowledged, Event
+from recollect.verify.judging.read_deltas import View
+from recollect.verify.judging.session_state import Chain, SessionEvidence
+
+
+def own(evidence: Evidence, session: SessionEvidence, messages: Iterable[int]) -> Iterator[int]:
+    """Those that are the session's: what leaked into its list from another is not removed there."""
+    for message in messages:
+        if 0 <= message < len(evidence.message_turn) and evidence.session_of(message) == session.number:
+            yield message
+
+
+def begin(evidence: Evidence, session: SessionEvidence, messages: Iterable[int]) -> None:
+    """They may be gone from now on."""
+    for message in own(evidence, session, messages):
+        evidence.removals[message] = evidence.removals.get(message, 0) + 1
+        evidence.state[message] |= DROPPED
+
+
+def failed(evidence: Evidence, session: SessionEvidence, messages: Iterable[int]) -> None:
+    """This attempt removed nothing; if no other may have, they have to be there again."""
+    for message in own(evidence, session, messages):
+        evidence.removals[message] -= 1
+        if evidence.removals[message]:
+            continue
+        evidence.state[message] &= ~DROPPED
+        if evidence.acknowledged(message) != NEVER and not evidence.state[message] & IN_WHOLE:
+            session.whole.pending.append(message)
+
+
+def done(evidence: Evidence, session: SessionEvidence, messages: Iterable[int], how: TakenBack) -> None:
+    """They are gone for every read that begins from now on."""
+    if session.taken_back is None:
+        session.taken_back = set()
+    for message in own(evidence, session, messages):
+        if message in evidence.taken_back:
+            continue
+        evidence.taken_back[message] = how
+        session.taken_back.add(message)
+        session.live -= evidence.acknowledged(message) > session.forget_done
+
+
+def ended(
+    evidence: Evidence, session: SessionEvidence, messages: Iterable[int], asked: Event, event: Event
+) -> None:
+    """A retract or a replace has completed; of one in doubt nothing new is known."""
+    if event.kind == "fail":
+        failed(evidence, session, messages)
+    elif event.kind == "ok":
+        claim = event.value.durability if type(event.value) is Acknowledged else None
+        place = CLAIMS.index(claim) if claim in CLAIMS else 0
+        done(evidence, session, messages, TakenBack(asked.index, event.index, event.time_s, place))
+        evidence.operations.add(asked.operation)
+
+
+def find_returned(evidence: Evidence, session: SessionEvidence, chain: Chain, read: int, tail: View) -> None:
+    """Holds a read against what was removed before it began."""
+    assert session.taken_back is not None
+    session.taken_back.update(message for message in tail if message in evidence.taken_back)
+    begun = evidence.read_invoked[read]
+    for message in list(session.taken_back):
+        if not evidence.state[message] & (IN_WHOLE | IN_WINDOW):
+            session.taken_back.remove(message)
+        elif evidence.state[message] & chain.bit:
+            taken = evidence.taken_back[message]
+            # A write that is tried again afterwards may store the message again.
+            retried = evidence.retries.get(evidence.message_turn[message], NEVER)
+            if begun > taken.done and retried < taken.invoked:
+                evidence.resurrected.append((Sighting(message, session.number, read), taken.done))
+                session.taken_back.remove(message)
+
+
+def replaces_in_doubt(evidence: Evidence) -> dict[int, list[int]]:
+    """By session, the turns of replaces that were never acknowledged and may have happened."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for turn in sorted(evidence.replaced.keys() & evidence.unknown):
+        found[evidence.turn_session[turn]].append(turn)
+    return found
+
+
+def never_replaced(evidence: Evidence, session: SessionEvidence, turns: Iterable[int]) -> list[int]:
+    """Messages that are missing although the only write that was to remove them, a replace in doubt, never came.
+
+    Nothing is said where the replace's own messages may be gone for a reason of their own.
+    """
+    found: list[int] = []
+    read = session.whole.last_read
+    for turn in turns:
+        ended = evidence.replace_ended.get(turn, evidence.events)
+        if read == NEVER or evidence.read_invoked[read] < ended:
+            continue
+        if any(evidence.state[message] & (SEEN | DROPPED) for message in evidence.turn_messages(turn)):
+            continue
+        found += [
+            message
+            for message in own(evidence, session, evidence.replaced[turn])
+            if evidence.removals[message] == 1
+            and evidence.acknowledged(message) != NEVER
+            and not evidence.state[message] & IN_WHOLE
+        ]
+    return found
