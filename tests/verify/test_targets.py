@@ -2,12 +2,12 @@
 
 import pytest
 
-from recollect import Conflict, Message
+from recollect import Conflict, Damaged, Message
 from recollect.store import Stored
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.pipe import Said
-from recollect.verify.target.returned import recognised
+from recollect.verify.target.returned import elements, recognised
 from recollect.verify.target.target import BadTarget, FactoryRaised, Target, resolve
 from tests.verify.stores import KEPT
 
@@ -85,6 +85,35 @@ async def test_our_own_store_is_recognised(tmp_path: object) -> None:
     raw, _ = await target.read("s", None, None)
     assert [recognised(item).number for item in raw] == [2]
     await target.close()
+
+
+class Gapped:
+    """Says in its place that a message was lost, as our stores do."""
+
+    retracted: tuple[int, ...] = ()
+
+    def append(self, session: str, messages: list[Message]) -> None: ...
+
+    def history(self, session: str) -> list[Stored]:
+        kept = [Stored(number, Message("user", mark(number, "said"))) for number in (2, 6, 8)]
+        return [kept[0], Stored(3, Damaged(b"", "lost")), *kept[1:]]
+
+    def position(self, session: str) -> int:
+        return 8
+
+    def retract(self, session: str, *sequences: int, expect: int | None = None) -> None:
+        Gapped.retracted = sequences
+
+
+async def test_a_place_is_that_of_a_message_also_behind_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told of a read has no marks of losses; taking back by it once removed the neighbour."""
+    monkeypatch.setattr("tests.verify.stores.made_here", lambda endpoint: Gapped(), raising=False)
+    target = await opened("made_here")
+    raw, _ = await target.read("s", None, None)
+    numbers = elements(raw).numbers
+    assert numbers == [2, 6, 8]
+    await target.retract("s", [numbers.index(2), numbers.index(8)], turn=None, expect=8)
+    assert Gapped.retracted == (2, 8)
 
 
 class Positionless:

@@ -18,7 +18,7 @@ def elements(raw: list[Any], sequence: int | None = None, interface: Interface =
     numbers: list[int] = []
     odd: list[Recognised] = []
     for item in raw:
-        if _is_loss_marker(item):
+        if is_loss_marker(item):
             continue
         what = recognised(item, interface)
         if what.number is not None and what.intact:
@@ -58,7 +58,7 @@ def _of_kind(number: int, kind: str, raw: Any, interface: Interface) -> Recognis
     return Recognised(number, intact=False, excerpt=what, unkept=difference.unkept)
 
 
-def _is_loss_marker(raw: Any) -> bool:
+def is_loss_marker(raw: Any) -> bool:
     """Our stores say in its place that a message is gone. That is no element: what is missing is missing."""
     return isinstance(raw, Stored) and isinstance(raw.message, Damaged) and not raw.message.raw
 

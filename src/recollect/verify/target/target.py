@@ -19,6 +19,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.contents import CONTENT, real_id
 from recollect.verify.target.interfaces import Interface, interface_of, parameters
 from recollect.verify.target.pipe import Acked, Said
+from recollect.verify.target.returned import is_loss_marker
 
 BUILT_IN: dict[str, str] = {
     "sqlite": "recollect.verify.builtin:sqlite",
@@ -251,7 +252,8 @@ class Target:
     async def retract(
         self, session: str, places: Sequence[int], turn: str | None, expect: int | None
     ) -> Acked:
-        known = self._read_raw[session]
+        # Places are those of what was told of the read (`returned.elements`), which has no marks of losses.
+        known = [item for item in self._read_raw[session] if not is_loss_marker(item)]
         sequences = [known[place].sequence for place in places]
         options = self._methods.change_options("retract", turn, expect)
         store = await self._store(session)
