@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from recollect.verify.suite import finding_texts
+
 SUITES = """
 import pytest
 from recollect.pytest_plugin import MemoryStoreSuite
@@ -56,7 +58,8 @@ class TestBroken(Base):
 """
 
 
-def test_every_verdict_has_its_words(project: pytest.Pytester) -> None:
+def test_every_verdict_has_its_words(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding_texts, "INVESTIGATE_S", 0.0)  # how it is made smaller is not the point here
     project.makepyfile(test_shop=SUITES)
     result = project.runpytest_inprocess("-rs", "-v", "--recollect-seed=11", "-p", "no:xdist")
     text = result.stdout.str()
@@ -76,7 +79,9 @@ def test_every_verdict_has_its_words(project: pytest.Pytester) -> None:
             "*acknowledged messages lost*Promise: *",
             "The engine documents this loss, but the suite requires 'written'.",
             "on redis *, policy rdb, fault kill-engine, workload *, seed 11",
-            "expired-early × * (silent): *",
+            "expired-early (silent), confirmed 3 of 3",
+            "smallest run: there was no time to make it smaller",
+            "on redis *, policy aof-everysec, fault clock-forward*, workload *, seed 11",
             "recollect replay *aof-everysec.clock-forward*",
             "*the factory raised RuntimeError: no such setting*",
             "*lost, as the engine's documentation says*",

@@ -10,7 +10,8 @@ from recollect.verify.matrix.baseline import BadBaseline
 from recollect.verify.matrix.document import document
 from recollect.verify.matrix.results import Result, Results, exit_code, failed_last
 from recollect.verify.report import junit
-from tests.report.test_findings import cell, printed_of
+from tests.report.planned_cells import cell
+from tests.report.test_findings import printed_of
 
 
 def known_of(tmp_path: Path, *cells: Result) -> tuple[baseline.KnownFinding, ...]:

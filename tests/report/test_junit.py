@@ -4,9 +4,11 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.findings import findings
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.report import junit
 from recollect.verify.running.scenario import Scenario
+from tests.report.planned_cells import cell, shrunk
 from tests.report.saved_runs import save_matrix, save_run
 
 NASTY = "]]><script>\x00\x1b[31m \ud800 \u202e & \" '"
@@ -21,14 +23,42 @@ def test_counts_and_evidence(tmp_path: Path) -> None:
     root = suites(results)
     statuses = [result.verdict.status for result in results.results]
     assert root.get("tests") == "24"
-    assert root.get("failures") == str(statuses.count("violated")) != "0"
-    assert root.get("skipped") == str(statuses.count("skipped")) != "0"
+    bugs = findings(results)
+    assert root.get("failures") == str(len(bugs)) != "0"
+    told_elsewhere = statuses.count("violated") - len(bugs)
+    assert root.get("skipped") == str(statuses.count("skipped") + told_elsewhere)
     assert root.get("errors") == "0"
     failure = next(root.iter("failure"))
     assert failure.get("type") == "lost-tail"
     assert "recollect replay" in (failure.text or "")
     assert "acknowledged at" in (failure.text or "")
     assert {suite.get("name") for suite in root} == {result.scenario.target for result in results.results}
+
+
+def test_one_bug_in_many_cells_is_one_failure() -> None:
+    """With its sentence, its smallest run and its replay command; the other cells say whose bug they show."""
+    shown = shrunk()
+    results = Results(
+        folder="runs/x", results=(cell("cut", "lost-update"), shown, cell("pause", status="held"))
+    )
+    root = suites(results)
+    assert [root.get(count) for count in ("tests", "failures", "skipped")] == ["3", "1", "1"]
+    failed = next(case for case in root.iter("testcase") if case.find("failure") is not None)
+    assert failed.get("name") == "none rewrite"
+    failure = next(root.iter("failure"))
+    assert failure.get("message") == "finding 1: lost-update. m1 went over m0"
+    text = (failure.text or "").splitlines()
+    assert "smallest run: 2 writers, 1 session, 2 operations each; nothing smaller shows it" in text
+    assert "   3. process 0 saves m0" in text
+    assert text[-1] == "recollect replay runs/x/small"
+    message = next(root.iter("skipped")).get("message")
+    assert message == "violated: finding 1: lost-update, which fails rdb none rewrite"
+    assert exit_code(results) == 1
+
+
+def test_two_bugs_are_two_failures() -> None:
+    results = Results(results=(cell("cut", "duplicate"), cell("pause", "lost-tail")))
+    assert suites(results).get("failures") == "2"
 
 
 def test_a_documented_loss_passes_unless_it_is_worse_than_required(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from recollect.verify.matrix.matrix import CellEvent
 from recollect.verify.matrix.results import Results
 from recollect.verify.providers import system
 from recollect.verify.report.progress import LiveProgress
-from tests.report.test_findings import cell, shrunk
+from tests.report.planned_cells import cell, shrunk
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":

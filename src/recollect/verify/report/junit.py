@@ -1,7 +1,9 @@
 """JUnit XML, which every CI system reads: a suite for each target, a test case for each cell.
 
-Violated is a failure, unknown an error (it must not look like success), skipped is skipped. A documented loss passes,
-with the loss in its output, unless `--require` or `--strict` refuse it: then it fails, as the exit code says.
+A finding is one failure, of the cell that shows it best; the other cells that show it are skipped and say whose it is,
+so that one bug is not thirty failures. Unknown is an error (it must not look like success), skipped is skipped. A
+documented loss passes, with the loss in its output, unless `--require` or `--strict` refuse it: then it fails, as the
+exit code says.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from recollect import private
+from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Require, Result, Results, too_bad
+from recollect.verify.report.finding_text import told
 from recollect.verify.report.plain import plain
+from recollect.verify.report.symbols import place_of
 
 _COUNTED = ("failure", "error", "skipped")
 _PLURAL = {"failure": "failures", "error": "errors", "skipped": "skipped"}
@@ -24,9 +29,9 @@ def write(results: Results, file: Path, require: Require | None = None, *, stric
 
 def render(results: Results, require: Require | None = None, *, strict: bool = False) -> str:
     root = Xml.Element("testsuites", name="recollect verify", time=f"{results.elapsed_s:.3f}")
-    suites: dict[str, list[Result]] = {}
-    for result in results.results:
-        suites.setdefault(result.scenario.target, []).append(result)
+    suites: dict[str, list[int]] = {}
+    for place, result in enumerate(results.results):
+        suites.setdefault(result.scenario.target, []).append(place)
     for target, members in suites.items():
         root.append(_suite(target, members, results, require, strict))
     for name in ("tests", *_PLURAL.values()):
@@ -36,29 +41,32 @@ def render(results: Results, require: Require | None = None, *, strict: bool = F
 
 
 def _suite(
-    target: str, members: list[Result], results: Results, require: Require | None, strict: bool
+    target: str, members: list[int], results: Results, require: Require | None, strict: bool
 ) -> Xml.Element:
+    """`members` are places in the results."""
     suite = Xml.Element("testsuite", name=plain(target), tests=str(len(members)))
     properties = Xml.SubElement(suite, "properties")
-    engines = {f"{r.scenario.engine_name} {r.engine_version}" for r in members if r.engine_version}
+    mine = [results.results[place] for place in members]
+    engines = {f"{r.scenario.engine_name} {r.engine_version}" for r in mine if r.engine_version}
     told = {"seed": str(results.seed), "recollect": results.recollect, "engines": ", ".join(sorted(engines))}
     for name, value in told.items():
         Xml.SubElement(properties, "property", name=name, value=plain(value))
     counts: Counter[str] = Counter()
-    for result in members:
-        known = id(result) in {id(results.results[place]) for place in results.known}
-        case = _case(result, results.replay_of(result), require, strict, known=known)
+    found = {place: finding for finding in findings(results) for place in finding.cells}
+    for place in members:
+        case = _case(place, results, found.get(place), require, strict)
         counts.update(child.tag for child in case if child.tag in _COUNTED)
         suite.append(case)
     for tag in _COUNTED:
         suite.set(_PLURAL[tag], str(counts[tag]))
-    suite.set("time", f"{sum(result.elapsed_s for result in members):.3f}")
+    suite.set("time", f"{sum(result.elapsed_s for result in mine):.3f}")
     return suite
 
 
 def _case(
-    result: Result, replay: str | None, require: Require | None, strict: bool, *, known: bool
+    place: int, results: Results, finding: Finding | None, require: Require | None, strict: bool
 ) -> Xml.Element:
+    result, replay = results.results[place], results.replay_of(results.results[place])
     scenario, verdict = result.scenario, result.verdict
     name = " ".join(part for part in (scenario.fault, scenario.variant, scenario.workload) if part)
     case = Xml.Element(
@@ -68,12 +76,13 @@ def _case(
         name=plain(name),
         time=f"{result.elapsed_s:.3f}",
     )
-    refused = too_bad(result, require, strict)
-    if known:
+    if place in results.known:
         Xml.SubElement(case, "system-out").text = f"known, in the baseline\n{_evidence(result, replay)}"
-    elif verdict.status == "violated" or refused:
+    elif finding is not None:
+        _tell(case, place, finding, results)
+    elif too_bad(result, require, strict):
         message = verdict.reason or f"{verdict.lost} of {verdict.acked} acknowledged messages lost"
-        child = Xml.SubElement(case, "failure", message=plain(message), type=_type(result, refused))
+        child = Xml.SubElement(case, "failure", message=plain(message), type=verdict.status)
         child.text = _evidence(result, replay)
     elif verdict.status == "unknown":
         child = Xml.SubElement(case, "error", message=plain(verdict.reason or "unknown"), type="unknown")
@@ -85,11 +94,19 @@ def _case(
     return case
 
 
-def _type(result: Result, refused: bool) -> str:
-    if refused:
-        return result.verdict.status
-    anomalies = result.verdict.anomalies
-    return anomalies[0].name if anomalies else "violated"
+def _tell(case: Xml.Element, place: int, finding: Finding, results: Results) -> None:
+    """The failure of a violated cell; or that another cell has it."""
+    lead = finding.cells[0]
+    title = f"finding {finding.number}: {finding.name}"
+    if place == lead:
+        message = plain(f"{title}. {finding.sentence}")
+        child = Xml.SubElement(case, "failure", message=message, type=plain(finding.name))
+        child.text = "\n".join(map(plain, told(finding, results).splitlines()))
+        return
+    told_there = place_of(results.results[lead].scenario)
+    Xml.SubElement(case, "skipped", message=plain(f"violated: {title}, which fails {told_there}"))
+    evidence = _evidence(results.results[place], results.replay_of(results.results[place]))
+    Xml.SubElement(case, "system-out").text = evidence
 
 
 def _evidence(result: Result, replay: str | None) -> str:

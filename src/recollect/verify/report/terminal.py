@@ -5,7 +5,7 @@ Everything that a cell has to say is on the page and under `--verbose`; here one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -16,7 +16,8 @@ from recollect.verify.judging.steps import EVERYONE, StepTaken
 from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Result, Results
-from recollect.verify.report.symbols import STYLES, counted, place_of, size_of
+from recollect.verify.report.finding_text import few, headline, seen_in
+from recollect.verify.report.symbols import STYLES, place_of, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
@@ -27,7 +28,6 @@ LEGEND: dict[Status, str] = {
     "skipped": "skipped",
 }
 NAMED_MAX = 4
-TOLD_MAX = 3
 COLUMN_LEAST = 16
 """Characters of one process's column; where there is less room, the steps are told one below the other."""
 
@@ -170,7 +170,7 @@ def _documented(console: Console, results: Results) -> None:
     if lost:
         names = dict.fromkeys(anomaly.name for result in lost for anomaly in result.verdict.anomalies)
         places = [place_of(result.scenario) for result in lost]
-        text = f"◐ lost as documented ({', '.join(names)}): {_few(places)}"
+        text = f"◐ lost as documented ({', '.join(names)}): {few(places)}"
         console.print(Text(text, style="yellow"))
 
 
@@ -246,18 +246,16 @@ def _baseline(console: Console, results: Results) -> None:
 
 
 def _finding(console: Console, results: Results, finding: Finding, *, stepwise: bool) -> None:
-    voice = "silent" if finding.silent else "loud"
     known = results.baseline is not None and finding.number in results.baseline.still
-    often = "not run again" if finding.confirmation is None else f"confirmed {finding.confirmation}"
     console.print()
-    often += ", known" if known else ""
     style = "yellow" if known else "bold red"
-    console.print(Text(f"✗ Finding {finding.number}: {finding.name} ({voice}), {often}", style=style))
+    text = f"✗ Finding {finding.number}: {headline(finding)}{', known' if known else ''}"
+    console.print(Text(text, style=style))
     console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
     if stepwise and finding.steps:
         console.print(Padding(_columns(finding.steps, console.width - 4), (1, 0, 1, 4)))
     console.print(Padding(Text(size_of(finding)), (0, 0, 0, 2)))
-    console.print(Padding(Text(_where(results, finding)), (0, 0, 0, 2)))
+    console.print(Padding(Text(seen_in(finding, results)), (0, 0, 0, 2)))
     if finding.replay is not None:
         # Not wrapped: it is to be copied in one piece, however long it is.
         console.print(f"  {finding.replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
@@ -284,23 +282,6 @@ def _columns(steps: Sequence[StepTaken], width: int) -> Table:
             row[place] = Text(step.text, style=style)
             table.add_row(str(number), *row)
     return table
-
-
-def _where(results: Results, finding: Finding) -> str:
-    names = [place_of(results.results[place].scenario) for place in finding.cells]
-    text = f"seen in {counted(len(names), 'cell')}: {_few(names)}"
-    if len(finding.names) > 1:
-        text += f"; also as {', '.join(finding.names[1:])}"
-    if finding.hides:
-        text += f"; hides {_few([place_of(results.results[place].scenario) for place in finding.hides])}"
-    return text
-
-
-def _few(names: Iterable[str]) -> str:
-    names = list(dict.fromkeys(names))
-    return ", ".join(names[:TOLD_MAX]) + (
-        f" and {len(names) - TOLD_MAX} more" if len(names) > TOLD_MAX else ""
-    )
 
 
 # ---- under --verbose

@@ -19,6 +19,7 @@ from recollect.verify.matrix.cell_process import Order, TargetSeen
 from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Require, Result, replay_command, worse_than
 from recollect.verify.matrix.selection import Cell, FaultCase, VerifyRequest, select
+from recollect.verify.suite.finding_texts import FindingTexts, where
 from recollect.verify.target.module_folders import from_here
 
 CASES_AHEAD = 4
@@ -54,6 +55,7 @@ class Bench:
     pool: CellPool
     _seen: dict[Suite, TargetSeen] = field(default_factory=dict)
     _laid_out: dict[tuple[Suite, FaultCase], list[Cell]] = field(default_factory=dict)
+    _told: dict[Suite, FindingTexts] = field(default_factory=dict)
 
     def judge(self, suite: Suite, case: FaultCase, ahead: Iterable[tuple[Suite, FaultCase]] = ()) -> Judged:
         """Runs the cells of one case; the cases ahead may begin meanwhile."""
@@ -82,6 +84,10 @@ class Bench:
             order = self._order(suite, cell)
             result = self.pool.run(order, [*following, *later])
             results.append(msgspec.structs.replace(result, folder=order.folder))
+        if any(result.verdict.status == "violated" for result in results):
+            told = self._told.setdefault(suite, FindingTexts(self.pool))
+            text, replay = told.text(results)
+            return Judged("failed", "violated", text, replay=replay)
         return judged(suite, results)
 
     def close(self) -> None:
@@ -110,30 +116,22 @@ class Bench:
 
 
 def judged(suite: Suite, results: Sequence[Result]) -> Judged:
-    """The worst of a case's cells decides; all that were violated are told."""
+    """The worst of a case's cells decides, where none is violated."""
     worst = min(results, key=lambda result: WORST_FIRST.index(result.verdict.status))
     status = worst.verdict.status
     if status == "skipped":
         return Judged("skipped", status, worst.verdict.reason or "")
     broken = [result for result in results if result.verdict.status == status]
     replay = replay_command(from_here(worst.folder)) if worst.folder else ""
-    if status in ("violated", "unknown"):
-        told = _violated if status == "violated" else _unknown
-        return Judged("failed", status, "\n\n".join(told(result) for result in broken), replay=replay)
+    if status == "unknown":
+        return Judged("failed", status, "\n\n".join(map(_unknown, broken)), replay=replay)
     if status in ("documented-loss", "exposed"):
         note = "\n".join(_loss(result) for result in broken)
         if suite.require and any(worse_than(result, suite.require) for result in broken):
             refused = f"The engine documents this loss, but the suite requires {suite.require!r}."
-            return Judged("failed", status, "\n".join((note, refused, _where(worst), replay)), note, replay)
+            return Judged("failed", status, "\n".join((note, refused, where(worst), replay)), note, replay)
         return Judged("passed", status, "", note, replay)
     return Judged("passed", status, "")
-
-
-def _violated(result: Result) -> str:
-    verdict = result.verdict
-    lines = [anomaly.told for anomaly in verdict.anomalies]
-    figures = f"{verdict.acked} acknowledged, {verdict.kept} kept, {verdict.lost} lost"
-    return "\n".join([*lines, f"{_where(result)}: {figures}", replay_command(from_here(result.folder))])
 
 
 def _unknown(result: Result) -> str:
@@ -142,7 +140,7 @@ def _unknown(result: Result) -> str:
         [
             f"unknown, nothing can be concluded: {result.verdict.reason or 'no reason given'}",
             *notes,
-            _where(result),
+            where(result),
             replay_command(from_here(result.folder)),
         ]
     )
@@ -154,12 +152,3 @@ def _loss(result: Result) -> str:
         "" if verdict.loss_window_s is None else f", back to {verdict.loss_window_s:.2f} s before the fault"
     )
     return f"{verdict.lost} of {verdict.acked} acknowledged messages lost{window}. Promise: {verdict.promise}"
-
-
-def _where(result: Result) -> str:
-    scenario = result.scenario
-    version = f" {result.engine_version}" if result.engine_version else ""
-    return (
-        f"on {scenario.engine_name}{version}, policy {scenario.policy}, fault {scenario.fault}"
-        f"{f' {scenario.variant}' if scenario.variant else ''}, workload {scenario.workload}, seed {scenario.seed}"
-    )

@@ -1,0 +1,56 @@
+"""A finding as plain text: what a failed test and a CI system's page say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recollect.verify.judging.steps import EVERYONE, StepTaken
+from recollect.verify.matrix.findings import Finding
+from recollect.verify.matrix.results import Results
+from recollect.verify.report.symbols import counted, place_of, size_of
+
+NAMED_MAX = 3
+
+
+def told(finding: Finding, results: Results, *, setting: str = "") -> str:
+    """The sentence, the smallest run step by step, where it was seen, and the command that runs it again.
+
+    `setting` is a line about the cell that shows it best, where nothing else says it.
+    """
+    lines = [
+        headline(finding),
+        finding.sentence,
+        f"smallest run: {size_of(finding)}",
+        *_steps(finding.steps),
+        seen_in(finding, results),
+    ]
+    return "\n".join([*lines, *filter(None, [setting, finding.replay])])
+
+
+def headline(finding: Finding) -> str:
+    often = "not run again" if finding.confirmation is None else f"confirmed {finding.confirmation}"
+    return f"{finding.name} ({'silent' if finding.silent else 'loud'}), {often}"
+
+
+def seen_in(finding: Finding, results: Results) -> str:
+    names = [place_of(results.results[place].scenario) for place in finding.cells]
+    text = f"seen in {counted(len(names), 'cell')}: {few(names)}"
+    if len(finding.names) > 1:
+        text += f"; also as {', '.join(finding.names[1:])}"
+    if finding.hides:
+        text += f"; hides {few([place_of(results.results[place].scenario) for place in finding.hides])}"
+    return text
+
+
+def few(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return ", ".join(names[:NAMED_MAX]) + (
+        f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    )
+
+
+def _steps(steps: Sequence[StepTaken]) -> list[str]:
+    return [
+        f"  {number:2}. {'' if step.process == EVERYONE else f'process {step.process} '}{step.text}"
+        for number, step in enumerate(steps, 1)
+    ]

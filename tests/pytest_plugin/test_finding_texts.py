@@ -1,0 +1,72 @@
+"""What the tests of a suite say of a bug that several of them show."""
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.cell_process import Order
+from recollect.verify.matrix.pool import CellPool
+from recollect.verify.matrix.results import Result
+from recollect.verify.suite.finding_texts import FindingTexts
+from tests.report.planned_cells import anomaly, cell
+
+
+class ScriptedPool:
+    """Shows the anomaly as long as there are two writers."""
+
+    def __init__(self, shows: str) -> None:
+        self.shows = shows
+        self.orders: list[Order] = []
+
+    def run(self, order: Order) -> Result:
+        self.orders.append(order)
+        found = (anomaly(self.shows),) if order.scenario.writers > 1 else ()
+        verdict = Verdict(status="violated" if found else "held", acked=2, anomalies=found)
+        return Result(scenario=order.scenario, verdict=verdict)
+
+
+def texts_of(pool: ScriptedPool) -> FindingTexts:
+    return FindingTexts(cast(CellPool, pool))
+
+
+def shown(fault: str, *names: str, folder: Path) -> Result:
+    return msgspec.structs.replace(cell(fault, *names), folder=str(folder / fault))
+
+
+def test_the_first_test_tells_it_whole_and_smaller(tmp_path: Path) -> None:
+    pool = ScriptedPool("lost-update")
+    text, replay = texts_of(pool).text([shown("restart", "lost-update", folder=tmp_path)])
+    lines = text.splitlines()
+    assert lines[0] == "lost-update (silent), confirmed 3 of 3"
+    assert lines[1] == "lost-update happened"
+    assert lines[2].startswith("smallest run: 2 writers, 1 session, 1 operation each")
+    assert lines[-2].startswith("on redis, policy rdb, fault restart, ")
+    assert lines[-1] == replay
+    assert replay.startswith("recollect replay ")
+    assert "/restart.smaller-" in replay, "what is replayed is the smallest run"
+    assert [order.judge_again for order in pool.orders[:3]] == [False] * 3
+
+
+def test_the_next_tests_name_the_first_and_run_nothing_again(tmp_path: Path) -> None:
+    pool = ScriptedPool("lost-update")
+    texts = texts_of(pool)
+    texts.text([shown("restart", "lost-update", folder=tmp_path)])
+    runs = len(pool.orders)
+    text, replay = texts.text([cell("pause", status="held"), shown("cut", "lost-update", folder=tmp_path)])
+    assert len(pool.orders) == runs
+    assert text.splitlines()[0].endswith(": the same as in rdb restart append, where it is told")
+    assert text.splitlines()[-1] == f"recollect replay {tmp_path / 'cut'}"
+    assert "smaller" in replay
+
+
+def test_another_bug_is_told_whole_as_well(tmp_path: Path) -> None:
+    pool = ScriptedPool("lost-update")
+    texts = texts_of(pool)
+    texts.text([shown("restart", "lost-update", folder=tmp_path)])
+    pool.shows = "duplicate"
+    text, _ = texts.text([shown("lost-ack", "duplicate", folder=tmp_path)])
+    assert text.startswith(
+        "duplicate (silent), confirmed 3 of 3\nduplicate happened\nsmallest run: 2 writers"
+    )
