@@ -269,3 +269,23 @@ async def test_a_folder_that_cannot_be_made(settings: ChatSettings, tmp_path: Pa
     inside = msgspec.structs.replace(settings, memory=f"sqlite:///{tmp_path}/file/x/memory.db")
     with pytest.raises(CannotOpen, match="cannot be created"):
         await ChatService.open(inside)
+
+
+async def test_conversations_are_listed_and_everything_is_forgotten(serve: Serve) -> None:
+    async with serve() as client:
+        await say(client, "My name is Xiao Li.", session="first")
+        await say(client, "I have a cat.", session="second")
+        await say(client, "My name is Bo.", user="xiao:1", session="other")
+        listed = (await client.get("/conversations", params={"user": "xiao"})).json()
+        assert [(each["session"], each["last_said"]) for each in listed] == [
+            ("second", "I have a cat."),
+            ("first", "My name is Xiao Li."),
+        ]
+        assert listed[0]["updated_at"] >= listed[1]["updated_at"]
+        assert len((await client.get("/conversations", params={"user": "xiao", "limit": 1})).json()) == 1
+        gone = await client.delete("/everything", params={"user": "xiao"})
+        assert gone.json() == {"memories": 2, "conversations": 2}
+        assert (await client.get("/conversations", params={"user": "xiao"})).json() == []
+        assert (await client.get("/memories", params={"user": "xiao"})).json() == []
+        assert len((await client.get("/memories", params={"user": "xiao:1"})).json()) == 1
+        assert len((await client.get("/conversations", params={"user": "xiao:1"})).json()) == 1

@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope
 
 Start = Callable[..., Service]
 NAME = "The user's name is Xiao Li."
+REMEMBERED = "✓ remembered, " + {"fsynced": "saved to disk", "written": "saved"}[BEST.value]
+NOT_KNOWN = "? not known whether it was remembered; trying again is safe"
 
 
 async def test_the_name_is_there_after_the_browser_is_closed_and_the_service_killed(
@@ -30,7 +32,7 @@ async def test_the_name_is_there_after_the_browser_is_closed_and_the_service_kil
     page = await open_page(browser, service)
     assert await page.locator("#engine").inner_text() == "stand-in replies (rules, no model)"
     assert await say(page, "Hello! My name is Xiao Li.") == f"Noted: {NAME}"
-    assert await page.locator(".said .note").inner_text() == f"✓ remembered · {BEST.value}"
+    assert await page.locator(".said .note").inner_text() == REMEMBERED
     assert await memories(page) == [NAME]
     await browser.close()
     service.kill()
@@ -51,7 +53,7 @@ async def test_killed_at_the_moment_of_the_answer_it_is_still_there(
     page = await open_page(await browser.new_context(), service)
     with service.kill_after_response("POST", "/chat"):
         await say(page, "My name is Xiao Li.")
-    assert await page.locator(".said .note").inner_text() == f"✓ remembered · {BEST.value}"
+    assert await page.locator(".said .note").inner_text() == REMEMBERED
     await asyncio.to_thread(service.restart)
     assert await say(page, "what is my name?") == f"From memory: {NAME}"
 
@@ -82,6 +84,8 @@ async def test_a_volume_wiped_under_the_running_service_is_said_on_the_page(
     await page.keyboard.press("Enter")
     await expect(page.locator("#banner")).to_contain_text("The memory is missing.")
     assert "✗ not remembered" in await page.locator(".said .note").last.inner_text()
+    struck = "getComputedStyle(document.querySelector('.note.remembered')).textDecorationLine"
+    assert await page.evaluate(struck) == "line-through"
 
 
 async def test_with_a_witness_the_service_refuses_a_wiped_volume(chat_service: Start, tmp_path: Path) -> None:
@@ -100,9 +104,9 @@ async def test_a_lost_answer_and_a_retry_do_not_duplicate(chat_service: Start, b
     with service.drop_response("POST", "/chat"):
         await page.fill("#text", "My name is Xiao Li.")
         await page.keyboard.press("Enter")
-        await page.get_by_role("button", name="retry").wait_for()
-    assert "✗ not remembered" in await page.locator(".said .note").inner_text()
-    await page.get_by_role("button", name="retry").click()
+        await page.get_by_role("button", name="send again").wait_for()
+    assert (await page.locator(".said .note").inner_text()).startswith(NOT_KNOWN)
+    await page.get_by_role("button", name="send again").click()
     await page.locator(".said .note.remembered[data-settled]").wait_for()
     assert await memories(page) == [NAME]
     history = httpx.get(f"{service.base_url}/history", params={"user": "xiao", "session": "main"}).json()
@@ -189,11 +193,89 @@ async def test_a_service_that_is_gone_is_said_and_found_again(chat_service: Star
     await page.fill("#text", "My name is Xiao Li.")
     await page.keyboard.press("Enter")
     await expect(page.locator("#banner")).to_contain_text("cannot be reached")
+    assert "lost" not in await page.locator("#banner").inner_text()
+    assert (await page.locator(".said .note").inner_text()).startswith(NOT_KNOWN)
     await asyncio.to_thread(service.restart)
-    await page.get_by_role("button", name="retry").click()
+    await page.get_by_role("button", name="send again").click()
     await page.locator(".said .note.remembered[data-settled]").wait_for()
     assert await memories(page) == [NAME]
     await expect(page.locator("#banner")).to_be_hidden(timeout=10_000)
+
+
+async def test_what_was_not_answered_outlives_a_reload(chat_service: Start, browser: Browser) -> None:
+    service = chat_service()
+    page = await open_page(await browser.new_context(), service, "?user=xiao")
+    service.kill()
+    await page.fill("#text", "My name is Xiao Li.")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("button", name="send again").wait_for()
+    await page.fill("#text", "and I was about to say")
+    await asyncio.to_thread(service.restart)
+    await page.reload()
+    await page.locator(".said .note.remembered[data-settled]").wait_for()
+    assert await page.locator(".bubble").all_inner_texts() == ["My name is Xiao Li.", f"Noted: {NAME}"]
+    assert await page.input_value("#text") == "and I was about to say"
+    with service.drop_response("POST", "/chat"):  # the service has it, and its answer is lost
+        await page.fill("#text", "what is my name?")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="send again").wait_for()
+    await page.reload()
+    await page.wait_for_selector("body[data-ready]")
+    await expect(page.locator(".bubble")).to_have_text(
+        ["My name is Xiao Li.", f"Noted: {NAME}", "what is my name?", f"From memory: {NAME}"]
+    )
+    assert await page.evaluate("localStorage.getItem('recollect-outbox')") == "[]"
+
+
+async def test_what_the_service_refuses_is_not_sent_again(lasting_service: Service, browser: Browser) -> None:
+    page = await open_page(await browser.new_context(), lasting_service)
+    await page.evaluate("document.getElementById('text').removeAttribute('maxlength')")
+    await page.fill("#text", "x" * 8001)
+    await page.keyboard.press("Enter")
+    await page.locator(".said .note.failed").wait_for()
+    assert "✗ not remembered" in await page.locator(".said .note").inner_text()
+    assert await page.get_by_role("button", name="send again").count() == 0
+    assert await page.evaluate("localStorage.getItem('recollect-outbox')") == "[]"
+
+
+async def test_conversations_users_and_forgetting_everything(
+    lasting_service: Service, browser: Browser
+) -> None:
+    page = await open_page(await browser.new_context(), lasting_service)
+    await say(page, "My name is Xiao Li.")
+    await page.get_by_role("button", name="New conversation").click()
+    await page.wait_for_url("**session=*")
+    await page.wait_for_selector("body[data-ready]")
+    assert await page.locator(".bubble").count() == 0
+    assert await page.locator("#memories .note").all_inner_texts() != []
+    assert "from another conversation" in await page.locator("#memories li").inner_text()
+    assert await say(page, "what is my name?") == f"From memory: {NAME}"
+    await expect(page.locator("#conversations option")).to_have_text(
+        ["what is my name?", "My name is Xiao Li."]
+    )
+    await page.select_option("#conversations", label="My name is Xiao Li.")
+    await expect(page.locator(".bubble").first).to_have_text("My name is Xiao Li.")
+    whole = await page.inner_text("body")
+    assert not any(word in whole for word in ("fsynced", "lexical", "from main", "0."))
+
+    name = await page.evaluate("localStorage.getItem('recollect-user')")
+    await page.get_by_role("button", name="Switch user").click()
+    await page.fill("#name", "somebody else")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#memories")).to_have_text("Nothing yet.")
+    assert await page.evaluate("localStorage.getItem('recollect-user')") == "somebody else"
+    await page.get_by_role("button", name="Switch user").click()
+    await page.fill("#name", name)
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#memories li p")).to_have_text([NAME])
+
+    await page.get_by_role("button", name="Forget everything").first.click()
+    await page.get_by_role("button", name="Cancel").last.click()
+    await expect(page.locator("#memories li p")).to_have_text([NAME])
+    await page.get_by_role("button", name="Forget everything").first.click()
+    await page.locator("#sure .erase").click()
+    await expect(page.locator("#memories")).to_have_text("Nothing yet.")
+    assert await say(page, "what is my name?") == "I have no memory of that."
 
 
 # ---- power loss

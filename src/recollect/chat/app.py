@@ -88,8 +88,19 @@ class HistoryItem(BaseModel):
     damaged: str | None = None
 
 
+class ConversationModel(BaseModel):
+    session: str
+    last_said: str = Field(description="What the user said last in it, cut short.")
+    updated_at: float | None
+
+
 class Forgotten(BaseModel):
     forgotten: int
+
+
+class EverythingForgotten(BaseModel):
+    memories: int
+    conversations: int
 
 
 class HealthModel(BaseModel):
@@ -129,6 +140,7 @@ def create_app(settings: ChatSettings | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _report_http)
     _add_talking(app)
     _add_memories(app)
+    _add_user(app)
     _add_pages(app, chosen)
     return app
 
@@ -162,6 +174,31 @@ def _add_talking(app: FastAPI) -> None:
     @app.delete("/history", status_code=204, summary="Forget what was said in a session")
     async def forget_history(request: Request, user: User, session: SessionId = "") -> None:
         await _service(request).forget_session(user, session)
+
+
+def _add_user(app: FastAPI) -> None:
+    @app.get(
+        "/conversations", response_model=list[ConversationModel], summary="A user's sessions, newest first"
+    )
+    async def conversations(
+        request: Request, user: User, limit: Annotated[int, Query(ge=1, le=100)] = 20
+    ) -> Any:
+        found = await _service(request).conversations(user, limit)
+        return [
+            ConversationModel(
+                session=shown_text(each.session),
+                last_said=shown_text(each.last_said),
+                updated_at=each.updated_at,
+            )
+            for each in found
+        ]
+
+    @app.delete(
+        "/everything", response_model=EverythingForgotten, summary="Forget a user: memories and conversations"
+    )
+    async def forget_everything(request: Request, user: User) -> Any:
+        memories, conversations = await _service(request).forget_everything(user)
+        return EverythingForgotten(memories=memories, conversations=conversations)
 
 
 def _add_memories(app: FastAPI) -> None:

@@ -38,6 +38,9 @@ from recollect.store import Durability, Receipt, Store, Stored
 PROBE_TIMEOUT_S = 3.0
 """A write that takes longer is one that fails, to who asks for the memory's health."""
 PROBE_EVERY_S = 1.0
+LOOKED_BACK = 4
+"""Messages of a conversation that are read to say what it was about."""
+LAST_SAID_LENGTH = 80
 
 
 class TurnForgotten(Refused):
@@ -83,6 +86,15 @@ class StoredTurn(msgspec.Struct, frozen=True):
     prompt: list[Message]
     answered: Answer | None
     """The answer, if this turn was answered before."""
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """One of a user's sessions, for a list of them."""
+
+    session: str
+    last_said: str
+    """What the user said last in it, cut short; empty if that is too long ago or cannot be read."""
+    updated_at: float | None
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -250,6 +262,27 @@ class ChatService:
     async def forget_session(self, user: str, session: str) -> None:
         await self.store.forget(conversation_id(user, session))
 
+    async def conversations(self, user: str, limit: int) -> list[Conversation]:
+        """The user's sessions, the one that changed last first."""
+        prefix = conversation_id(user, "")
+        found: list[Conversation] = []
+        async for conversation in self.store.sessions(prefix=prefix, updated_after=0):
+            last_said = _last_said(await self.store.history(conversation, last=LOOKED_BACK))
+            described = await self.store.describe(conversation)
+            found.append(Conversation(conversation.removeprefix(prefix), last_said, described.updated))
+            if len(found) == limit:
+                break
+        return found
+
+    async def forget_everything(self, user: str) -> tuple[int, int]:
+        """Forgets all memories and all conversations of the user; how many there were of each."""
+        prefix = conversation_id(user, "")
+        conversations = [name async for name in self.store.sessions(prefix=prefix)]
+        for conversation in conversations:
+            await self.store.forget(conversation)
+        # Last: a message that is still being stored adds its facts after its conversation.
+        return await self.recall.forget(user), len(conversations)
+
     # ---- health
 
     async def health(self) -> Health:
@@ -338,6 +371,13 @@ def _reply_in(items: list[Stored], turn: str) -> Message | None:
         ):
             return message
     return None
+
+
+def _last_said(recent: list[Stored]) -> str:
+    for item in reversed(recent):
+        if isinstance(item.message, Message) and item.message.role == "user":
+            return item.message.text[:LAST_SAID_LENGTH]
+    return ""
 
 
 def _until(recent: list[Stored], last: int) -> list[Message]:
