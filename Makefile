@@ -6,7 +6,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 
-.PHONY: setup verify test test-lowest lint coverage sanitize bench lock clean engines
+.PHONY: setup verify test test-lowest adapters test-adapters lint coverage sanitize bench lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -26,8 +26,9 @@ engines:
 verify: setup
 	$(BIN)/recollect verify
 
-test: setup engines
+test: setup adapters engines
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/adapters
 
 lint: setup
 	$(BIN)/ruff check .
@@ -74,11 +75,26 @@ $(BENCH_VENV)/.ready: requirements/bench.txt pyproject.toml $(VENV)/.ready
 bench: $(BENCH_VENV)/.ready engines
 	$(BENCH_VENV)/bin/python bench/stores.py $(BENCH_OPTIONS)
 
+# The agent frameworks that recollect is the memory of, likewise.
+ADAPTERS_VENV := .venv-adapters
+
+adapters: $(ADAPTERS_VENV)/.ready
+
+$(ADAPTERS_VENV)/.ready: requirements/adapters.txt pyproject.toml $(VENV)/.ready
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(ADAPTERS_VENV)
+	$(UV) pip sync --quiet --python $(ADAPTERS_VENV)/bin/python requirements/adapters.txt
+	$(UV) pip install --quiet --python $(ADAPTERS_VENV)/bin/python --no-deps --editable .
+	@touch $@
+
+test-adapters: adapters engines
+	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/adapters
+
 # Pins every version with its hash; no address is recorded.
 lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify pyproject.toml requirements/bench.in -o requirements/bench.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --extra openai-agents --extra langchain --group test pyproject.toml requirements/adapters.in -o requirements/adapters.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --resolution lowest-direct --generate-hashes --no-emit-index-url --extra all --group test pyproject.toml -o requirements/lowest.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(LOWEST_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(LOWEST_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

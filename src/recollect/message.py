@@ -443,10 +443,21 @@ def _text_of(said: Json, depth: int) -> str:
         return ""
     if isinstance(said.get("text"), str):
         return str(said["text"])
-    for name in ("content", "data", "kwargs"):  # OpenAI's, and LangChain's two ways
+    for name in _TEXT_FIELDS:
         if isinstance(said.get(name), str | list | dict):
             return _text_of(said[name], depth + 1)
     return ""
+
+
+_TEXT_FIELDS = (
+    "content",  # OpenAI's and most others'
+    "data",  # LangChain's two ways
+    "kwargs",
+    "parts",  # Google's
+    "output",  # of a tool, in OpenAI's Responses API
+    "summary",  # of reasoning, there too
+)
+"""Where a message of another library has its text, in the order in which they are looked at."""
 
 
 def _lift_unchecked(record: dict[str, Json]) -> dict[str, Json]:

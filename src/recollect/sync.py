@@ -12,7 +12,7 @@ lets those of other threads end. A store does not survive ``fork``: open it in t
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
@@ -147,6 +147,10 @@ class SyncStore:
 
         while isinstance(name := self._wait(following()), str):
             yield name
+
+    def run(self, work: Callable[[Store], Coroutine[Any, Any, Value]]) -> Value:
+        """What ``work(store)`` gives, on the loop of the store: for several steps that were written with await."""
+        return self._wait(work(self._store))
 
     @property
     def identity(self) -> str:

@@ -1,0 +1,105 @@
+"""Changes that are carried through: the frameworks' interfaces have no turn ids, so every change gets one here.
+
+A framework calls "add these" once, and what it gets is an answer or an error. If the connection breaks in between, it
+cannot know whether to call again. With a turn id it need not: the store tells a retry from a new turn, so
+`OutcomeUnknown` is tried again here, under the same id, and what is stored is stored once.
+
+A caller that is cancelled, because its request timed out or its user left, does not take the change with it: it is
+finished first, and the cancellation is passed on after that. So whoever reads next sees either all of it or nothing,
+and never something that appears later.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from recollect.errors import Conflict, NotFound, NotWritten, OutcomeUnknown, Unreadable
+from recollect.message import Damaged, Message
+from recollect.store import Receipt, Store, Stored
+
+log = logging.getLogger("recollect")
+
+PAUSES_S = (0.0, 0.05, 0.25, 1.0)
+"""Before each further try: a connection that broke is often back at once, a server that restarts is not."""
+
+Value = TypeVar("Value")
+
+
+def new_turn() -> str:
+    """An id for one change, that nobody else gives."""
+    return uuid.uuid4().hex
+
+
+async def carried(change: Callable[[str], Awaitable[Value]]) -> Value:
+    """The result of ``change(turn)``, with a turn id of its own, tried again while its outcome is unknown."""
+    return await settled(_tried(change))
+
+
+async def settled(work: Awaitable[Value]) -> Value:
+    """Waits for the end of the work, also when the caller is cancelled meanwhile; then the cancellation goes on."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled() and (failed := task.exception()) is not None:
+        log.warning("a change failed after its caller was cancelled: %s", failed)
+    raise cancelled
+
+
+async def _tried(change: Callable[[str], Awaitable[Value]]) -> Value:
+    turn = new_turn()
+    try:
+        return await change(turn)
+    except OutcomeUnknown as error:
+        unknown = error
+    for pause_s in PAUSES_S:
+        await asyncio.sleep(pause_s)
+        try:
+            return await change(turn)
+        except OutcomeUnknown as error:
+            unknown = error
+        except (Conflict, NotFound):
+            raise  # the store has looked: the first try is not there, or its id would be known
+        except NotWritten:
+            continue  # true of this try, and no answer to what became of the first
+    raise unknown
+
+
+async def pop_last(store: Store, session: str) -> Message | None:
+    """Takes the last message of a session; of several callers each gets another one. None if there is none."""
+    return await settled(_popped(store, session))
+
+
+async def _popped(store: Store, session: str) -> Message | None:
+    while True:
+        position = await store.position(session)
+        items = await store.history(session, last=1)
+        if not items:
+            return None
+        last = items[0]
+        if isinstance(last.message, Damaged):
+            raise Unreadable(
+                f"the last message of the session, sequence {last.sequence}, cannot be read, so it is not taken: "
+                f"{last.message.reason}"
+            )
+
+        async def take(turn: str, sequence: int = last.sequence, expect: int = position) -> Receipt:
+            return await store.retract(session, sequence, turn=turn, expect=expect)
+
+        try:
+            await _tried(take)
+        except (Conflict, NotFound):
+            continue  # somebody was faster: what is last now?
+        return last.message
+
+
+def damage_note(item: Stored, damage: Damaged) -> str:
+    """What stands in the place of a message that cannot be read, for whoever reads the conversation."""
+    return f"[The message at this place (sequence {item.sequence}) cannot be read: {damage.reason}]"

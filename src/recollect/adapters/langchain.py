@@ -1,0 +1,74 @@
+"""A chat message history of LangChain in a store of ours.
+
+    from recollect.adapters.langchain import RecollectHistory
+    from recollect.sync import open_store
+
+    store = open_store("sqlite:///memory.db")
+    chain = RunnableWithMessageHistory(model, lambda session_id: RecollectHistory(session_id, store))
+
+Messages come back equal to what was added: tool calls, usage, ids and chunks included. The same message twice is two
+messages. One `add_messages` is one turn: it is there whole or not at all.
+
+A message that cannot be read any more keeps its place, as a message that says so.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from recollect.adapters.carrying import carried, damage_note
+from recollect.errors import MissingExtra
+from recollect.message import Damaged, Message
+from recollect.store import Stored
+from recollect.sync import SyncStore
+
+try:
+    from langchain_core.chat_history import BaseChatMessageHistory
+    from langchain_core.messages import HumanMessage, message_to_dict, messages_from_dict
+except ImportError as error:
+    raise MissingExtra(
+        f"LangChain is not installed ({error.name}): pip install 'recollect[langchain]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+
+class RecollectHistory(BaseChatMessageHistory):
+    """One conversation, by its id, in an open store of `recollect.sync`.
+
+    Making one costs nothing and reads nothing. LangChain runs the async methods (`aadd_messages`, …) in threads, which
+    the store is made for. The store is the caller's to close.
+    """
+
+    def __init__(self, session_id: str, store: SyncStore, *, last: int | None = None) -> None:
+        """With `last`, `messages` has the latest so many; more than those are not read."""
+        super().__init__()
+        self.session_id = session_id
+        self._store = store
+        self._last = last
+
+    @property
+    def messages(self) -> "list[BaseMessage]":  # type: ignore[override]
+        """The messages in order."""
+        return [_message(stored) for stored in self._store.history(self.session_id, last=self._last)]
+
+    def add_messages(self, messages: "Sequence[BaseMessage]") -> None:
+        """Adds the messages as one turn, all or none."""
+        if not messages:
+            return
+        turn_messages = [Message.from_langchain(message_to_dict(message)) for message in messages]
+        self._store.run(
+            lambda store: carried(lambda turn: store.append(self.session_id, turn_messages, turn=turn))
+        )
+
+    def clear(self) -> None:
+        """Forgets the conversation."""
+        self._store.run(lambda store: carried(lambda _: store.forget(self.session_id)))
+
+
+def _message(stored: Stored) -> "BaseMessage":
+    if isinstance(stored.message, Damaged):
+        # A human message, because every model takes one at any place of a conversation.
+        return HumanMessage(damage_note(stored, stored.message))
+    [message] = messages_from_dict([stored.message.to_langchain()])
+    return message

@@ -1,0 +1,86 @@
+"""A session of the OpenAI Agents SDK in a store of ours.
+
+    from agents import Agent, Runner
+    from recollect import open_store
+    from recollect.adapters.openai_agents import RecollectSession
+
+    async with open_store("sqlite:///memory.db") as store:
+        await Runner.run(agent, "Hello", session=RecollectSession("user-42", store))
+
+Items are kept as they are, in order; the same item twice is two items. One `add_items` is one turn: it is there whole
+or not at all. The SDK gives no id for it, so the session makes one and uses it for its own retries (`carrying`).
+
+An item that cannot be read any more keeps its place, as a system message that says so.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from recollect.adapters.carrying import carried, damage_note, pop_last
+from recollect.errors import MissingExtra
+from recollect.message import Damaged, Message
+from recollect.store import Store, Stored
+
+try:
+    from agents.memory import SessionSettings
+except ImportError as error:
+    raise MissingExtra(
+        f"the OpenAI Agents SDK is not installed ({error.name}): pip install 'recollect[openai-agents]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from agents import TResponseInputItem
+
+
+class RecollectSession:
+    """`agents.Session`: one conversation, by its id, in an open store.
+
+    Making one costs nothing and reads nothing: a request may make its own. Of `session_settings` the `limit` is used
+    where `get_items` is called without one. The store is the caller's to close.
+    """
+
+    session_settings: "SessionSettings | None"
+
+    def __init__(
+        self,
+        session_id: str,
+        store: Store,
+        *,
+        session_settings: "SessionSettings | Mapping[str, Any] | None" = None,
+    ) -> None:
+        self.session_id = session_id
+        self.session_settings = (
+            SessionSettings(**session_settings) if isinstance(session_settings, Mapping) else session_settings
+        )
+        self._store = store
+
+    async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
+        """The items in order: the latest `limit`, or all. A negative limit is all, as in the SDK's own sessions."""
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        last = None if limit is None or limit < 0 else limit
+        items = await self._store.history(self.session_id, last=last)
+        return [_item(stored) for stored in items]
+
+    async def add_items(self, items: "list[TResponseInputItem]") -> None:
+        """Adds the items as one turn, all or none."""
+        if not items:
+            return
+        # Made once: a retry must say the same, ids included.
+        messages = [Message.from_openai(cast(Mapping[str, Any], item)) for item in items]
+        await carried(lambda turn: self._store.append(self.session_id, messages, turn=turn))
+
+    async def pop_item(self) -> "TResponseInputItem | None":
+        """Takes the latest item. Of several callers at once each gets another one."""
+        message = await pop_last(self._store, self.session_id)
+        return None if message is None else cast("TResponseInputItem", message.to_openai())
+
+    async def clear_session(self) -> None:
+        """Forgets the conversation."""
+        await carried(lambda _: self._store.forget(self.session_id))
+
+
+def _item(stored: Stored) -> "TResponseInputItem":
+    if isinstance(stored.message, Damaged):
+        return {"role": "system", "content": damage_note(stored, stored.message)}
+    return cast("TResponseInputItem", stored.message.to_openai())

@@ -1,0 +1,14 @@
+"""The adapters' tests run where the frameworks are installed: `make test-adapters`."""
+
+from importlib.util import find_spec
+
+from tests.contract.conftest import engine_of, place, session, store
+
+__all__ = ["engine_of", "place", "session", "store"]
+
+NEEDS = {
+    "test_openai_agents.py": "agents",
+    "test_langchain.py": "langchain_core",
+}
+
+collect_ignore = [name for name, package in NEEDS.items() if find_spec(package) is None]
