@@ -14,6 +14,7 @@ import typer
 from msgspec.structs import replace
 
 from recollect import exit_codes
+from recollect.commands import orders_first
 from recollect.commands.console import PlainConsole, echo
 from recollect.commands.writing import (
     RUNS,
@@ -29,6 +30,7 @@ from recollect.commands.writing import (
 )
 from recollect.secret import SecretUrl
 from recollect.verify import durations, engines
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import TargetSeen
 from recollect.verify.matrix.matrix import Matrix
@@ -245,6 +247,10 @@ def run(
     cells, broken = _lay_out(request)
     failed = failed_last(out.parent if out is not None else RUNS)
     cells.sort(key=lambda cell: cell.scenario.name not in failed)  # what failed last comes first in its phase
+    orders = [cell for cell in cells if cell.scenario.workload == INTERLEAVINGS]
+    orders_s = orders_first.seconds_each(len(orders), budget_s)
+    if not orders_s:
+        cells = [cell for cell in cells if cell not in orders]
     runnable = sum(cell.skipped is None for cell in cells)
     with folder_of_run(out, f"seed{request.seed}") as folder:
         with _terminated_like_interrupted(), LiveProgress(console, runnable, budget_s) as progress:
@@ -256,6 +262,7 @@ def run(
                 fail_fast=fail_fast,
                 confirm=confirm,
                 listener=progress,
+                explore_orders=orders_first.exploring(orders_s),
             )
             results = matrix.run()
         results = Results(
@@ -304,6 +311,7 @@ def _lay_out_on_one(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
         seen = _look(request)
         usable = {name: frozenset(found.abilities) for name, found in seen.items() if found.refusal is None}
         cells = select(replace(request, targets=tuple(usable)), usable) if usable else []
+        cells = [*orders_first.cells_for(request, cells), *cells]
         broken = [
             Result(
                 scenario=cell.scenario,

@@ -58,7 +58,7 @@ def steps_of(
     found = [row for row in _rows(history, named) if row.session in ("", witness.session) or row.step.told]
     if len({row.session for row in found} - {"", witness.session}):
         found = [_placed(row) for row in found]
-    return tuple(_shortened(_with_beginnings(found), steps_max))
+    return tuple(shortened(_with_beginnings(found), steps_max))
 
 
 def _placed(row: _Happening) -> _Happening:
@@ -241,7 +241,7 @@ def _short(text: str) -> str:
     return line if len(line) <= ERROR_CHARACTERS else f"{line[:ERROR_CHARACTERS]}…"
 
 
-def _shortened(steps: list[StepTaken], steps_max: int) -> Iterable[StepTaken]:
+def shortened(steps: list[StepTaken], steps_max: int = STEPS_MAX) -> Iterable[StepTaken]:
     """Those that the witness names, and whatever is nearest to them; the gaps say how many are left out."""
     if len(steps) <= steps_max + 2:  # what says that steps are left out would take as much room
         return steps

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Compared, Result, Results
 from recollect.verify.running.scenario import Scenario
@@ -80,4 +81,11 @@ def _compared(baseline: Compared) -> dict[str, Any]:
 
 
 def _size(scenario: Scenario) -> dict[str, Any]:
-    return {"writers": scenario.writers, "sessions": scenario.sessions, "operations": scenario.ops_max}
+    size: dict[str, Any] = {
+        "writers": scenario.writers,
+        "sessions": scenario.sessions,
+        "operations": scenario.ops_max,
+    }
+    if scenario.workload == INTERLEAVINGS:
+        size |= {"how": scenario.how, "program": scenario.program, "schedule": scenario.schedule}
+    return size

@@ -8,12 +8,13 @@ one is to be mended first; whoever prints them to a terminal prints that one las
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 import msgspec
 
 from recollect.verify.judging.checkers import CHECKERS
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.history import History, HistoryError
 from recollect.verify.judging.steps import StepTaken, steps_of
 from recollect.verify.judging.verdict import Anomaly, WitnessEvents
@@ -131,7 +132,7 @@ def _groups(results: Results, target: str) -> list[_Cause]:
         if result.verdict.status == "violated" and result.scenario.target == target
     }
     bare = {place: names for place, names in violated.items() if _needs_no_fault(results.results[place])}
-    groups = _joined(bare)
+    groups = _joined(bare, _races(results, bare))
     rest: dict[int, set[str]] = {}
     for place, names in violated.items():
         if place in bare:
@@ -141,6 +142,25 @@ def _groups(results: Results, target: str) -> list[_Cause]:
         else:
             rest[place] = names - {name for group in groups for name in group.names} or names
     return groups + _joined(rest)
+
+
+def _races(results: Results, bare: dict[int, set[str]]) -> set[int]:
+    """Cells with one race: the one that an order of events shows, and what several writers make of it by chance.
+
+    Which name of its family a loss gets depends on who is seen to have written over it."""
+    tried = {place for place in bare if _is_of_orders(results.results[place])}
+    names = _family(
+        {name for place in tried if results.results[place].scenario.writers > 1 for name in bare[place]}
+    )
+    return {
+        place
+        for place, own in bare.items()
+        if own & names and (place in tried or _writers(results.results[place]) > 1)
+    }
+
+
+def _is_of_orders(result: Result) -> bool:
+    return result.scenario.workload == INTERLEAVINGS
 
 
 def _needs_no_fault(result: Result) -> bool:
@@ -162,21 +182,29 @@ def _explained(results: Results, groups: list[_Cause], place: int, names: set[st
 
 def is_alone(result: Result) -> bool:
     """Whether one writer with plain texts is enough for it."""
+    workload = result.scenario.workload
+    return _needs_no_fault(result) and _writers(result) == 1 and workload in DEFAULT_WORKLOADS
+
+
+def _writers(result: Result) -> int:
     scenario = result.scenario if result.smallest_run is None else result.smallest_run.scenario
-    writers = 1 if scenario.variant == ONE_WRITER else scenario.writers
-    return _needs_no_fault(result) and writers == 1 and scenario.workload in DEFAULT_WORKLOADS
+    return 1 if scenario.variant == ONE_WRITER else scenario.writers
 
 
 def _family(names: set[str]) -> set[str]:
     return names.union(*(family for family in FAMILIES if family & names))
 
 
-def _joined(cells: dict[int, set[str]]) -> list[_Cause]:
-    """Cells that share a name, directly or through others, are one group."""
+def _joined(cells: dict[int, set[str]], same: Set[int] = frozenset()) -> list[_Cause]:
+    """Cells that share a name, directly or through others, are one group; so are those that are the `same`."""
     groups: list[_Cause] = []
     for place, names in cells.items():
         joined = _Cause([place], set(names))
-        for group in [group for group in groups if group.names & names]:
+        for group in [
+            group
+            for group in groups
+            if group.names & names or (place in same and not same.isdisjoint(group.cells))
+        ]:
             joined = _Cause(group.cells + joined.cells, group.names | joined.names)
             groups.remove(group)
         groups.append(joined)
@@ -192,7 +220,8 @@ def _importance(results: Results, group: _Cause) -> tuple[bool, bool, int]:
 
 
 def _finding(results: Results, number: int, group: _Cause) -> Finding:
-    places = sorted(group.cells, key=lambda place: (_clarity(results.results[place], group), place))
+    alone = any(is_alone(results.results[place]) for place in group.cells)
+    places = sorted(group.cells, key=lambda place: (_clarity(results.results[place], group, alone), place))
     lead = results.results[places[0]]
     anomaly = _named(broken_of(lead), group.names)
     smallest = lead.smallest_run
@@ -214,10 +243,18 @@ def _finding(results: Results, number: int, group: _Cause) -> Finding:
     )
 
 
-def _clarity(result: Result, group: _Cause) -> tuple[bool, bool, bool, bool]:
-    """The cell that tells it best comes first: made smaller, run again, without a fault, under a name of its own."""
+def _clarity(result: Result, group: _Cause, alone: bool) -> tuple[bool, bool, bool, bool, bool]:
+    """The cell that tells it best comes first: made smaller, run again, without a fault, under a name of its own.
+
+    What one writer alone shows is no question of order."""
     own = not group.names.isdisjoint(anomaly.name for anomaly in broken_of(result))
-    return result.smallest_run is None, result.reproduced is None, not _needs_no_fault(result), not own
+    return (
+        alone and _is_of_orders(result),
+        result.smallest_run is None,
+        result.reproduced is None,
+        not _needs_no_fault(result),
+        not own,
+    )
 
 
 def _named(broken: Sequence[Anomaly], names: set[str]) -> Anomaly:

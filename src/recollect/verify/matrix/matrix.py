@@ -1,9 +1,10 @@
 """Many cells: run side by side, inside the budget, in phases; each finding confirmed and made smaller.
 
-The first phase has the cells in which nothing happens to the store. What shows there is confirmed and made smaller
-before anything else runs, and the cells of the next phase avoid it (`avoiding`), so that each says something new.
-Cells run in processes of their own (`recollect.verify.matrix.cell`), so that one that goes wrong takes nobody along.
-What happens is told as events to whoever listens: the terminal, a test, nobody.
+Orders of events come before everything, where the caller can explore them: they are the cheapest way to a smallest
+example. The next phase has the cells in which nothing happens to the store. What shows there is confirmed and made
+smaller before anything else runs, and the cells of the next phase avoid it (`avoiding`), so that each says something
+new. Cells run in processes of their own (`recollect.verify.matrix.cell`), so that one that goes wrong takes nobody
+along. What happens is told as events to whoever listens: the terminal, a test, nobody.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 
 from recollect import private
 from recollect.verify.host import interrupts
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.avoiding import avoiding
 from recollect.verify.matrix.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
@@ -51,6 +53,8 @@ class CellEvent:
 
 
 CellListener = Callable[[CellEvent], None]
+ExploreOrders = Callable[[Scenario, Path], Result]
+"""Explores the orders of events of one target, and leaves what can be replayed in the folder."""
 
 
 @dataclass
@@ -77,13 +81,16 @@ class Matrix:
         fail_fast: bool = False,
         confirm: bool = True,
         listener: CellListener = lambda event: None,
+        explore_orders: ExploreOrders | None = None,
     ) -> None:
+        """Cells of the workload `interleavings` are run by `explore_orders`, before all others."""
         self._folder = folder
         self._workers = workers
         self._budget_s = budget_s
         self._fail_fast = fail_fast
         self._confirm = confirm
         self._listener = listener
+        self._explore_orders = explore_orders
         self._started = time.monotonic()
         self._cells = list(cells)
         self._results: dict[int, Result] = {
@@ -91,6 +98,9 @@ class Matrix:
             for number, cell in enumerate(cells)
             if cell.skipped is not None
         }
+        self._orders = [
+            number for number, cell in enumerate(cells) if cell.scenario.workload == INTERLEAVINGS
+        ]
         self._phases = self._in_phases()
         self._waiting: deque[_Trial] = deque()
         self._investigations: dict[int, Investigation] = {}
@@ -104,8 +114,12 @@ class Matrix:
         """Why no further cell is begun."""
 
     def _in_phases(self) -> deque[list[int]]:
-        """Numbers of cells. Whatever has to come before all of them is put in front here."""
-        left = [number for number in range(len(self._cells)) if number not in self._results]
+        """Numbers of cells, without those that `explore_orders` runs before all of them."""
+        left = [
+            number
+            for number in range(len(self._cells))
+            if number not in self._results and number not in self._orders
+        ]
         bare = [number for number in left if self._cells[number].scenario.fault in NO_FAULT]
         rest = [number for number in left if self._cells[number].scenario.fault not in NO_FAULT]
         return deque(phase for phase in (bare, rest) if phase)
@@ -118,6 +132,7 @@ class Matrix:
         """Runs all cells; interrupted, it returns what is known so far."""
         processes: list[_MatrixProcess] = []
         try:
+            self._try_orders()
             runnable = sum(map(len, self._phases))
             processes = [_MatrixProcess() for _ in range(min(self._workers, runnable))]
             self._serve(processes)
@@ -144,6 +159,18 @@ class Matrix:
         ]
         seed = self._cells[0].scenario.seed if self._cells else 0
         return Results(seed=seed, elapsed_s=self.elapsed_s, folder=str(self._folder), results=tuple(ordered))
+
+    def _try_orders(self) -> None:
+        for number in self._orders:
+            if self._explore_orders is None or self._stopped is not None:
+                return
+            scenario = self._cells[number].scenario
+            folder = self._folder / _folder_name(number, scenario)
+            self._listener(CellEvent("started", scenario, "trying orders of events"))
+            result = self._explore_orders(scenario, folder)
+            self._results[number] = result
+            self._listener(CellEvent("ended", scenario, result=result))
+            self._stop_if_violated(result)
 
     def _serve(self, processes: list[_MatrixProcess]) -> None:
         with DefaultSelector() as selector:
@@ -205,7 +232,11 @@ class Matrix:
 
     def _reserve_s(self) -> float:
         """What the cell that is about to start will take, by what the others took."""
-        taken = [result.elapsed_s for result in self._results.values() if result.elapsed_s]
+        taken = [
+            result.elapsed_s
+            for number, result in self._results.items()
+            if result.elapsed_s and number not in self._orders
+        ]
         return sum(taken) / len(taken) if taken else 0.0
 
     def _begin_phase(self) -> bool:
@@ -222,7 +253,7 @@ class Matrix:
                 )
             else:
                 self._cells[number] = Cell(scenario)
-                self._waiting.append(_Trial(number, scenario, f"{number:03}-{scenario.name[:NAME_MAX]}"))
+                self._waiting.append(_Trial(number, scenario, _folder_name(number, scenario)))
         self._looked = False
         return True
 
@@ -245,6 +276,7 @@ class Matrix:
             finding
             for finding in findings(known)
             if not any(number in self._investigations for number in finding.cells)
+            and finding.cells[0] not in self._orders  # it was replayed and made smaller when it was found
         ]
         left_s = None if self._budget_s is None else self._share_s() - self.elapsed_s
         if left_s is not None and self._phases:
@@ -292,8 +324,15 @@ class Matrix:
             return
         self._results[trial.number] = msgspec.structs.replace(result, folder=trial.folder)
         self._listener(CellEvent("ended", trial.scenario, result=result))
+        self._stop_if_violated(result)
+
+    def _stop_if_violated(self, result: Result) -> None:
         if result.verdict.status == "violated" and self._fail_fast:
             self._stopped = "--fail-fast: a cell before this one was violated"
+
+
+def _folder_name(number: int, scenario: Scenario) -> str:
+    return f"{number:03}-{scenario.name[:NAME_MAX]}"
 
 
 def _skipped(scenario: Scenario, reason: str) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.matrix.results import Result
 from recollect.verify.running.scenario import Scenario
 
@@ -14,7 +15,13 @@ def ran_before(scenario: Scenario, results: Iterable[Result]) -> str | None:
     """Why this cell would only repeat another that has concluded; None if it would not, or nobody knows yet."""
     if scenario.fault in CHANGES_POLICY:
         return None
-    ran = [result for result in results if result.verdict.status not in ("skipped", "unknown")]
+    ran = [
+        result
+        for result in results
+        if result.verdict.status not in ("skipped", "unknown")
+        and result.scenario.workload
+        != INTERLEAVINGS  # which does not look at what the store's connections have
+    ]
     real = next((_real(each) for each in ran if _store(each.scenario) == _store(scenario)), None)
     if real is None:
         return None

@@ -29,7 +29,7 @@ from recollect.verify.matrix.findings import Finding, findings, meanings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
-from recollect.verify.report.symbols import STYLES, place_of, size_of
+from recollect.verify.report.symbols import STYLES, client_of, orders_tried, place_of, size_of
 from recollect.verify.report.timeline import Timeline, of_history
 
 PICTURES_BYTES = 160_000
@@ -272,12 +272,12 @@ def _beside(documented: list[Result], unknown: list[Result]) -> str:
 
 def _finding_card(finding: Finding, results: Results, anchors: dict[int, str]) -> FindingCard:
     processes = sorted({step.process for step in finding.steps if step.process != EVERYONE})
-    names = [f"process {process}" for process in processes]
+    names = [client_of(finding, process) for process in processes]
     outside = any(step.process == EVERYONE for step in finding.steps)
     steps = tuple(
         FindingStep(
             number=number,
-            who="engine" if step.process == EVERYONE else f"process {step.process}",
+            who="engine" if step.process == EVERYONE else client_of(finding, step.process),
             column=len(names) if step.process == EVERYONE else processes.index(step.process),
             text=step.text,
             told=step.told,
@@ -340,7 +340,7 @@ def _card(result: Result, number: int, results: Results, budget: int) -> Card:
         anchor=f"run-{number}",
         result=result,
         title=tuple(part for part in title if part),
-        figure=_figure(verdict),
+        figure=orders_tried(result) or _figure(verdict),
         picture=_picture(result, Path(history), budget) if history and budget else None,
         replay=results.replay_of(result),
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from string import ascii_uppercase
+
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Status
 from recollect.verify.matrix.findings import Finding
 from recollect.verify.matrix.results import Result
@@ -23,12 +26,30 @@ def figure(result: Result) -> str:
     verdict = result.verdict
     if verdict.status in ("skipped", "unknown"):
         return verdict.reason or ""
-    return verdict.account
+    return orders_tried(result) or verdict.account
+
+
+def orders_tried(result: Result) -> str:
+    """What stands for the account of messages where orders of events were tried, and everything held."""
+    tried = result.scenario.workload == INTERLEAVINGS and result.verdict.status == "held"
+    return result.notes[0] if tried and result.notes else ""
+
+
+def client_of(finding: Finding, process: int) -> str:
+    """The head of a client's column. Where its finding is an order of events, sentences call it A, B and so on."""
+    if finding.smallest.workload != INTERLEAVINGS:
+        return f"process {process}"
+    return f"{finding.smallest.how.removesuffix('s')} {ascii_uppercase[process]}"
 
 
 def size_of(finding: Finding) -> str:
     """How large the smallest run is, and whether it could be made smaller."""
     size = finding.smallest
+    if size.workload == INTERLEAVINGS:
+        clients = size.program.count("|") + 1
+        return (
+            f"{counted(clients, size.how.removesuffix('s'))} of one process: {size.program}; {finding.shrunk}"
+        )
     if size.ops_max is None:
         return finding.shrunk or "not made smaller"
     where = "" if WORKLOADS[size.workload].sessions else f", {counted(size.sessions, 'session')}"

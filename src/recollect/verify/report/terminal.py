@@ -12,12 +12,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from recollect.verify.judging.steps import EVERYONE, StepTaken
+from recollect.verify.judging.half_turns import INTERLEAVINGS
+from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.finding_text import few, headline, seen_in
-from recollect.verify.report.symbols import STYLES, place_of, size_of
+from recollect.verify.report.symbols import STYLES, client_of, counted, place_of, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
@@ -192,7 +193,8 @@ def _left_out(console: Console, results: Results, verbose: bool) -> None:
             reasons.setdefault(key, []).append(result)
     nothing_ran = not any(_ran(result) for result in results.results)
     for (status, reason), group in reasons.items():
-        if verbose or nothing_ran or status == "unknown" or _was_cut_short(reason):
+        orders = any(result.scenario.workload == INTERLEAVINGS for result in group)
+        if verbose or nothing_ran or orders or status == "unknown" or _was_cut_short(reason):
             console.print(
                 f"{status} ({len(group)}): {reason} [{_listed(group)}]",
                 style="dim",
@@ -253,7 +255,7 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
     console.print(Text(text, style=style))
     console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
     if stepwise and finding.steps:
-        console.print(Padding(_columns(finding.steps, console.width - 4), (1, 0, 1, 4)))
+        console.print(Padding(_columns(finding, console.width - 4), (1, 0, 1, 4)))
     console.print(Padding(Text(size_of(finding)), (0, 0, 0, 2)))
     console.print(Padding(Text(seen_in(finding, results)), (0, 0, 0, 2)))
     if finding.replay is not None:
@@ -261,11 +263,12 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
         console.print(f"  {finding.replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
 
 
-def _columns(steps: Sequence[StepTaken], width: int) -> Table:
+def _columns(finding: Finding, width: int) -> Table:
     """A column for each process, where they fit side by side."""
+    steps = finding.steps
     processes = sorted({step.process for step in steps if step.process != EVERYONE})
     outside = any(step.process == EVERYONE for step in steps)
-    names = [f"process {process}" for process in processes] + ["engine"] * outside
+    names = [client_of(finding, process) for process in processes] + ["engine"] * outside
     side_by_side = processes and (width - 3) // len(names) >= COLUMN_LEAST
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", justify="right", style="dim", no_wrap=True)
@@ -274,7 +277,7 @@ def _columns(steps: Sequence[StepTaken], width: int) -> Table:
     for number, step in enumerate(steps, 1):
         style = "bold red" if step.told else "dim" if step.process == EVERYONE else ""
         if not side_by_side:
-            who = "" if step.process == EVERYONE else f"process {step.process} "
+            who = "" if step.process == EVERYONE else f"{client_of(finding, step.process)} "
             table.add_row(str(number), Text(f"{who}{step.text}", style=style))
         else:
             place = processes.index(step.process) if step.process != EVERYONE else len(processes)

@@ -10,7 +10,7 @@ import msgspec
 from recollect import private
 from recollect.verify.explore.interleavings.results import InterleavingsAsked, InterleavingsFound
 from recollect.verify.explore.interleavings.telling import sentence
-from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
+from recollect.verify.explore.interleavings.words import GRACE_S, AllDone, explore_interleavings
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
 from recollect.verify.judging.verdict import Verdict
@@ -31,7 +31,14 @@ class Interleaved(NamedTuple):
 
 
 def interleave(
-    target: str, engine: str, seconds: float, folder: Path, *, path: tuple[str, ...] = ()
+    target: str,
+    engine: str,
+    seconds: float,
+    folder: Path,
+    *,
+    policy: str | None = None,
+    path: tuple[str, ...] = (),
+    grace_s: float = GRACE_S,
 ) -> Interleaved:
     """Explores tasks or threads, as the store is, then cancelled callers, until something fails or the time is over.
 
@@ -41,14 +48,15 @@ def interleave(
         target=target,
         engine=engine,
         how="auto",
+        policy=policy,
         seconds=seconds * (1 - CANCEL_SHARE),
         folder=str(folder),
         path=path,
     )
-    done = explore_interleavings(asked)
+    done = explore_interleavings(asked, grace_s=grace_s)
     if done.found.status == "held" and done.found.how == "tasks":
         again = msgspec.structs.replace(asked, cancel=True, seconds=seconds * CANCEL_SHARE)
-        cancelled = explore_interleavings(again)
+        cancelled = explore_interleavings(again, grace_s=grace_s)
         done = cancelled if cancelled.found.status != "held" else done
     return Interleaved(_verdict(done), done.found)
 

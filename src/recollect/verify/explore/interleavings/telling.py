@@ -10,6 +10,7 @@ from typing import NamedTuple
 from recollect.verify.explore.interleavings.program import ClientsProgram
 from recollect.verify.explore.interleavings.results import FailedSchedule
 from recollect.verify.explore.interleavings.world import LoggedStep
+from recollect.verify.judging.steps import EVERYONE, StepTaken, shortened
 
 WIDTH = 46
 LABEL_MAX = 34
@@ -84,6 +85,18 @@ def columns(program: str, steps: Sequence[LoggedStep]) -> str:
             indent = "  " if kind in ("wrote", "read", "asked", "line", "note") else ""
             lines.append(" " * (place.get(actor, 0) * (WIDTH + 2)) + (indent + text)[:WIDTH])
     return "\n".join(lines)
+
+
+def steps_taken(failure: FailedSchedule) -> tuple[StepTaken, ...]:
+    """The same columns as steps: each client is a process of its own there, by its place in the program."""
+    names = ClientsProgram.parse(failure.program).names
+    place = {name: index for index, name in enumerate(names)}
+    taken = [
+        StepTaken(place.get(row.actor, EVERYONE), row.text, row.kind == "bad")
+        for row in _rows(failure.steps)
+        if row.actor != LATER
+    ]
+    return tuple(shortened(taken))
 
 
 # ---- one sentence

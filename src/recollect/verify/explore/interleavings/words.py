@@ -43,7 +43,10 @@ _decode = msgspec.json.Decoder(Word).decode
 
 
 def explore_interleavings(
-    asked: InterleavingsAsked, listener: Callable[[ProgramExplored], None] = lambda one: None
+    asked: InterleavingsAsked,
+    listener: Callable[[ProgramExplored], None] = lambda one: None,
+    *,
+    grace_s: float = GRACE_S,
 ) -> AllDone:
     """Explores in a process of its own, and waits for it; what happens to it is part of what was found."""
     process = subprocess.Popen(
@@ -57,7 +60,7 @@ def explore_interleavings(
         with suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(asked) + b"\n")
             process.stdin.flush()  # and it stays open: its end is ours
-        return _heard(process, asked, listener)
+        return _heard(process, asked, listener, grace_s)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -72,8 +75,9 @@ def _heard(
     process: subprocess.Popen[bytes],
     asked: InterleavingsAsked,
     listener: Callable[[ProgramExplored], None],
+    grace_s: float,
 ) -> AllDone:
-    end = time.monotonic() + asked.seconds + GRACE_S
+    end = time.monotonic() + asked.seconds + grace_s
     programs: dict[str, ProgramExplored] = {}
     for line in _lines(process, end):
         word = _decode(line)

@@ -1,0 +1,134 @@
+"""The first seconds of `recollect verify`: orders of events, before anything happens to a store.
+
+They are the cheapest way to a smallest example, so a target of the user's gets a cell of them in front of all others.
+What they find counts as every other finding. What they cannot see does not fail a run whose other cells conclude: the
+cell is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from recollect.verify.explore.interleavings import telling
+from recollect.verify.explore.interleavings.interleave import Interleaved, interleave
+from recollect.verify.explore.interleavings.program import ClientsProgram
+from recollect.verify.explore.interleavings.results import FailedSchedule
+from recollect.verify.judging.half_turns import INTERLEAVINGS
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.matrix import ExploreOrders
+from recollect.verify.matrix.results import Result, SmallestRun
+from recollect.verify.matrix.selection import Cell, VerifyRequest
+from recollect.verify.running import scenario as scenarios
+from recollect.verify.running import seal
+from recollect.verify.running.faults.process import ONE_WRITER
+from recollect.verify.running.scenario import Scenario
+
+SECONDS_MAX = 5.0
+SECONDS_LEAST = 1.5
+"""With less, an engine has hardly started."""
+SHARE = 0.1
+"""Of the budget, at most, for all targets together."""
+GRACE_S = 20.0
+"""Beyond its time, for starting and for making what was found smaller; a store that takes longer hangs."""
+ENGINES = ("redis", "postgres", "sqlite")
+WRITES = frozenset("aticsf")
+
+
+def cells_for(request: VerifyRequest, cells: list[Cell]) -> list[Cell]:
+    """One for each target of the user's that is also run without a fault and with several writers.
+
+    An engine that the user prepared, or a use of memory that was asked for by name, is something else."""
+    told_otherwise = request.workloads or request.provider or request.url or request.engine_config
+    if told_otherwise or request.writers == 1 or request.shard[0] != 1:
+        return []
+    found: dict[str, Scenario] = {}
+    for cell in cells:
+        one = cell.scenario
+        bare = cell.skipped is None and one.fault == "none" and one.variant != ONE_WRITER
+        if bare and ":" in one.target and one.engine_kind in ENGINES:
+            found.setdefault(one.target, one)
+    return [Cell(_without_size(one)) for one in found.values()]
+
+
+def _without_size(like: Scenario) -> Scenario:
+    return Scenario(
+        target=like.target,
+        engine=like.engine,
+        policy=like.policy,
+        fault="none",
+        workload=INTERLEAVINGS,
+        path=like.path,
+        seed=like.seed,
+    )
+
+
+def seconds_each(cells: int, budget_s: float | None) -> float:
+    """What each may take; 0 where the budget has no room for them."""
+    if budget_s is None:
+        return SECONDS_MAX
+    share_s = SHARE * budget_s / max(1, cells)
+    return min(SECONDS_MAX, share_s) if share_s >= SECONDS_LEAST else 0.0
+
+
+def exploring(seconds: float) -> ExploreOrders:
+    """What the matrix calls for such a cell."""
+
+    def explore(scenario: Scenario, folder: Path) -> Result:
+        began = time.monotonic()
+        done = interleave(
+            scenario.target,
+            scenario.engine,
+            seconds,
+            folder,
+            policy=scenario.policy,
+            path=scenario.path,
+            grace_s=GRACE_S,
+        )
+        result = _result(scenario, done, folder)
+        return msgspec.structs.replace(
+            result, elapsed_s=time.monotonic() - began, engine_version=done.found.engine_version
+        )
+
+    return explore
+
+
+def _result(scenario: Scenario, done: Interleaved, folder: Path) -> Result:
+    verdict, failure = done.verdict, done.found.failure
+    if verdict.status == "violated" and failure is not None:
+        return _violated(scenario, done, failure, folder)
+    if verdict.status == "held":
+        return Result(scenario=scenario, verdict=verdict, notes=(f"orders of events: {done.found.coverage}",))
+    reason = f"orders of events could not be tried: {verdict.reason}"
+    return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=reason))
+
+
+def _violated(scenario: Scenario, done: Interleaved, failure: FailedSchedule, folder: Path) -> Result:
+    clients = ClientsProgram.parse(failure.program).clients
+    writing = sum(any(op.letter in WRITES for op in operations) for operations in clients)
+    shown = msgspec.structs.replace(
+        scenario,
+        how=done.found.how,
+        program=failure.program,
+        schedule=failure.schedule,
+        writers=max(1, writing),
+        readers=len(clients) - writing,
+        sessions=len(ClientsProgram.parse(failure.program).sessions),
+        ops_max=max(map(len, clients)),
+    )
+    scenarios.save(shown, folder)
+    seal.write(folder)
+    first = msgspec.structs.replace(failure.anomalies[0], sentence=telling.sentence(failure))
+    return Result(
+        scenario=shown,
+        verdict=msgspec.structs.replace(done.verdict, anomalies=(first, *failure.anomalies[1:])),
+        folder=folder.name,
+        reproduced=(failure.confirmed, done.found.asked.confirmations),
+        smallest=shown,
+        smallest_run=SmallestRun(
+            scenario=shown, anomaly=first, steps=telling.steps_taken(failure), folder=folder.name
+        ),
+        shrunk=f"found at schedule {failure.found_at}",
+    )
