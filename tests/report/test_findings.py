@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 from rich.console import Console
 
 from recollect.verify.judging.verdict import Verdict
@@ -64,6 +65,51 @@ def test_what_a_promise_covers_is_no_finding() -> None:
     )
     broken = Result(scenario=cell("restart").scenario, verdict=verdict)
     assert told(broken, cell("kill-engine", "lost-tail", status="documented-loss")) == [("reorder", (0,))]
+
+
+def order(name: str, *, writers: int = 2) -> Result:
+    """What an order of events shows, as `recollect verify` finds it first."""
+    first = cell(
+        "none", name, workload="interleavings", how="tasks", program="a | a", writers=writers, ops_max=1
+    )
+    small = SmallestRun(
+        scenario=first.scenario,
+        anomaly=first.verdict.anomalies[0],
+        steps=(StepTaken(0, "append m0"), StepTaken(1, "append m1")),
+        folder="order",
+    )
+    return msgspec.structs.replace(
+        first, reproduced=(3, 3), smallest_run=small, shrunk="found at schedule 4", folder="order"
+    )
+
+
+def test_a_race_that_an_order_of_events_shows_is_the_one_that_several_writers_show() -> None:
+    writers = cell("none", "dropped", workload="turns")
+    assert told(order("lost-update"), writers) == [("lost-update", (0, 1))]
+    assert told(order("lost-update"), cell("none", "reorder", workload="turns")) == [
+        ("lost-update", (0,)),
+        ("reorder", (1,)),
+    ]
+
+
+def test_what_one_writer_shows_is_no_race() -> None:
+    alone = cell("none", "trimmed", variant="one-writer", workload="turns")
+    assert told(order("lost-update"), alone) == [("lost-update", (0,)), ("trimmed", (1,))]
+    same = cell("none", "lost-update", variant="one-writer", workload="turns")
+    assert told(order("lost-update"), same) == [("lost-update", (1, 0))], "one writer alone tells it better"
+
+
+def test_one_task_of_an_order_that_fails_says_nothing_of_several_writers() -> None:
+    assert len(told(order("torn-turn", writers=1), cell("none", "dropped", workload="turns"))) == 2
+
+
+def test_an_order_of_events_is_told_in_columns_for_its_tasks() -> None:
+    lines = printed(order("lost-update"))
+    assert any("task A" in line and "task B" in line for line in lines)
+    assert "  2 tasks of one process: a | a; found at schedule 4" in lines
+    assert lines[-1] == "  recollect replay runs/x/order"
+    (finding,) = document(Results(results=(order("lost-update"),)))["findings"]
+    assert (finding["smallest"]["how"], finding["smallest"]["program"]) == ("tasks", "a | a")
 
 
 def test_two_stores_do_not_share_a_finding() -> None:

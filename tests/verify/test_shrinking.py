@@ -97,6 +97,15 @@ def test_a_bug_of_several_writers_is_avoided_by_sessions_of_their_own() -> None:
     assert avoiding(other, findings(known), known) == (other, None)
 
 
+def test_a_race_of_tasks_leaves_several_processes_to_be_looked_at() -> None:
+    known = found_in(msgspec.structs.replace(LARGE, workload="interleavings", writers=2))
+    for variant in ("one-writer", "several-writers"):
+        bare = msgspec.structs.replace(LARGE, variant=variant)
+        assert avoiding(bare, findings(known), known) == (bare, None)
+    changed, hidden = avoiding(msgspec.structs.replace(LARGE, fault="cut"), findings(known), known)
+    assert (changed.apart, hidden) == (True, None)
+
+
 def test_a_bug_of_hard_content_hides_cells_with_that_content_only() -> None:
     known = found_in(
         msgspec.structs.replace(LARGE, variant="one-writer", writers=1, workload="mixed"), "corrupted"

@@ -1,0 +1,130 @@
+"""A default run of `recollect verify` tries orders of events before everything else."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import build
+from recollect.commands import orders_first
+from recollect.verify.explore.interleavings.interleave import Interleaved
+from recollect.verify.explore.interleavings.results import InterleavingsAsked, InterleavingsFound
+from recollect.verify.judging.half_turns import INTERLEAVINGS
+from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix.matrix import Matrix
+from recollect.verify.matrix.results import Result, Results, exit_code
+from recollect.verify.matrix.selection import Cell, VerifyRequest, select
+from recollect.verify.running.scenario import Scenario
+from tests.report.test_findings import printed_of
+
+STORES = "tests.interleavings.planted.whole_messages"
+NONE = Scenario(target="app:make", engine="redis", policy="rdb", fault="none", workload="turns")
+
+
+def verify(target: str, out: Path, *more: str, expect: int) -> dict[str, Any]:
+    file = out.with_suffix(".json")
+    words = [
+        *("verify", target, "--engine", "redis", "--policy", "aof-everysec", "--fault", "none"),
+        *("--budget", "30s", "--out", str(out), "--json", str(file), *more),
+    ]
+    done = CliRunner().invoke(build(words), words)
+    assert done.exit_code == expect, done.output
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def test_a_lock_that_all_tasks_of_a_process_share_is_one_finding(tmp_path: Path) -> None:
+    found = verify(f"{STORES}:LockOfTheProcess", tmp_path / "out", expect=1)
+    (finding,) = found["findings"]
+    assert finding["name"] in ("lost-update", "dropped")
+    assert (finding["number"], finding["confirmed"]) == (1, "3 of 3")
+    assert finding["sentence"].endswith("is gone.")
+    assert {step["process"] for step in finding["smallest"]["steps"]} == {0, 1}
+    assert (finding["smallest"]["how"], finding["smallest"]["program"]) == ("tasks", "a | a")
+    words = [*shlex.split(finding["replay"])[1:], "--times", "1"]
+    again = CliRunner().invoke(build(words), words)
+    assert again.exit_code == 1, again.output
+    assert f"{finding['name']}: seen in 1 of 1 runs" in again.output
+
+
+def test_the_same_store_with_a_lock_for_each_call_holds(tmp_path: Path) -> None:
+    found = verify(f"{STORES}:LockOfTheCall", tmp_path / "out", "--writers", "2", expect=0)
+    (cell,) = (cell for cell in found["cells"] if cell["workload"] == INTERLEAVINGS)
+    assert (cell["status"], found["findings"]) == ("held", [])
+    assert "schedules" in cell["notes"][0]
+    assert cell["replay"] is None
+
+
+def laid_out(**asked: Any) -> list[tuple[str, str]]:
+    request = VerifyRequest(**{"targets": ("app:make",), "engine": "redis", **asked})
+    cells = select(request, {target: frozenset({"batches"}) for target in request.targets})
+    return [(cell.scenario.target, cell.scenario.policy) for cell in orders_first.cells_for(request, cells)]
+
+
+def test_who_gets_them() -> None:
+    assert laid_out() == [("app:make", "aof-everysec")]
+    assert laid_out(faults=("none",), policies=("rdb",)) == [("app:make", "rdb")]
+    assert laid_out(faults=("kill-engine", "none"), targets=("app:make", "redis")) == [
+        ("app:make", "aof-everysec")
+    ]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"targets": ("redis",)},
+        {"faults": ("kill-engine",)},
+        {"faults": ("none@one-writer",)},
+        {"workloads": ("turns",)},
+        {"writers": 1},
+        {"provider": "docker"},
+        {"shard": (2, 3)},
+        {"engine": "chroma"},
+    ],
+    ids=str,
+)
+def test_who_does_not(asked: dict[str, Any]) -> None:
+    assert laid_out(**asked) == []
+
+
+def test_they_take_a_part_of_the_budget() -> None:
+    assert orders_first.seconds_each(1, None) == orders_first.SECONDS_MAX
+    assert orders_first.seconds_each(1, 60.0) == orders_first.SECONDS_MAX
+    assert orders_first.seconds_each(2, 60.0) == 3.0
+    assert orders_first.seconds_each(1, 10.0) == 0.0
+
+
+def explored(verdict: Verdict, found: InterleavingsFound, monkeypatch: pytest.MonkeyPatch) -> Result:
+    monkeypatch.setattr(orders_first, "interleave", lambda *_, **__: Interleaved(verdict, found))
+    return orders_first.exploring(1.0)(NONE, Path("000-orders"))
+
+
+def test_what_is_out_of_sight_is_a_line_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = InterleavingsAsked(target="app:make", engine="redis", how="auto")
+    verdict = Verdict(status="unknown", reason="a thread in C")
+    orders = explored(verdict, InterleavingsFound(asked=asked), monkeypatch)
+    scenario = orders_first._without_size(NONE)
+    results = Results(
+        results=(
+            Result(scenario=scenario, verdict=orders.verdict),
+            Result(scenario=NONE, verdict=Verdict(status="held", acked=3)),
+        )
+    )
+    assert exit_code(results) == 0
+    assert any("could not be tried: a thread in C" in line for line in printed_of(results, width=200))
+
+
+def test_they_come_first_and_an_interruption_among_them_ends_the_run(tmp_path: Path) -> None:
+    def interrupted(scenario: Scenario, folder: Path) -> Result:
+        assert scenario.workload == INTERLEAVINGS
+        raise KeyboardInterrupt
+
+    cells = [Cell(NONE), Cell(orders_first._without_size(NONE))]
+    results = Matrix(cells, tmp_path, explore_orders=interrupted).run()
+    assert [result.verdict.reason for result in results.results] == ["interrupted"] * 2
+    assert exit_code(results) == 3
