@@ -101,7 +101,8 @@ def _result(scenario: Scenario, done: Interleaved, folder: Path) -> Result:
         return _violated(scenario, done, failure, folder)
     if verdict.status == "held":
         return Result(scenario=scenario, verdict=verdict, notes=(f"orders of events: {done.found.coverage}",))
-    reason = f"orders of events could not be tried: {verdict.reason}"
+    tried = "were tried in part" if done.found.is_cut_short else "could not be tried"
+    reason = f"orders of events {tried}: {verdict.reason}"
     return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=reason))
 
 

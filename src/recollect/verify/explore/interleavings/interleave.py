@@ -54,7 +54,7 @@ def interleave(
         path=path,
     )
     done = explore_interleavings(asked, grace_s=grace_s)
-    if done.found.status == "held" and done.found.how == "tasks":
+    if done.found.how == "tasks" and (done.found.status == "held" or done.found.is_cut_short):
         again = msgspec.structs.replace(asked, cancel=True, seconds=seconds * CANCEL_SHARE)
         cancelled = explore_interleavings(again, grace_s=grace_s)
         done = cancelled if cancelled.found.status != "held" else done

@@ -140,8 +140,25 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
             return "; ".join(gaps[:3])
         if not self.programs:
             return "no program fits what the target can do"
-        judged = any(one.judged for one in self.programs)
-        return None if judged else "the time ended before one schedule was judged"
+        return self._cut_short
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether more time is all that is missing."""
+        return self.reason is not None and self.reason == self._cut_short
+
+    @property
+    def _cut_short(self) -> str | None:
+        """A part of the orders is none: each program has to reach some number of preemptions in full."""
+        if self.asked.replay is not None or not self.programs:
+            return None
+        if not any(one.judged for one in self.programs):
+            return "the time ended before one schedule was judged"
+        left = [one.program for one in self.programs if not one.exhausted and one.bound < 0]
+        if not left:
+            return None
+        count = f"{len(left)} of {len(self.programs)} programs"
+        return f"the time ended before every order with one preemption was tried, in {count}: {', '.join(left[:3])}"
 
     @property
     def coverage(self) -> str:
