@@ -61,7 +61,10 @@ def test_the_same_store_with_a_lock_for_each_call_holds(tmp_path: Path) -> None:
     (cell,) = (cell for cell in found["cells"] if cell["workload"] == INTERLEAVINGS)
     assert found["findings"] == []
     assert cell["replay"] is None
-    slow = cell["status"] == "skipped" and "orders of events were tried in part: the time ended" in cell["reason"]
+    slow = (
+        cell["status"] == "skipped"
+        and "orders of events were tried in part: the time ended" in cell["reason"]
+    )
     assert slow or cell["status"] == "held", cell
 
 
