@@ -5,10 +5,11 @@ import io
 import msgspec
 from rich.console import Console
 
+from recollect.verify.judging.steps import StepTaken
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.document import document
 from recollect.verify.matrix.findings import findings, renumbered
-from recollect.verify.matrix.results import Result, Results
+from recollect.verify.matrix.results import Result, Results, SmallestRun
 from recollect.verify.report import terminal
 from recollect.verify.running.scenario import Scenario
 from tests.report.planned_cells import anomaly, cell, shrunk

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recollect.verify.judging.steps import EVERYONE, StepTaken
+from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.matrix.findings import Finding
 from recollect.verify.matrix.results import Results
-from recollect.verify.report.symbols import counted, place_of, size_of
+from recollect.verify.report.symbols import client_of, counted, place_of, size_of
 
 NAMED_MAX = 3
 
@@ -21,7 +21,7 @@ def told(finding: Finding, results: Results, *, setting: str = "") -> str:
         headline(finding),
         finding.sentence,
         f"smallest run: {size_of(finding)}",
-        *_steps(finding.steps),
+        *_steps(finding),
         seen_in(finding, results),
     ]
     return "\n".join([*lines, *filter(None, [setting, finding.replay])])
@@ -49,8 +49,8 @@ def few(names: Sequence[str]) -> str:
     )
 
 
-def _steps(steps: Sequence[StepTaken]) -> list[str]:
+def _steps(finding: Finding) -> list[str]:
     return [
-        f"  {number:2}. {'' if step.process == EVERYONE else f'process {step.process} '}{step.text}"
-        for number, step in enumerate(steps, 1)
+        f"  {number:2}. {'' if step.process == EVERYONE else f'{client_of(finding, step.process)} '}{step.text}"
+        for number, step in enumerate(finding.steps, 1)
     ]

@@ -18,7 +18,7 @@ from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.finding_text import few, headline, seen_in
-from recollect.verify.report.symbols import STYLES, client_of, counted, place_of, size_of
+from recollect.verify.report.symbols import STYLES, client_of, place_of, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
