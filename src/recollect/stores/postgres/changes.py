@@ -27,9 +27,11 @@ from recollect.changing import (
 )
 from recollect.erasure import Erasure
 from recollect.errors import Conflict, NotWritten, RecollectError, Unreadable
+from recollect.known import KnownSessions
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach
+from recollect.stores.postgres.losses import go_on, tell
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
@@ -39,10 +41,15 @@ SETTINGS_CHANGED = "RC001"
 ONE_REFUSED = "RC002"
 """Raised by `recollect_append_all`, with the outcomes as its detail."""
 
+_LOST_WHOLE = (0, 0, False, False, None, None, None)
+"""What `schema.DESCRIBE` would give of a session that is gone with the engine's last writes."""
+
 
 class PostgresChanges(ABC):
     """The part of `PostgresStore` that changes, names and describes sessions."""
 
+    _identity: str
+    _known: KnownSessions
     _options: Options
     _reach: Reach
     _timeout_s: float
@@ -77,20 +84,25 @@ class PostgresChanges(ABC):
 
     async def position(self, session: str) -> int:
         """See `recollect.store.Positioned`."""
-        rows = await self._read(schema.SESSION, session_key(session))
+        key = session_key(session)
+        known = self._known.of(key)
+        told = known.last  # now: what is acknowledged meanwhile does not go with what is read here
+        rows = await self._read(schema.SESSION, key)
         last = rows[0][0] if rows else 0
         if not isinstance(last, int):
             raise Unreadable(
                 "the session's row was changed by something other than recollect: it has no counter"
             )
-        return last
+        if last < told:
+            tell(key, known, last)
+        return max(last, told)
 
     async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
         """See `recollect.store.Store`. What is too large to free at once is left to `sweep`."""
         deadline = time.monotonic() + self._timeout_s
         key = session_key(session)
         arguments = (key, checked_expect(expect), schema.ROWS_FREED_MAX)
-        outcomes, _ = await self._changed(schema.FORGET, arguments, deadline)
+        outcomes, _ = await self._changed(schema.FORGET, arguments, (key,), deadline)
         outcome, unfreed, last = outcomes
         if outcome == schema.CONFLICT:
             assert expect is not None
@@ -104,7 +116,7 @@ class PostgresChanges(ABC):
         """See `recollect.store.Retractable`."""
         change = checked_retraction(session, sequences, turn, expect)
         arguments = (change.key, change.sequences, *_claims(change), self._options.turns_kept)
-        (outcome, first, last), reached = await self._changed(schema.RETRACT, arguments)
+        (outcome, first, last), reached = await self._changed(schema.RETRACT, arguments, (change.key,))
         if outcome == schema.NO_MESSAGE:
             raise change.not_found(first)
         return self._receipt(change, reached, outcome, first, last)
@@ -125,7 +137,8 @@ class PostgresChanges(ABC):
             *(change.key, change.records, *_claims(change), options.ttl, self._ttl_kept),
             *(options.turns_kept, schema.ROWS_FREED_MAX),
         )
-        (outcome, first, last, unfreed), reached = await self._changed(schema.REPLACE, arguments, deadline)
+        numbers, reached = await self._changed(schema.REPLACE, arguments, (change.key,), deadline)
+        outcome, first, last, unfreed = numbers
         receipt = self._receipt(change, reached, outcome, first, last)
         await self._free(unfreed, deadline)
         return receipt
@@ -137,7 +150,7 @@ class PostgresChanges(ABC):
         change = checked_annotation(session, metadata, turn, expect)
         options = self._options
         arguments = (change.key, change.metadata, *_claims(change), options.ttl, options.turns_kept)
-        (outcome, first, last), reached = await self._changed(schema.ANNOTATE, arguments)
+        (outcome, first, last), reached = await self._changed(schema.ANNOTATE, arguments, (change.key,))
         return self._receipt(change, reached, outcome, first, last)
 
     async def fork(
@@ -156,13 +169,14 @@ class PostgresChanges(ABC):
             *(change.key, change.new_key, change.upto, *_claims(change)),
             *(options.ttl, options.turns_kept),
         )
-        (outcome, first, last), reached = await self._changed(schema.FORK, arguments)
+        (outcome, first, last), reached = await self._changed(
+            schema.FORK, arguments, (change.key, change.new_key)
+        )
         if outcome == schema.NOTHING_THERE:
             raise change.not_found()
         if outcome == schema.TAKEN:
             raise change.taken(last)
-        receipt = self._receipt(change, reached, outcome, first, last)
-        return Receipt(new, first, last, receipt.durability, receipt.replicas)
+        return self._receipt(change, reached, outcome, first, last, new)
 
     async def append_many(
         self,
@@ -174,7 +188,9 @@ class PostgresChanges(ABC):
         """See `recollect.store.Spanning`."""
         appends = checked_turns(turns, turn, expect)
         try:
-            outcomes, reached = await self._changed(schema.APPEND_ALL, self._arguments(appends))
+            outcomes, reached = await self._changed(
+                schema.APPEND_ALL, self._arguments(appends), [append.key for append in appends]
+            )
         except RecollectError as error:
             if getattr(error.__cause__, "sqlstate", None) != ONE_REFUSED:
                 raise
@@ -185,17 +201,22 @@ class PostgresChanges(ABC):
             if isinstance(receipt, Exception):
                 raise receipt
             receipts[receipt.session] = receipt
-        if self._witness is not None:
-            for session, receipt in receipts.items():
-                self._witness.note(session, receipt.last)
+        for append in appends:
+            self._note(append.session, append.key, receipts[append.session].last)
         return {session: receipts[session] for session in turns}
 
     async def describe(self, session: str) -> Description:
         """See `recollect.store.Describable`."""
-        rows = await self._read(schema.DESCRIBE, session_key(session))
-        if not rows:
+        key = session_key(session)
+        known = self._known.of(key)
+        told = known.last
+        rows = await self._read(schema.DESCRIBE, key)
+        if not rows and not told:
             return Description(session, SessionState.ABSENT, 0, None, None, {})
-        last, floor, expires, expired, created, updated, metadata = rows[0]
+        last, floor, expires, expired, created, updated, metadata = rows[0] if rows else _LOST_WHOLE
+        if last < told:
+            tell(key, known, last)
+            last = told
         state = state_of(last, floor, expires, expired)
         kept = metadata if state is SessionState.LIVE else None
         return Description(session, state, last, created, updated, metadata_of(session, kept))
@@ -234,14 +255,22 @@ class PostgresChanges(ABC):
     # ---- how
 
     async def _changed(
-        self, statement: str, arguments: tuple[Any, ...], deadline: float | None = None
+        self,
+        statement: str,
+        arguments: tuple[Any, ...],
+        keys: Sequence[bytes],
+        deadline: float | None = None,
     ) -> tuple[list[int], Reach]:
-        """The function's numbers, and what the write has reached; once more if the server's settings changed."""
+        """The function's numbers, and what the write has reached.
+
+        Once more if the server's settings changed, or if it has lost messages of these sessions.
+        """
         if deadline is None:
             deadline = time.monotonic() + self._timeout_s
-        for _ in range(2):
+        for _ in range(3):
             reached = self._reach
-            claimed = (*arguments, reached.commit_mode, reached.fingerprint)
+            known = [self._known.of(key).last for key in keys]
+            claimed = (*arguments, reached.commit_mode, reached.fingerprint, keys, known)
             try:
                 rows = await self._write(statement, claimed, deadline)
             except RecollectError as error:
@@ -249,16 +278,34 @@ class PostgresChanges(ABC):
                     raise
                 await self._reach_again(deadline)
                 continue
-            return rows[0][0], reached
+            numbers: list[int] | None = rows[0][0]
+            if numbers is not None:
+                return numbers, reached
+            await go_on(self._read, self._write, self._known, self._identity, keys, deadline)
         raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
 
-    def _receipt(self, change: SessionChange, reached: Reach, outcome: int, first: int, last: int) -> Receipt:
+    def _receipt(
+        self,
+        change: SessionChange,
+        reached: Reach,
+        outcome: int,
+        first: int,
+        last: int,
+        new: str | None = None,
+    ) -> Receipt:
+        """Of the session that was changed, or of the new one that was made of it."""
         found = _outcome(change, reached, outcome, first, last)
         if isinstance(found, Exception):
             raise found
-        if self._witness is not None:
-            self._witness.note(found.session, found.last)
+        if new is not None:
+            found = Receipt(new, first, last, found.durability, found.replicas)
+        self._note(found.session, session_key(found.session), found.last)
         return found
+
+    def _note(self, session: str, key: bytes, last: int) -> None:
+        self._known.of(key).note(last)
+        if self._witness is not None:
+            self._witness.note(session, last)
 
     async def _free(self, unfreed: int, deadline: float) -> None:
         """Room of a session's messages that are not shown any more, as far as there is time."""

@@ -1,6 +1,7 @@
 """From rows to messages: each in its place, and a `Damaged` item where the counter says that rows are missing."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import asyncpg
 
@@ -10,14 +11,19 @@ from recollect.message import Damaged, decode
 from recollect.slices import SLICE
 from recollect.store import Stored
 
+Row = asyncpg.Record | tuple[Any, ...]
 
-def placing(stored: list[Stored], rows: Sequence[asyncpg.Record], after: int, last: int) -> Iterator[None]:
-    """Puts the messages into a list, in their places, a slice at a time; where rows are missing below the counter, a
-    `Damaged` item says so."""
+
+def placing(
+    stored: list[Stored], rows: Sequence[Row], after: int, last: int, known: int = 0
+) -> Iterator[None]:
+    """Puts the messages into a list, in their places, a slice at a time; where rows are missing below the counter, or
+    below what is known of the session, a `Damaged` item says so."""
     if not rows:
         return
     newest, floor, first_sequence, _ = rows[0]
     _check_counter(newest, floor)
+    newest = max(newest, known)
     expected = max(floor, after, newest - last) + 1
     if first_sequence is None:
         rows = ()
@@ -34,13 +40,14 @@ def placing(stored: list[Stored], rows: Sequence[asyncpg.Record], after: int, la
 
 
 def placing_marked(
-    stored: list[Stored], rows: Sequence[asyncpg.Record], after: int, rows_max: int
+    stored: list[Stored], rows: Sequence[Row], after: int, rows_max: int, known: int = 0
 ) -> Iterator[None]:
     """The same of a session with tombstones, whose newest rows come first."""
     if not rows:
         return
     newest, floor, first_sequence, _ = rows[0]
     _check_counter(newest, floor)
+    newest = max(newest, known)
     found = (
         [] if first_sequence is None else [(sequence, record) for _, _, sequence, record in reversed(rows)]
     )

@@ -21,6 +21,8 @@ VERSION_TABLE = "recollect_version"
 _VERSION = f"""
 SELECT v.version_num, m.identity::text, m.oldest_release_schema FROM {VERSION_TABLE} v, recollect_meta m"""
 
+IDENTITY = "SELECT identity::text FROM recollect_meta"
+
 
 @dataclass(frozen=True)
 class Version:
@@ -52,12 +54,39 @@ def usable(version: Version | None) -> Version | None:
 
 # ---- appending
 
-APPEND = "SELECT recollect_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+_BEHIND = """
+SELECT FROM unnest(${names}::bytea[], ${known}::bigint[]) AS k (name, known)
+ WHERE k.known > coalesce((SELECT s.last FROM recollect_sessions s WHERE sha256(s.name) = sha256(k.name)), 0)"""
+
+
+def _unless_behind(function: str, arguments: int) -> str:
+    """A call of a function, and NULL instead if a session is not as far as the caller knows it to be.
+
+    The last two arguments are the sessions and what is known of each. One statement is one snapshot, and a session
+    never goes back, so what holds here still holds when the function locks the session.
+    """
+    behind = _BEHIND.format(names=arguments + 1, known=arguments + 2)
+    given = ", ".join(f"${number}" for number in range(1, arguments + 1))
+    return f"SELECT CASE WHEN NOT EXISTS ({behind}) THEN {function}({given}) END"
+
+
+GO_ON = """
+INSERT INTO recollect_sessions AS s (name, last) SELECT k.name, k.known FROM unnest($1::bytea[], $2::bigint[])
+    AS k (name, known) WHERE k.known > 0 ORDER BY k.name
+ON CONFLICT (sha256(name)) DO UPDATE SET last = excluded.last WHERE s.last < excluded.last"""
+"""The sequences of lost messages stay theirs: reading says that they are gone."""
+
+POSITIONS = """
+SELECT coalesce((SELECT s.last FROM recollect_sessions s WHERE sha256(s.name) = sha256(k.name)), 0)
+  FROM unnest($1::bytea[]) WITH ORDINALITY AS k (name, place) ORDER BY k.place"""
+
+APPEND = _unless_behind("recollect_append", 11)
 STORED, REPEATED, CONFLICT, REUSED = 0, 1, 2, 3
 
 # One append to a session that lives, without the function's overhead. It finds no row, and so changes nothing, wherever
-# the case is not plain: no such session, expired, another `expect`, a known turn, too many turns, other settings. Then
-# `recollect_append` decides. Of two racing appends with one turn id the second breaks the turn's primary key.
+# the case is not plain: no such session, one that has lost messages ($8 is how far it is known to be), expired, another
+# `expect`, a known turn, too many turns, other settings. Then `recollect_append` decides. Of two racing appends with
+# one turn id the second breaks the turn's primary key.
 _APPEND_ONE = """
 WITH session AS (
     UPDATE recollect_sessions s
@@ -68,7 +97,7 @@ WITH session AS (
                WHEN $5 AND s.floor < s.last THEN coalesce(s.expires_at, clock_timestamp() + $4)
                ELSE clock_timestamp() + $4 END
      WHERE sha256(s.name) = sha256($1)
-       AND ($3::bigint IS NULL OR s.last = $3)
+       AND ($3::bigint IS NULL OR s.last = $3) AND s.last >= $8
        AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
        AND current_setting('synchronous_commit') = $6
        AND concat_ws(' ', current_setting('fsync'), current_setting('full_page_writes'),
@@ -88,10 +117,10 @@ _MANY_RECORDS = {
 _NO_TURN = {"turns": "0", "turn_is_new": "", "turn": ""}
 _TURN = {
     "turns": "1",
-    "turn_is_new": "AND s.turns < $9 "
-    "AND NOT EXISTS (SELECT FROM recollect_turns t WHERE t.session_id = s.id AND t.turn = $8)",
+    "turn_is_new": "AND s.turns < $10 "
+    "AND NOT EXISTS (SELECT FROM recollect_turns t WHERE t.session_id = s.id AND t.turn = $9)",
     "turn": ", turn AS (INSERT INTO recollect_turns (session_id, turn, first, last, fingerprint) "
-    "SELECT id, $8, last - {size} + 1, last, $10 FROM session)",
+    "SELECT id, $9, last - {size} + 1, last, $11 FROM session)",
 }
 
 
@@ -174,13 +203,13 @@ SELECT s.last, s.floor, s.expires_at IS NOT NULL, coalesce(s.expires_at <= clock
   FROM recollect_sessions s LEFT JOIN recollect_about a ON a.session_id = s.id
  WHERE sha256(s.name) = sha256($1)"""
 
-# ---- changes; the last two arguments are the commit mode and the settings
+# ---- changes; the last two arguments of the functions are the commit mode and the settings
 
-RETRACT = "SELECT recollect_retract($1, $2, $3, $4, $5, $6, $7, $8)"
-REPLACE = "SELECT recollect_replace($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
-ANNOTATE = "SELECT recollect_annotate($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-FORK = "SELECT recollect_fork($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
-APPEND_ALL = "SELECT recollect_append_all($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+RETRACT = _unless_behind("recollect_retract", 8)
+REPLACE = _unless_behind("recollect_replace", 11)
+ANNOTATE = _unless_behind("recollect_annotate", 9)
+FORK = _unless_behind("recollect_fork", 10)
+APPEND_ALL = _unless_behind("recollect_append_all", 11)
 NOTHING_THERE, NO_MESSAGE, TAKEN = 4, 5, 6
 
 FIND = """
@@ -191,7 +220,7 @@ SELECT m.sequence, m.record FROM recollect_sessions s JOIN recollect_messages m 
 
 # ---- forgetting and freeing
 
-FORGET = "SELECT recollect_forget($1, $2, $3, $4, $5)"
+FORGET = _unless_behind("recollect_forget", 5)
 FREE = "SELECT recollect_free($1, $2)"
 ROWS_FREED_MAX = 10_000
 """Rows deleted in one transaction."""

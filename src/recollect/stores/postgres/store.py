@@ -35,8 +35,8 @@ from recollect.errors import (
     OutcomeUnknown,
     RecollectError,
     StoreClosed,
-    StoreReplaced,
 )
+from recollect.known import KnownSessions
 from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
@@ -45,16 +45,14 @@ from recollect.stores.postgres.changes import PostgresChanges, outcomes_of, stat
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
 from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.losses import replaced, tell
 from recollect.stores.postgres.opening import check_server, open_schema
 from recollect.stores.postgres.pool import Connection, PostgresPool, remaining_s
-from recollect.stores.postgres.rows import placing, placing_marked
+from recollect.stores.postgres.rows import Row, placing, placing_marked
 from recollect.tombstone import newest, records_for
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
-
-KNOWN_MAX = 10_000
-"""Sessions known to exist, for which the lone append's statement is tried first."""
 
 BATCH_BYTES_MAX = 32 * 1024 * 1024
 """Records sent in one statement, unless a single turn has more."""
@@ -88,7 +86,7 @@ class PostgresStore(PostgresChanges):
             queue=f"for one of the {lanes} connections of the pool that write (pool_size={options.pool_size})",
         )
         self._unreplicated: set[Connection] = set()
-        self._known: set[int] = set()  # hashes, because an id may be long; a wrong guess costs a round trip
+        self._known = KnownSessions()
         self._closed = False
         self._owner = Owner()
 
@@ -136,8 +134,7 @@ class PostgresStore(PostgresChanges):
             receipt = await self._batcher.run_alone(self._append_one(append))
         else:
             receipt = await self._batcher.submit(append)
-        if self._witness is not None:
-            self._witness.note(session, receipt.last)
+        self._note(session, append.key, receipt.last)
         return receipt
 
     async def history(
@@ -149,19 +146,26 @@ class PostgresStore(PostgresChanges):
         after = after or 0
         last = INTEGER_MAX if last is None else last
         deadline = time.monotonic() + self._timeout_s
+        told = self._known.of(
+            key
+        ).last  # now: what is acknowledged meanwhile does not go with what is read here
         if self._touch_on_read:
             await self._touch(key, deadline)
         if last == 0:
             return []
-        rows = None
+        rows: Sequence[Row] | None = None
         if self._replica is not None:
             rows = await self._replica_rows(self._replica, deadline, key, after, last)
         if rows is None:
             rows = await self._fetch(self._pool, deadline, schema.HISTORY, key, after, last)
+        if told and not rows:
+            rows = await self._lost_whole(key, deadline)
+        if rows and rows[0][0] is not None and rows[0][0] < told:
+            tell(key, self._known.of(key), rows[0][0])
         if rows and rows[0][1] == schema.MARKED:
-            return await self._history_marked(key, after, last, deadline)
+            return await self._history_marked(key, after, last, told, deadline)
         stored: list[Stored] = []
-        if not await finished(placing(stored, rows, after, last), deadline):
+        if not await finished(placing(stored, rows, after, last, told), deadline):
             raise too_long(self._timeout_s)
         return stored
 
@@ -169,6 +173,7 @@ class PostgresStore(PostgresChanges):
         connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         try:
             number = await erase_rows(connection, key, self._timeout_s)
+            self._known.of(key).last = 0
             erased = await rewrite_files(connection, number, self._timeout_s)
         except BaseException as error:
             self._pool.discard(connection)
@@ -196,8 +201,13 @@ class PostgresStore(PostgresChanges):
 
     async def state(self, session: str) -> SessionState:
         """Whether the session lives, expired, was forgotten, or never existed."""
-        rows = await self._read(schema.SESSION, session_key(session))
-        return state_of(*rows[0]) if rows else SessionState.ABSENT
+        key = session_key(session)
+        told = self._known.of(key).last
+        rows = await self._read(schema.SESSION, key)
+        if not rows:
+            return SessionState.LIVE if told else SessionState.ABSENT  # lost, and reading says so
+        last, *rest = rows[0]
+        return state_of(max(last, told), *rest)
 
     async def sweep(self) -> int:
         """Frees what expired sessions still occupy; returns how many were freed."""
@@ -222,8 +232,9 @@ class PostgresStore(PostgresChanges):
 
     async def _append_one(self, append: Append) -> Receipt:
         deadline = time.monotonic() + self._timeout_s
-        if hash(append.key) in self._known:
-            receipt = await self._append_plainly(append, deadline)
+        known = self._known.of(append.key).last
+        if known:  # it is there, unless it was lost
+            receipt = await self._append_plainly(append, known, deadline)
             if receipt is not None:
                 return receipt
         (result,) = await self._append_many([append], deadline)
@@ -231,7 +242,7 @@ class PostgresStore(PostgresChanges):
             raise result
         return result
 
-    async def _append_plainly(self, append: Append, deadline: float) -> Receipt | None:
+    async def _append_plainly(self, append: Append, known: int, deadline: float) -> Receipt | None:
         """The receipt, or None if nothing was written because the case is not the plain one."""
         records, turn, reached = append.records, append.turn, self._reach
         size = len(records)
@@ -243,6 +254,7 @@ class PostgresStore(PostgresChanges):
             self._ttl_kept,
             reached.commit_mode,
             reached.fingerprint,
+            known,
         )
         if turn is not None:
             arguments += (turn, self._turns_max, append.fingerprint)
@@ -277,10 +289,8 @@ class PostgresStore(PostgresChanges):
         return results
 
     async def _send(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
-        outcomes, reached = await self._changed(schema.APPEND, self._arguments(appends), deadline)
-        if len(self._known) > KNOWN_MAX:
-            self._known.clear()
-        self._known.update(hash(append.key) for append in appends)
+        keys = [append.key for append in appends]
+        outcomes, reached = await self._changed(schema.APPEND, self._arguments(appends), keys, deadline)
         return outcomes_of(appends, outcomes, reached)
 
     def _arguments(self, appends: list[Append]) -> tuple[Any, ...]:
@@ -332,12 +342,18 @@ class PostgresStore(PostgresChanges):
             return None
         return rows or None
 
-    async def _history_marked(self, key: bytes, after: int, last: int, deadline: float) -> list[Stored]:
+    async def _lost_whole(self, key: bytes, deadline: float) -> list[Row]:
+        """A row without messages, if the session has not expired but is gone with the engine's last writes."""
+        return [] if await self._fetch(self._pool, deadline, schema.SESSION, key) else [(0, 0, None, None)]
+
+    async def _history_marked(
+        self, key: bytes, after: int, last: int, told: int, deadline: float
+    ) -> list[Stored]:
         """Of a session with tombstones, from the primary: as many rows as must hold `last` messages."""
         rows_max = records_for(last)
         rows = await self._fetch(self._pool, deadline, schema.HISTORY_MARKED, key, after, rows_max)
         stored: list[Stored] = []
-        if not await finished(placing_marked(stored, rows, after, rows_max), deadline):
+        if not await finished(placing_marked(stored, rows, after, rows_max, told), deadline):
             raise too_long(self._timeout_s)
         return newest(stored, last)
 
@@ -355,10 +371,7 @@ class PostgresStore(PostgresChanges):
         version = await schema.read_version(connection, self._timeout_s)
         found = None if version is None else version.identity
         if found != self._identity:
-            raise StoreReplaced(
-                f"this is not the store that was opened ({self._identity}): {found or 'no store'} answers at its "
-                "address. It was wiped, swapped or restored from nothing"
-            )
+            raise replaced(self._identity, found)
         await check_server(connection, self._reach.commit_mode, self._timeout_s)
         connection.add_log_listener(self._heard)
 

@@ -354,8 +354,7 @@ class RedisChanges(ABC):
     def _acknowledged(self, session: str, place: Place, first: int, last: int, write: QueuedWrite) -> Receipt:
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
-        if last > place.known.last:
-            place.known.last = last
+        place.known.note(last)
         if self._witness is not None:
             self._witness.note(session, last)
         return Receipt(session, first, last, write.plan.durability, write.plan.replicas)

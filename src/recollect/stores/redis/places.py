@@ -1,32 +1,15 @@
 """The sessions a store used lately: what its requests for them have in common, and how far it knows each to be.
 
-Both are bounded. What is known of a session is two numbers, kept for `SESSIONS_KNOWN_MAX` of them under a digest where
-the id is long. The packed keys are several times as long as the id, once escaped: they are kept up to `BYTES_MAX` in
-all, and made anew for an id so long that few would fill that.
+Both are bounded; `recollect.known` has the second. The packed keys are several times as long as the id, once escaped:
+they are kept up to `BYTES_MAX` in all, and made anew for an id so long that few would fill that.
 """
 
-from hashlib import blake2b
-
+from recollect.known import SESSIONS_KNOWN_MAX, Known, KnownSessions
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.wire import pack, pack_arguments
 
-SESSIONS_KNOWN_MAX = 10_000
 BYTES_MAX = 8 * 1024 * 1024
 PLACE_BYTES_MAX = 16 * 1024
-ID_BYTES_MAX = 64
-"""Of an id that is its own name here; a longer one has a digest."""
-
-
-class Known:
-    """What this store was told of a session."""
-
-    __slots__ = ("last", "lost_told")
-
-    def __init__(self) -> None:
-        self.last = 0
-        """The highest sequence that was acknowledged here."""
-        self.lost_told = 0
-        """The loss of messages up to here was logged."""
 
 
 class Place:
@@ -56,14 +39,14 @@ class Places:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._known: dict[bytes, Known] = {}
+        self._known = KnownSessions()
         self._places: dict[bytes, Place] = {}
         self._size = 0
 
     def of(self, key: bytes) -> Place:
         place = self._places.get(key)
         if place is None:
-            place = Place(self._known_of(key), *self._address.session_keys(key))
+            place = Place(self._known.of(key), *self._address.session_keys(key))
             if place.size <= PLACE_BYTES_MAX:
                 self._keep(key, place)
         return place
@@ -73,12 +56,3 @@ class Places:
         self._size += place.size
         while self._size > BYTES_MAX or len(self._places) > SESSIONS_KNOWN_MAX:
             self._size -= self._places.pop(next(iter(self._places))).size
-
-    def _known_of(self, key: bytes) -> Known:
-        name = key if len(key) <= ID_BYTES_MAX else blake2b(key, digest_size=ID_BYTES_MAX).digest() + b"#"
-        known = self._known.get(name)
-        if known is None:
-            if len(self._known) >= SESSIONS_KNOWN_MAX:
-                del self._known[next(iter(self._known))]
-            known = self._known[name] = Known()
-        return known
