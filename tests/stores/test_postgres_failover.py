@@ -2,15 +2,20 @@
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from recollect import Message, SessionState, Stored, open_store
+from recollect import EngineUnavailable, Message, NotWritten, SessionState, Store, Stored, open_store
+from recollect.stores.postgres import hosts
+from recollect.stores.postgres.store import PostgresStore
 from recollect.verify.engines.postgres import PostgresEngine, PostgresReplica
-from tests.stores.postgres_place import started
+from recollect.verify.host.ports import Reservation
+from tests.stores.postgres_place import Connection, started
 
 
 @dataclass
@@ -142,3 +147,145 @@ async def test_a_crash_that_loses_buffered_commits_gives_no_sequence_again() -> 
             assert found in ([1, (2, "message 2 is gone:"), 3], [1, 2, 3])
     finally:
         await asyncio.to_thread(engine.close)
+
+
+# ---- which of several hosts is the primary
+
+
+async def test_of_two_primaries_the_newer_one_is_taken_and_never_left_for_the_older(pair: Pair) -> None:
+    old, new = pair.primary, pair.standby.engine
+    async with open_store(pair.both, timeout_s=30) as before:
+        assert isinstance(before, PostgresStore)
+        await before.append("s", say("a"))
+        pair.standby.wait_caught_up()
+        pair.standby.promote()
+
+        async with open_store(pair.both, timeout_s=30) as store:
+            await store.append("new", say("a"))
+        assert counted(new, pair, "new") == 1
+        assert counted(old, pair, "new") == 0
+
+        # A store with connections of the old one leaves them as soon as it has seen the new one.
+        held = await before._pool.acquire(time.monotonic() + 30)
+        fresh = await before._pool.acquire(time.monotonic() + 30)
+        assert [await port_of(held), await port_of(fresh)] == [old.port, new.port]
+        before._pool.release(held)
+        before._pool.release(fresh)
+        await before.append("left", say("a"))
+        assert counted(new, pair, "left") == 1
+        assert counted(old, pair, "left") == 0
+
+    old.pause()  # hangs, and is the first of the list
+    try:
+        async with open_store(pair.both, timeout_s=10) as store:
+            await store.append("s", say("b"))
+            assert shape(await store.history("s")) == [1, 2]
+            old.resume()
+            await asyncio.to_thread(new.kill)
+            await _until_refused(store)
+    finally:
+        old.resume()
+    assert counted(old, pair, "s") == 1
+
+
+async def _until_refused(store: Store) -> None:
+    """The old primary may need a while to answer after it hung; whatever is asked of it meanwhile is refused, too."""
+    assert isinstance(store, PostgresStore)
+    store._timeout_s = 1.0
+    deadline = time.monotonic() + 60
+    told: set[str] = set()
+    while told < {"written", "read"} and time.monotonic() < deadline:
+        with pytest.raises(NotWritten) as refused:
+            await store.append("s", say("lost"))
+        if "timeline 1; this store has seen 2" in str(refused.value):
+            told.add("written")
+        with pytest.raises(EngineUnavailable) as unread:
+            await store.history("s")
+        if "an old primary answers" in str(unread.value):
+            told.add("read")
+    assert told == {"written", "read"}
+
+
+def counted(engine: PostgresEngine, pair: Pair, session: str) -> int:
+    """Messages of the session that this server has."""
+    return int(
+        engine.ask(
+            f"SELECT count(*) FROM {pair.schema}.recollect_messages m JOIN {pair.schema}.recollect_sessions s "
+            f"ON s.id = m.session_id WHERE s.name = '{session}'"
+        )[0][0]
+        or 0
+    )
+
+
+async def port_of(connection: Connection) -> int:
+    return int(await connection.fetchval("SELECT inet_server_port()"))
+
+
+async def test_a_promotion_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Event()
+    ask_all = hosts._ask_all
+
+    async def noted(*arguments: Any) -> hosts.Connected | None:
+        found = await ask_all(*arguments)
+        if found is None:
+            asked.set()
+        return found
+
+    async with open_store(f"{pair.both}&target_session_attrs=read-write", timeout_s=30) as store:
+        await store.append("s", say("a"))
+        pair.standby.wait_caught_up()
+        await asyncio.to_thread(pair.primary.kill)
+        monkeypatch.setattr(hosts, "_ask_all", noted)
+        reading = asyncio.create_task(store.history("s"))
+        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.to_thread(pair.standby.promote)
+        assert shape(await reading) == [1]
+        assert (await store.append("s", say("b"))).first == 2
+
+
+async def test_a_host_of_read_url_that_hangs_hides_no_standby(pair: Pair) -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with silent:
+        port = silent.sockets[0].getsockname()[1]
+        password = pair.primary.password
+        hosts_named = f"127.0.0.1:{port},127.0.0.1:{pair.primary.port},127.0.0.1:{pair.standby.engine.port}"
+        read_url = f"postgresql://postgres:{password}@{hosts_named}/postgres?search_path={pair.schema}"
+        async with open_store(pair.url(pair.primary), read_url=read_url, timeout_s=20) as store:
+            await store.append("s", say("a"))
+            pair.standby.wait_caught_up()
+            assert shape(await store.history("s")) == [1]
+            [[serving]] = pair.standby.engine.ask(
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FROM recollect_messages%'"
+                " AND pid <> pg_backend_pid()"
+            )
+            assert serving == "1"
+
+
+async def test_when_no_host_answers_the_error_is_theirs() -> None:
+    one, other = Reservation(), Reservation()  # nobody listens
+    try:
+        with pytest.raises(EngineUnavailable, match="Connect call failed"):
+            await open_store(f"postgresql://u@127.0.0.1:{one.port},127.0.0.1:{other.port}/db", timeout_s=30)
+    finally:
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:p@a,b:6000/db", [("a", 5432), ("b", 6000)]),
+        ("postgresql://a,b/db?port=6000", [("a", 6000), ("b", 6000)]),
+        ("postgresql:///db?host=a,b&port=1,2", [("a", 1), ("b", 2)]),
+        ("postgresql:///db?host=/run/one,/run/two&port=1,2", [("/run/one", 1), ("/run/two", 2)]),
+        ("postgresql://[::1]:7000,[fe80::1]/db", [("::1", 7000), ("fe80::1", 5432)]),
+        ("postgresql://%2Frun%2Fone,b/db", [("/run/one", 5432), ("b", 5432)]),
+        ("postgresql:///db", []),
+    ],
+)
+def test_the_hosts_of_an_address(url: str, expected: list[tuple[str, int]]) -> None:
+    assert [(host["host"], host["port"]) for host in hosts.hosts_of(url)] == expected

@@ -20,7 +20,7 @@ from recollect.doctor.diagnosis import Diagnosis, LoginRefused, Symptom, after_p
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
 from recollect.stores.postgres.errors import short_reason
-from recollect.stores.postgres.pool import Connection, connect, remaining_s
+from recollect.stores.postgres.hosts import Connection, connect, remaining_s
 
 ASKED = (
     "fsync",

@@ -21,7 +21,8 @@ import asyncpg
 from recollect.errors import CannotOpen, RecollectError
 from recollect.recall.index import IndexBroken, IndexMarker, Near
 from recollect.recall.rows import Change
-from recollect.stores.postgres.pool import Connection, PostgresPool
+from recollect.stores.postgres.hosts import Connection
+from recollect.stores.postgres.pool import PostgresPool
 
 HNSW_DIMENSIONS_MAX = 2_000
 """Of pgvector's HNSW index. Longer vectors are compared one by one, which is exact and slower."""

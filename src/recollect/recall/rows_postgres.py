@@ -38,8 +38,9 @@ from recollect.recall.rows import (
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.opening import check_not_shared, check_server
-from recollect.stores.postgres.pool import Connection, PostgresPool, connect
+from recollect.stores.postgres.pool import PostgresPool
 
 SCHEMA_VERSION = 1
 

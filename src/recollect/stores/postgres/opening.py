@@ -10,7 +10,7 @@ from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.postgres.durability import PostgresSettings, read_settings
 from recollect.stores.postgres.errors import POOLED, POOLED_CURE, read_error
-from recollect.stores.postgres.pool import Connection, connect, remaining_s
+from recollect.stores.postgres.hosts import Connection, connect, connect_newest, remaining_s
 from recollect.stores.postgres.schema import RELEASE_SCHEMA, Version, read_version, usable
 
 SERVER_VERSION_MIN = 150_000
@@ -23,16 +23,17 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_
        current_setting('synchronous_commit')"""
 
 
-async def open_schema(url: str, options: Options) -> tuple[str, PostgresSettings]:
-    """The store's identity and the engine's settings, with the schema brought up to date if need be."""
+async def open_schema(url: str, options: Options) -> tuple[str, PostgresSettings, int]:
+    """The store's identity, the engine's settings and its timeline, with the schema brought up to date if need be."""
     deadline = time.monotonic() + options.timeout_s
-    connection = await connect(url, deadline)
+    connected = await connect_newest(url, deadline)
+    connection = connected.connection
     try:
         await _check_place(connection, options.timeout_s)
         await check_not_shared(connection, url, deadline)
         found = await read_version(connection, options.timeout_s)
         version = usable(found) or await _migrated(url, options, connection, found, deadline)
-        return version.identity, await read_settings(connection, options.timeout_s)
+        return version.identity, await read_settings(connection, options.timeout_s), connected.timeline or 0
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise read_error(error) from error
     finally:

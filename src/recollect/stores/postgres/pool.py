@@ -12,31 +12,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
 
-import asyncpg
-
-from recollect.errors import (
-    CannotOpen,
-    CredentialsRefused,
-    EngineUnavailable,
-    RecollectError,
-    StoreClosed,
-)
+from recollect.errors import EngineUnavailable, RecollectError, StoreClosed
 from recollect.owner import Owner
-from recollect.secret import check_address
-from recollect.stores.postgres.errors import UNREACHABLE, read_error, short_reason
-
-if TYPE_CHECKING:
-    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
-else:
-    Connection = asyncpg.Connection
+from recollect.stores.postgres.errors import read_error
+from recollect.stores.postgres.hosts import Connection, connect_newest, connect_standby, remaining_s
 
 IDLE_TRUSTED_S = 0.005
 """A connection used this recently is taken as it is."""
-
-STARTING_RETRY_S = 0.05
-"""An engine that says it is starting up is asked again after this time."""
 
 CLOSE_TIMEOUT_S = 2.0
 
@@ -46,15 +29,25 @@ class PostgresPoolExhausted(EngineUnavailable):
 
 
 class PostgresPool:
-    """At most `size` connections, opened when needed. `prepare` sees each new connection before its first use."""
+    """At most `size` connections, opened when needed. `prepare` sees each new connection before its first use.
+
+    They are the primary's. Once a newer one is found (`timeline`), those of an older one are ended. With `standby` they
+    are a standby's instead.
+    """
 
     def __init__(
         self,
         url: str,
         size: int,
         prepare: Callable[[Connection], Awaitable[None]] | None = None,
+        *,
+        timeline: int = 0,
+        standby: bool = False,
     ) -> None:
         self._url = url
+        self._timeline = timeline
+        self._timelines: dict[Connection, int] = {}
+        self._standby = standby
         self._size = size
         self._prepare = prepare
         self._taken = 0
@@ -90,7 +83,7 @@ class PostgresPool:
             raise
 
     def release(self, connection: Connection) -> None:
-        if connection.is_closed() or self._closed:
+        if connection.is_closed() or self._closed or self._is_outdated(connection):
             self._end(connection)
         else:
             self._idle.append((connection, time.monotonic()))
@@ -146,7 +139,12 @@ class PostgresPool:
         return None
 
     async def _connect(self, deadline: float) -> Connection:
-        connection = await connect(self._url, deadline)
+        if self._standby:
+            connection = await connect_standby(self._url, deadline)
+        else:
+            connected = await connect_newest(self._url, deadline, self._timeline)
+            connection = connected.connection
+            self._note(connection, connected.timeline or 0)
         try:
             if self._prepare is not None:
                 async with asyncio.timeout(remaining_s(deadline)):
@@ -156,51 +154,29 @@ class PostgresPool:
             if isinstance(error, RecollectError) or not isinstance(error, Exception):
                 raise
             raise read_error(error) from error
+        if self._is_outdated(connection):  # another caller has found a newer primary meanwhile
+            self._end(connection)
+            return await self._connect(deadline)
         return connection
 
+    def _note(self, connection: Connection, timeline: int) -> None:
+        self._timelines[connection] = timeline
+        if timeline > self._timeline:
+            self._timeline = timeline
+            for idle, _ in self._idle:
+                self._end(idle)
+            self._idle.clear()
+
+    def _is_outdated(self, connection: Connection) -> bool:
+        return self._timelines.get(connection, self._timeline) < self._timeline
+
     def _end(self, connection: Connection) -> None:
+        self._timelines.pop(connection, None)
         if connection.is_closed():
             return
         task = asyncio.get_running_loop().create_task(_close(connection))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-
-async def connect(url: str, deadline: float) -> Connection:
-    """A connection, or `EngineUnavailable` in the engine's words. One that is starting up is waited for."""
-    check_address(url)
-    while True:
-        try:
-            return await asyncpg.connect(url, timeout=remaining_s(deadline))
-        except asyncpg.CannotConnectNowError as error:
-            if remaining_s(deadline) < STARTING_RETRY_S:
-                raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
-            await asyncio.sleep(STARTING_RETRY_S)
-        except asyncpg.ProtocolViolationError as error:
-            raise _unsupported(error) from error
-        except asyncpg.InvalidAuthorizationSpecificationError as error:
-            raise CredentialsRefused("PostgreSQL", short_reason(error)) from error
-        except UNREACHABLE as error:
-            raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
-        except ValueError as error:  # asyncpg's words for a malformed address quote parts of it
-            raise CannotOpen(f"not an address that asyncpg can read ({type(error).__name__})") from None
-
-
-def _unsupported(error: asyncpg.ProtocolViolationError) -> CannotOpen:
-    """What a pooler says of an address with settings of the session in it."""
-    reason = short_reason(error)
-    setting = reason.removeprefix("unsupported startup parameter: ")
-    if setting == reason:
-        return EngineUnavailable(f"PostgreSQL: {reason}")
-    return CannotOpen(
-        f"PostgreSQL: {reason}; PgBouncer takes no {setting} from an address: leave it out there, and set it for the "
-        f"role, ALTER ROLE … SET {setting} = …"
-    )
-
-
-def remaining_s(deadline: float) -> float:
-    """Until a deadline of `time.monotonic`; never 0, which drivers take for "no limit"."""
-    return max(deadline - time.monotonic(), 0.001)
 
 
 async def _close(connection: Connection) -> None:

@@ -45,9 +45,10 @@ from recollect.stores.postgres.changes import PostgresChanges, outcomes_of, stat
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
 from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.hosts import Connection, remaining_s
 from recollect.stores.postgres.losses import replaced, tell
 from recollect.stores.postgres.opening import check_server, open_schema
-from recollect.stores.postgres.pool import Connection, PostgresPool, remaining_s
+from recollect.stores.postgres.pool import PostgresPool
 from recollect.stores.postgres.rows import Row, placing, placing_marked
 from recollect.tombstone import newest, records_for
 from recollect.witness import Witness
@@ -63,7 +64,7 @@ IN_FLIGHT_MAX = 2
 class PostgresStore(PostgresChanges):
     """See `recollect.store.Store` for the contract. Made by `open_store("postgresql://…")`."""
 
-    def __init__(self, url: str, options: Options, identity: str, reached: Reach) -> None:
+    def __init__(self, url: str, options: Options, identity: str, reached: Reach, timeline: int = 0) -> None:
         self._options = options
         self._timeout_s = options.timeout_s
         self._ttl_kept = options.ttl is not None and options.refresh == "never"
@@ -72,11 +73,13 @@ class PostgresStore(PostgresChanges):
         self._reach = reached
         self._witness: Witness | None = None
         self._identity = identity
-        self._pool = PostgresPool(url, options.pool_size, self._prepare)
+        self._pool = PostgresPool(url, options.pool_size, self._prepare, timeline=timeline)
         self._replica = (
             None
             if options.read_url is None
-            else PostgresPool(options.read_url.reveal(), options.pool_size, self._prepare_replica)
+            else PostgresPool(
+                options.read_url.reveal(), options.pool_size, self._prepare_replica, standby=True
+            )
         )
         lanes = min(IN_FLIGHT_MAX, options.pool_size)
         self._batcher = Batcher[Append, Receipt](
@@ -93,8 +96,8 @@ class PostgresStore(PostgresChanges):
     @classmethod
     async def open(cls, url: str, options: Options) -> "PostgresStore":
         """Opens the memory at the address and checks that what was asked for can be kept; `open_store` calls this."""
-        identity, settings = await open_schema(url, options)
-        store = cls(url, options, identity, reach(settings, options))
+        identity, settings, timeline = await open_schema(url, options)
+        store = cls(url, options, identity, reach(settings, options), timeline)
         try:
             if options.witness is not None:
                 store._witness = await Witness.check(options, identity, store.position)

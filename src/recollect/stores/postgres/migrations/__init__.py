@@ -8,9 +8,9 @@ only carries the connection; the address is read by asyncpg, as it is when the s
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 
-import asyncpg
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
@@ -20,8 +20,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from recollect.errors import CannotOpen, EngineUnavailable
-from recollect.secret import check_address
 from recollect.stores.postgres.errors import UNREACHABLE, short_reason
+from recollect.stores.postgres.hosts import connect
 
 MIGRATE_TIMEOUT_S = 600.0
 """`recollect migrate`: a migration of a large memory may rewrite it."""
@@ -34,7 +34,6 @@ def migrate(url: str, timeout_s: float = MIGRATE_TIMEOUT_S) -> None:
 
     What `recollect migrate URL` does, for pipelines that open stores with ``migrate=False``.
     """
-    check_address(url)
     if not _one_at_a_time.acquire(timeout=timeout_s):
         raise CannotOpen(f"another migration of this process took longer than {timeout_s:g} s")
     try:
@@ -54,7 +53,7 @@ def alembic_config() -> Config:
 async def _migrate(url: str, timeout_s: float) -> None:
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=lambda: asyncpg.connect(url, timeout=timeout_s),
+        async_creator=lambda: connect(url, time.monotonic() + timeout_s),
         poolclass=NullPool,
     )
     try:

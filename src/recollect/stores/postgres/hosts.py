@@ -1,0 +1,233 @@
+"""Connecting to PostgreSQL: the primary among the hosts of an address.
+
+All hosts are asked side by side, so that one that hangs hides nobody. Of several that take writes the one with the
+highest timeline is taken: every promotion begins a new timeline, so the others were promoted earlier, and what is
+written to them is lost. Once one has answered, the others have `GRACE_S` to do so. While all that answer are standbys,
+a promotion may be under way: they are asked again until the time is over.
+
+An address with one host is left to asyncpg, as are hosts from the environment or a service file. Its timeline is asked
+for, too: a name that leads back to an old primary is noticed as well.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import asyncpg
+
+from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, RecollectError
+from recollect.secret import check_address
+from recollect.stores.postgres.errors import UNREACHABLE, short_reason
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection
+
+GRACE_S = 0.2
+"""How long the other hosts may take to answer after a primary has."""
+
+RETRY_S = 0.05
+"""A server that is starting, or a group without a primary, is asked again after this time."""
+
+DEFAULT_PORT = 5432
+
+_TIMELINE = """
+SELECT CASE WHEN NOT pg_is_in_recovery()
+            THEN ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END"""
+
+
+@dataclass(frozen=True)
+class Connected:
+    """A connection, and which promotion its server was made a primary by; no timeline for a standby."""
+
+    connection: Connection
+    timeline: int | None
+
+
+class OldPrimary(EngineUnavailable):
+    """Only a server answers that was a primary before the one that is known."""
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(
+            f"PostgreSQL: an old primary answers (timeline {found}; this store has seen {known}), and what is written "
+            "to it would be lost. Stop it, or make it a standby; if it was restored on purpose, open the store again"
+        )
+
+
+def hosts_of(url: str) -> list[dict[str, Any]]:
+    """The hosts that an address names, as arguments of `asyncpg.connect`; none where it leaves them to asyncpg."""
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    named = [unquote(host) for host in parts.netloc.rpartition("@")[2].split(",") if host]
+    if not named:
+        named = [host for host in (query.get("host") or [""])[-1].split(",") if host]
+    ports = [int(port) for port in (query.get("port") or [""])[-1].split(",") if port] or [DEFAULT_PORT]
+    if len(ports) == 1:
+        ports *= len(named)
+    return [_host(name, port) for name, port in zip(named, ports, strict=True)]
+
+
+def _host(name: str, port: int) -> dict[str, Any]:
+    if name.startswith("/"):
+        return {"host": name, "port": port}
+    host, colon, given = name.rpartition(":")
+    if not colon or name.endswith("]"):
+        host, given = name, ""
+    return {"host": host.removeprefix("[").removesuffix("]"), "port": int(given) if given else port}
+
+
+async def connect(url: str, deadline: float) -> Connection:
+    """A connection to the primary, or to whatever server a single host is; or `EngineUnavailable` in its words."""
+    return (await connect_newest(url, deadline)).connection
+
+
+async def connect_newest(url: str, deadline: float, known: int = 0) -> Connected:
+    """The same with its timeline, never one below the known one."""
+    check_address(url)
+    hosts = _several(url)
+    while True:
+        found = await (_ask_all(url, hosts, deadline) if hosts else _ask(url, {}, deadline))
+        if found is not None and not _outdated(found, known):
+            return found
+        if found is not None:
+            found.connection.terminate()
+        if remaining_s(deadline) <= RETRY_S:
+            if found is not None:
+                raise OldPrimary(found.timeline or 0, known)
+            raise EngineUnavailable(
+                "PostgreSQL: every host that answers is a standby; none was promoted in time"
+            )
+        await asyncio.sleep(RETRY_S)
+
+
+async def connect_standby(url: str, deadline: float) -> Connection:
+    """A connection to read from: of several hosts a standby that answers, and the only one of a single host."""
+    check_address(url)
+    hosts = _several(url)
+    if not hosts:
+        return (await _ask(url, {}, deadline)).connection
+    asking = {asyncio.create_task(_ask(url, host, deadline)) for host in hosts}
+    try:
+        while asking:
+            done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            answered = [task.result() for task in done if not isinstance(task.exception(), RecollectError)]
+            standbys = [found.connection for found in answered if found.timeline is None]
+            for found in answered:
+                if found.connection not in standbys[:1]:
+                    found.connection.terminate()
+            if standbys:
+                return standbys[0]
+    finally:
+        await _let_go(asking)
+    raise EngineUnavailable("PostgreSQL: no host of read_url answers as a standby")
+
+
+def _several(url: str) -> list[dict[str, Any]]:
+    try:
+        hosts = hosts_of(url)
+    except ValueError:  # asyncpg says what is wrong with it
+        return []
+    # Which of them is a primary is asked here; asyncpg would call a standby an error like any other.
+    return [{**host, "target_session_attrs": "any"} for host in hosts] if len(hosts) > 1 else []
+
+
+def _outdated(found: Connected, known: int) -> bool:
+    return found.timeline is not None and found.timeline < known
+
+
+async def _ask_all(url: str, hosts: list[dict[str, Any]], deadline: float) -> Connected | None:
+    """The newest primary among those that answer; None if only standbys do. Raises what the hosts say if none does."""
+    asking = {asyncio.create_task(_ask(url, host, deadline)) for host in hosts}
+    newest: Connected | None = None
+    errors: list[RecollectError] = []
+    standbys = 0
+    limit_s = remaining_s(deadline)
+    try:
+        while asking:
+            done, asking = await asyncio.wait(asking, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            for task in done:
+                if isinstance(error := task.exception(), RecollectError):
+                    errors.append(error)
+                    continue
+                found = task.result()
+                if found.timeline is None:
+                    standbys += 1
+                    found.connection.terminate()
+                elif newest is None or found.timeline > (newest.timeline or 0):
+                    _terminate(newest)
+                    newest = found
+                else:
+                    found.connection.terminate()
+            if newest is not None:
+                limit_s = min(GRACE_S, remaining_s(deadline))
+    except BaseException:
+        _terminate(newest)
+        raise
+    finally:
+        await _let_go(asking)
+    if newest is None and not standbys:
+        raise errors[0] if errors else EngineUnavailable("PostgreSQL: no answer in time")
+    return newest
+
+
+def _terminate(connected: Connected | None) -> None:
+    if connected is not None:
+        connected.connection.terminate()
+
+
+async def _let_go(asking: set[asyncio.Task[Connected]]) -> None:
+    """Of hosts that have not answered, and of answers that nobody took."""
+    for task in asking:
+        task.cancel()
+    for found in await asyncio.gather(*asking, return_exceptions=True):
+        if isinstance(found, Connected):
+            found.connection.terminate()
+
+
+async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
+    """Connects to one host. One that is starting up is waited for."""
+    while True:
+        try:
+            connection = await asyncpg.connect(url, timeout=remaining_s(deadline), **host)
+        except asyncpg.CannotConnectNowError as error:
+            if remaining_s(deadline) < RETRY_S:
+                raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+            await asyncio.sleep(RETRY_S)
+            continue
+        except asyncpg.ProtocolViolationError as error:
+            raise _unsupported(error) from error
+        except asyncpg.InvalidAuthorizationSpecificationError as error:
+            raise CredentialsRefused("PostgreSQL", short_reason(error)) from error
+        except UNREACHABLE as error:
+            raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+        except ValueError as error:  # asyncpg's words for a malformed address quote parts of it
+            raise CannotOpen(f"not an address that asyncpg can read ({type(error).__name__})") from None
+        try:
+            return Connected(connection, await connection.fetchval(_TIMELINE, timeout=remaining_s(deadline)))
+        except BaseException as error:
+            connection.terminate()
+            if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+                raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+            raise
+
+
+def _unsupported(error: asyncpg.ProtocolViolationError) -> CannotOpen:
+    """What a pooler says of an address with settings of the session in it."""
+    reason = short_reason(error)
+    setting = reason.removeprefix("unsupported startup parameter: ")
+    if setting == reason:
+        return EngineUnavailable(f"PostgreSQL: {reason}")
+    return CannotOpen(
+        f"PostgreSQL: {reason}; PgBouncer takes no {setting} from an address: leave it out there, and set it for the "
+        f"role, ALTER ROLE … SET {setting} = …"
+    )
+
+
+def remaining_s(deadline: float) -> float:
+    """Until a deadline of `time.monotonic`; never 0, which drivers take for "no limit"."""
+    return max(deadline - time.monotonic(), 0.001)
