@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable
 from recollect.stores.postgres.errors import UNREACHABLE, short_reason
 from recollect.stores.postgres.hosts import connect
 
@@ -59,6 +59,8 @@ async def _migrate(url: str, timeout_s: float) -> None:
     try:
         async with engine.begin() as connection:
             await connection.run_sync(_upgrade, timeout_s)
+    except (EngineUnavailable, CredentialsRefused) as error:
+        raise EngineUnavailable(f"cannot migrate: {error}") from error
     except UNREACHABLE as error:
         raise EngineUnavailable(f"cannot migrate: {short_reason(error)}") from error
     except DBAPIError as error:
