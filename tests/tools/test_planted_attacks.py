@@ -70,7 +70,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
 )
 def test_chat_kills(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: str, found: str | None) -> None:
     program(monkeypatch, tmp_path, CHAT.replace("PLANTED", planted))
-    assault = Assault(90.0, seed=1, limit=3)
+    assault = Assault(300.0, seed=1, limit=3)
     chat_kills.attack(assault)
     if found is None:
         assert assault.findings == []

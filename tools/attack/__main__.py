@@ -14,7 +14,7 @@ from tools.attack.assault import Assault
 
 ATTACKS = {
     "cancellation": 300,
-    "chat-kills": 600,
+    "chat-kills": 900,
     "flips": 3_600,
     "fuzz": 300,
     "hostile-http": 300,

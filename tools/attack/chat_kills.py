@@ -20,6 +20,8 @@ from tools.attack.chat_service import service_in
 from recollect.verify.suite.service import Service
 
 TIMES = 50
+BETWEEN_EVERY = 3
+"""Every third kill comes right after an answer, the others at a random moment of one."""
 USER = "somebody"
 HISTORY_MAX = 500
 """What the service gives at most."""
@@ -29,43 +31,52 @@ def attack(assault: Assault) -> None:
     with tempfile.TemporaryDirectory(prefix="recollect-attack-") as folder:
         service = service_in(Path(folder))
         said: list[str] = []
-        with contextlib.closing(service):
+        with contextlib.closing(service.start()):
             while assault.counts["kills"] < (assault.limit or TIMES) and assault.goes_on():
-                service.start()
-                _say(assault, service, said)
+                usual_s = 0.0
+                for _ in range(2):  # the first turn of a process takes longer
+                    started = time.monotonic()
+                    _say(assault, service, said, _new_text(assault))
+                    usual_s = time.monotonic() - started
+                _kill_while_answering(assault, service, said, usual_s)
                 _check(assault, service, said)
-                service.kill()
-                assault.count("kills")
-            service.start()
-            _check(assault, service, said)
 
 
-def _say(assault: Assault, service: Service, said: list[str]) -> None:
-    """Three turns; the last one while the service is killed, and again once it is back."""
-    usual_s = 0.0
-    for turn in range(3):
-        text = f"message {len(said)}-{assault.rng.random()}"
-        body = {"user": USER, "message": text, "turn": text}
-        started = time.monotonic()
-        if turn == 2:
-            killer = threading.Timer(assault.rng.uniform(0, 1.2 * usual_s), service.kill)
-            killer.start()
-        try:
-            answer = httpx.post(f"{service.direct_url}/chat", json=body, timeout=30)
-        except httpx.HTTPError:
-            answer = None
-        usual_s = time.monotonic() - started  # the first of a process takes longer
-        if turn == 2:
-            killer.join()
-            service.start()
-        if answer is None:
-            assault.count("unanswered turns sent again")
-            answer = httpx.post(f"{service.direct_url}/chat", json=body, timeout=30)
-        if assault.expect(
-            answer.status_code == 200, f"answered with {answer.status_code}: {answer.text[:200]}"
-        ):
-            said.append(text)
-            assault.count("acknowledged turns")
+def _new_text(assault: Assault) -> str:
+    return f"message {assault.rng.random()}"
+
+
+def _kill_while_answering(assault: Assault, service: Service, said: list[str], usual_s: float) -> None:
+    """One more turn, a kill, a start; a turn that was not answered is sent again."""
+    text = _new_text(assault)
+    delay_s = assault.rng.uniform(0, 1.2 * usual_s)
+    assault.count("kills")
+    if assault.counts["kills"] % BETWEEN_EVERY == 0:
+        _say(assault, service, said, text)
+        service.kill()
+        service.start()
+        return
+    killer = threading.Timer(delay_s, service.kill)
+    killer.start()
+    try:
+        _say(assault, service, said, text)
+        answered = True
+    except httpx.HTTPError:
+        answered = False
+    killer.join()
+    service.start()
+    if not answered:
+        assault.count("unanswered turns sent again")
+        _say(assault, service, said, text)
+
+
+def _say(assault: Assault, service: Service, said: list[str], text: str) -> None:
+    body = {"user": USER, "message": text, "turn": text}
+    answer = httpx.post(f"{service.direct_url}/chat", json=body, timeout=30)
+    told = f"answered with {answer.status_code}: {answer.text[:200]}"
+    if assault.expect(answer.status_code == 200, told):
+        said.append(text)
+        assault.count("acknowledged turns")
 
 
 def _check(assault: Assault, service: Service, said: list[str]) -> None:
