@@ -64,8 +64,8 @@ UNFINISHED = {
 async def test_a_request_that_never_ends_is_ended(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(connections, "BODY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connections, "BODY_TIMEOUT_S", 0.5)
     async with listening(app) as port:
         said_back = await ending(await opened(port, said))
         assert said_back.startswith(b"HTTP/1.1 408 " if said else b"")
@@ -76,7 +76,7 @@ async def test_a_request_that_never_ends_is_ended(
 async def test_dripping_bytes_do_not_prolong_it(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, before: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 1.0)
     async with listening(app) as port:
         reader, writer = await opened(port, before)
 
@@ -96,11 +96,41 @@ async def test_dripping_bytes_do_not_prolong_it(
         assert answer.count(b"HTTP/1.1 408 ") == 1
 
 
+@pytest.mark.parametrize("late", [b"G", WHOLE[:-1]], ids=["head", "body"])
+async def test_a_client_that_writes_on_can_still_read_its_answers(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch, late: bytes
+) -> None:
+    """A connection that is closed before everything in it was read is reset, and answers on their way are lost."""
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connections, "BODY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connections, "LINGER_S", 60.0)
+    async with listening(app) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.setblocking(False)
+            client.sendall(WHOLE + late)
+            deadline = asyncio.get_running_loop().time() + 30
+            while b" 408 " not in arrived(client):
+                assert asyncio.get_running_loop().time() < deadline, "no refusal came"
+                await asyncio.sleep(0.02)
+            for _ in range(20):
+                client.send(b"x")
+                await asyncio.sleep(0.01)
+            assert arrived(client).count(b"HTTP/1.1 200 ") == 1
+
+
+def arrived(client: socket.socket) -> bytes:
+    """What can be read, without taking it."""
+    try:
+        return client.recv(1 << 16, socket.MSG_PEEK)
+    except BlockingIOError:
+        return b""
+
+
 class Slow(StandIn):
     """A model that thinks for longer than a request may take."""
 
     async def complete(self, messages: Sequence[Message]) -> str:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.8)
         return await super().complete(messages)
 
 
@@ -108,8 +138,8 @@ async def test_an_answer_may_take_longer_than_a_request(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also that of a second request that came with the first."""
-    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(connections, "BODY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connections, "BODY_TIMEOUT_S", 0.5)
     async with listening(app) as port:
         app.state.service.recall.llm = Slow()
         stream = await opened(port, WHOLE + WHOLE.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))

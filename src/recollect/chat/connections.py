@@ -54,6 +54,7 @@ class BoundedConnection(H11Protocol):
         self._limit: asyncio.TimerHandle | None = None
         self._phase: _Phase | None = None
         self._opened_at = self.loop.time()
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -64,6 +65,10 @@ class BoundedConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_limit()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:
+            super().data_received(data)
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -104,7 +109,7 @@ class BoundedConnection(H11Protocol):
             and self._phase is not _Phase.ANSWER
             and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         ):
-            self._refuse(408, "Request Timeout")
+            self._refuse_late()
         else:
             self.transport.abort()
 
@@ -117,10 +122,22 @@ class BoundedConnection(H11Protocol):
         if waiting:
             min(waiting, key=lambda each: each._opened_at).transport.abort()
         else:
-            self._refuse(503, "Service Unavailable")
+            self._write_refusal(503, "Service Unavailable")
+            self.transport.close()
+            self._limit_to(LINGER_S, self.transport.abort)
 
-    def _refuse(self, status: int, reason: str) -> None:
+    def _refuse_late(self) -> None:
+        """Reads on until the client closes: a close with unread bytes is a reset, which can overtake the answers
+        that the client has not read yet."""
+        self._refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # nothing more is read from it or written to it
+            self.cycle.message_event.set()
+        self.flow.resume_reading()
+        self._write_refusal(408, "Request Timeout")
+        self.transport.write_eof()
+        self._limit_to(LINGER_S, self.transport.abort)
+
+    def _write_refusal(self, status: int, reason: str) -> None:
         head = f"HTTP/1.1 {status} {reason}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
         self.transport.write(head.encode("ascii"))
-        self.transport.close()
-        self._limit_to(LINGER_S, self.transport.abort)
