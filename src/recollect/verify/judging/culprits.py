@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Set
 from typing import Literal
 
+from recollect.verify.judging.detection import Detection
 from recollect.verify.judging.evidence import IN_WHOLE, NEVER, Evidence, Loss
-from recollect.verify.judging.losses import losses, was_seen
+from recollect.verify.judging.losses import losses, shared_sessions, was_seen
 
 Fate = Literal["overwritten", "trimmed", "dropped"]
 NEAR = 64
@@ -31,6 +33,24 @@ def fates(evidence: Evidence) -> dict[int, tuple[Fate, int]]:
     if evidence.fates is None:
         evidence.fates = _decided(evidence)
     return evidence.fates
+
+
+def with_fate(evidence: Evidence, fate: Fate, claimed: Set[int]) -> list[Detection]:
+    """The losses of that fate which no checker has claimed, where the store promises anything about them."""
+    excused = shared_sessions(evidence) if "single_writer" in evidence.header.traits else set()
+    decided = fates(evidence)
+    return [
+        Detection(
+            loss.message,
+            evidence.session_of(loss.message),
+            (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read]),
+        )
+        for loss in losses(evidence)
+        if loss.message in decided
+        and decided[loss.message][0] == fate
+        and loss.message not in claimed
+        and evidence.session_of(loss.message) not in excused
+    ]
 
 
 def _decided(evidence: Evidence) -> dict[int, tuple[Fate, int]]:

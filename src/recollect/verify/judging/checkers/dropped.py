@@ -8,30 +8,18 @@ Does not verify: why; messages that nobody read after their acknowledgement.
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Final
 
-from recollect.verify.judging.culprits import fates
+from recollect.verify.judging.culprits import with_fate
 from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
-from recollect.verify.judging.losses import losses, shared_sessions, was_seen
+from recollect.verify.judging.losses import was_seen
 
-NAME = "dropped"
+NAME: Final = "dropped"
 
 
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
-    excused = shared_sessions(evidence) if "single_writer" in evidence.header.traits else set()
-    decided = fates(evidence)
-    return [
-        Detection(
-            loss.message,
-            evidence.session_of(loss.message),
-            (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read]),
-        )
-        for loss in losses(evidence)
-        if loss.message in decided
-        and decided[loss.message][0] == NAME
-        and loss.message not in claimed
-        and evidence.session_of(loss.message) not in excused
-    ]
+    return with_fate(evidence, NAME, claimed)
 
 
 def describe(evidence: Evidence, detection: Detection) -> str:
