@@ -54,7 +54,7 @@ class Witness:
         path = options.witness
         assert path is not None
         witness = cls(path, identity, options.file_mode)
-        remembered = _read(path)
+        remembered = remembered_by(path)
         if remembered is not None:
             known, mark = remembered
             remedy = f"If that is intended, delete {path} and open again."
@@ -131,7 +131,8 @@ class Witness:
         scratch.replace(self._path)
 
 
-def _read(path: Path) -> tuple[str, Mark | None] | None:
+def remembered_by(path: Path) -> tuple[str, Mark | None] | None:
+    """The store's identity and a mark, as the file has them; None if there is none."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:

@@ -15,6 +15,7 @@ from pathlib import Path
 TIMEOUT_S = 60.0
 IMPORTED_LATER = {
     "doctor": ("doctor.postgres", "doctor.redis"),
+    "audit": ("audit.postgres", "audit.redis"),
     "migrate": ("stores.postgres", "stores.postgres.migrations"),
     "chat": ("stores.postgres", "chat.app"),
 }

@@ -23,6 +23,7 @@ ALONG: dict[str, dict[str, str]] = {
     "explore": {"target": "redis", "--policy": "no-such-policy"},
     "init": {"target": "no.such.module:factory"},
     "recall-eval": {"cases": "no-such-file.yaml"},
+    "audit": {"url": "sqlite:///no-such-folder/memory.db"},
     "export": {"url": "sqlite:///no-such-folder/memory.db"},
     "import": {"url": "sqlite:///no-such-folder/memory.db", "file": "pyproject.toml"},
     "erase": {"url": "sqlite:///no-such-folder/memory.db", "session": "s"},

@@ -1,0 +1,225 @@
+"""`audit(url)`: is everything that was acknowledged still there? Read-only, at a bounded rate, in constant memory.
+
+Sessions are read one after the other, each in pieces of one moment (`reading`), while others write. What is not as it
+must be is told only if a second reading of the session finds the same. The engine's settings are the doctor's to judge.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recollect.audit.finding import AuditFinding
+from recollect.audit.pace import Pace
+from recollect.audit.reading import ErasedMeanwhile, SessionReading, half_turn
+from recollect.audit.report import AuditReport
+from recollect.audit.resuming import AuditProgress, encode, load, save
+from recollect.audit.source import AuditSource, SessionBatch, SessionRef, name_of
+from recollect.doctor import Diagnosis, examine
+from recollect.doctor.examination import POSTGRES, REDIS
+from recollect.errors import MissingExtra, RecollectError, Refused
+from recollect.secret import check_address, scheme_of, shown
+from recollect.witness import remembered_by
+
+RATE = 10_000.0
+"""Records a second, unless asked otherwise."""
+SAVED_EVERY_S = 2.0
+READINGS_MAX = 5
+"""Of a session that is erased and begun anew while it is read."""
+KEPT_MAX = 100
+"""Findings of one name that are told whole; all are counted."""
+
+
+@dataclass
+class _Audit:
+    source: AuditSource
+    pace: Pace
+    progress: AuditProgress
+    told: Callable[[AuditProgress, int | None], None]
+    resume: Path | None
+    kept: Counter[str] = field(default_factory=Counter)
+    _saved_at: float = field(default_factory=time.monotonic)
+    _boundary: bytes | None = None
+    """The progress as it was when the last batch was whole: what is read of a batch that is stopped is read again."""
+
+    async def run(self) -> None:
+        for finding in self.progress.findings:
+            self.kept[finding.name] += 1
+        if not self.progress.sessions_done:
+            async for batch in self.source.batches(self.progress.cursor):
+                await self._batch(batch)
+            self.progress.sessions_done = True
+            self._mark()
+        async for rows, findings in self.source.beside():
+            for finding in findings:
+                self.keep(finding)
+            self.told(self.progress, self.source.total)
+            await self.pace.spend(rows)
+        self.progress.done = True
+        self._mark()
+
+    async def _batch(self, batch: SessionBatch) -> None:
+        for finding in batch.findings:
+            self.keep(finding)
+        for ref in batch.sessions:
+            for finding in await self._session(ref):
+                self.keep(finding)
+            self.told(self.progress, self.source.total)
+        self.progress.cursor = batch.cursor
+        self._mark()
+        if time.monotonic() > self._saved_at + SAVED_EVERY_S:
+            self.save()
+
+    async def _session(self, ref: SessionRef) -> list[AuditFinding]:
+        reading = await self._read(ref)
+        if reading is None:
+            return []
+        self.progress.sessions += 1
+        self.progress.messages += reading.messages
+        self.progress.bytes += reading.size
+        found = await self._findings(ref, reading)
+        if not found:
+            return []
+        again = await self._read(ref)
+        confirmed = set() if again is None else {one.key for one in await self._findings(ref, again)}
+        return [finding for finding in found if finding.key in confirmed]
+
+    async def _findings(self, ref: SessionRef, reading: SessionReading) -> list[AuditFinding]:
+        gaps = []
+        for gap in reading.gaps:
+            assert gap.first is not None
+            assert gap.last is not None
+            gaps.append(half_turn(gap, await self.source.turns_over(ref, gap.first, gap.last)))
+        return gaps + reading.findings
+
+    async def _read(self, ref: SessionRef) -> SessionReading | None:
+        """The whole session; None if it is not there any more."""
+        for _ in range(READINGS_MAX):
+            reading = SessionReading(name_of(ref.key))
+            try:
+                while True:
+                    piece = await self.source.piece(ref, reading.cursor)
+                    if piece is None:
+                        return None
+                    reading.take(piece)
+                    await self.pace.spend(len(piece.records))
+                    if piece.ended:
+                        return reading
+            except ErasedMeanwhile:
+                continue
+        return None
+
+    def keep(self, finding: AuditFinding) -> None:
+        self.progress.counts[finding.name] = self.progress.counts.get(finding.name, 0) + 1
+        self.kept[finding.name] += 1
+        if self.kept[finding.name] <= KEPT_MAX:
+            self.progress.findings.append(finding)
+
+    def _mark(self) -> None:
+        if self.resume is not None:
+            self._boundary = encode(self.progress)
+
+    def save(self) -> None:
+        """Writes the file, if there is one: where the last whole batch ended."""
+        self._saved_at = time.monotonic()
+        if self.resume is not None and self._boundary is not None:
+            save(self.resume, self._boundary)
+
+
+async def audit(
+    url: str,
+    *,
+    rate: float | None = RATE,
+    resume: Path | None = None,
+    witness: Path | None = None,
+    timeout_s: float = 10.0,
+    told: Callable[[AuditProgress, int | None], None] = lambda progress, total: None,
+) -> AuditReport:
+    """Reads the whole memory at an address, and says what is not as it must be.
+
+    `rate` is in records a second; None is as fast as it goes. With `resume`, an audit that was stopped goes on where it
+    was. `witness` is a store's witness file, which tells a wiped or rolled-back store. `told` is called with the
+    progress and the number of sessions, if that is known.
+    """
+    started = time.monotonic()
+    source = await _opened(url, timeout_s)
+    try:
+        progress = load(resume, source.identity, source.place)
+        run = _Audit(source, Pace(rate), progress, told, resume)
+        if witness is not None and not progress.cursor:
+            for finding in await _witnessed(source, witness):
+                run.keep(finding)
+        try:
+            await run.run()
+        finally:
+            run.save()
+    finally:
+        await source.close()
+    progress.elapsed_s += time.monotonic() - started
+    return AuditReport(
+        address=shown(url),
+        engine=source.engine,
+        identity=source.identity,
+        sessions=progress.sessions,
+        messages=progress.messages,
+        bytes=progress.bytes,
+        elapsed_s=round(progress.elapsed_s, 3),
+        findings=tuple(sorted(progress.findings, key=lambda one: (one.level, one.name, one.session or ""))),
+        counts=dict(sorted(progress.counts.items())),
+        settings=await _settings(url, timeout_s),
+    )
+
+
+async def _opened(url: str, timeout_s: float) -> AuditSource:
+    scheme = scheme_of(url)
+    check_address(url)
+    try:
+        if scheme in REDIS:
+            from recollect.audit.redis import RedisAudit
+
+            return await RedisAudit.open(url, timeout_s)
+        if scheme in POSTGRES:
+            from recollect.audit.postgres import PostgresAudit
+
+            return await PostgresAudit.open(url, timeout_s)
+        if scheme == "sqlite":
+            from recollect.audit.sqlite import SqliteAudit
+
+            return await SqliteAudit.open(url, timeout_s)
+    except ImportError as error:
+        if isinstance(error, MissingExtra) or (error.name or "").startswith("recollect"):
+            raise
+        extra = "redis" if scheme in REDIS else "postgres"
+        raise MissingExtra(f"a driver is missing ({error.name}): pip install 'recollect[{extra}]'") from None
+    raise Refused(f"no memory of recollect at {shown(url)}; use sqlite:///, redis:// or postgresql://")
+
+
+async def _witnessed(source: AuditSource, witness: Path) -> list[AuditFinding]:
+    """What the witness file says of the store as it is now."""
+    remembered = remembered_by(witness)
+    if remembered is None:
+        raise Refused(f"{witness}: there is no such file; a store writes it when it is opened with witness=")
+    identity, mark = remembered
+    if identity != source.identity:
+        told = f"{witness} remembers the store {identity}, this one is {source.identity}: wiped, swapped or restored"
+        return [AuditFinding(name="replaced", sentence=told)]
+    if mark is None:
+        return []
+    last = await source.position(mark.session.encode("utf-8", "surrogatepass"))
+    if last >= mark.sequence:
+        return []
+    told = f"{witness} remembers sequence {mark.sequence} of this session, and it ends at {last}: rolled back"
+    return [
+        AuditFinding(name="replaced", session=mark.session, sentence=told, first=last + 1, last=mark.sequence)
+    ]
+
+
+async def _settings(url: str, timeout_s: float) -> Diagnosis | None:
+    """What the doctor says; None if it cannot say anything."""
+    try:
+        return await examine(url, timeout_s)
+    except RecollectError:
+        return None

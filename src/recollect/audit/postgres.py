@@ -1,0 +1,233 @@
+"""PostgreSQL, as an audit reads it: one connection, and nothing but short read-only transactions, also on a standby.
+
+Rows are read twice: by their session, through the index, as a store does; and by their place in the table's file, to
+find those that the index or the sessions do not know.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+import asyncpg
+
+from recollect.audit.finding import AuditFinding
+from recollect.audit.reading import SessionPiece
+from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, SessionBatch, SessionRef, name_of
+from recollect.errors import CannotOpen
+from recollect.stores.postgres.errors import read_error
+from recollect.stores.postgres.hosts import Connection, connect
+from recollect.stores.postgres.schema import RELEASE_SCHEMA, read_version
+
+PAGES = 64
+"""Of the table's file that are looked through at once: half a megabyte."""
+
+_SESSIONS = "SELECT id, name FROM recollect_sessions WHERE id > $1 ORDER BY id LIMIT $2"
+
+_PIECE = """
+SELECT s.last, s.floor, s.freed, s.turns, {marked}, coalesce(s.expires_at <= clock_timestamp(), false),
+       extract(epoch FROM {updated} - clock_timestamp())::float8, m.sequence, m.record
+  FROM recollect_sessions s
+  LEFT JOIN LATERAL (
+      SELECT sequence, record FROM recollect_messages
+       WHERE session_id = s.id AND sequence > greatest(s.floor, $2) ORDER BY sequence LIMIT $3
+  ) m ON true
+ WHERE s.id = $1
+ ORDER BY m.sequence"""
+
+_TURNS = """
+SELECT count(*), (SELECT first FROM recollect_turns WHERE session_id = $1 ORDER BY last DESC LIMIT 1), max(last)
+  FROM recollect_turns WHERE session_id = $1"""
+_FREED = (
+    "SELECT min(sequence), max(sequence) FROM recollect_messages WHERE session_id = $1 AND sequence <= $2"
+)
+_OVER = """
+SELECT first, last FROM recollect_turns WHERE session_id = $1 AND first <= $3 AND last >= $2 ORDER BY first LIMIT 100"""
+_FOUND_BY_NAME = "SELECT id FROM recollect_sessions WHERE sha256(name) = sha256($1)"
+
+_PAGES = "SELECT pg_relation_size(to_regclass($1)) / current_setting('block_size')::int"
+# The rows of some pages, each looked for by its key: OFFSET 0 keeps the planner from turning that into one join.
+_UNFOUND = """
+SELECT m.session_id, m.sequence,
+       EXISTS (SELECT FROM recollect_messages i
+                WHERE i.session_id = m.session_id AND i.sequence = m.sequence OFFSET 0) AS indexed,
+       EXISTS (SELECT FROM recollect_sessions s WHERE s.id = m.session_id OFFSET 0) AS known
+  FROM recollect_messages m WHERE m.ctid >= $1::tid AND m.ctid < $2::tid"""
+_NEXT_OF = """
+SELECT t.session_id, EXISTS (SELECT FROM recollect_sessions s WHERE s.id = t.session_id)
+  FROM {table} t WHERE t.session_id > $1 ORDER BY t.session_id LIMIT 1"""
+
+
+class PostgresAudit:
+    engine = "postgres"
+
+    def __init__(self, connection: Connection, timeout_s: float) -> None:
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._statement = ""
+        self.identity: str | None = None
+        self.place = ""
+        self.total: int | None = None
+
+    @classmethod
+    async def open(cls, url: str, timeout_s: float) -> PostgresAudit:
+        connection = await connect(url, time.monotonic() + timeout_s)
+        audit = cls(connection, timeout_s)
+        try:
+            await audit._look()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            await audit.close()
+            raise read_error(error) from error
+        except BaseException:
+            await audit.close()
+            raise
+        return audit
+
+    async def close(self) -> None:
+        try:
+            await self._connection.close(timeout=1.0)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            self._connection.terminate()
+
+    # ---- what an audit asks
+
+    async def batches(self, cursor: str) -> AsyncIterator[SessionBatch]:
+        above = int(cursor or 0)
+        while rows := await self._fetch(_SESSIONS, above, BATCH):
+            above = rows[-1][0]
+            yield SessionBatch(str(above), [SessionRef(name, number) for number, name in rows])
+
+    async def piece(self, ref: SessionRef, after: int) -> SessionPiece | None:
+        try:
+            async with self._connection.transaction(isolation="repeatable_read", readonly=True):
+                return await self._piece(ref, after)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise read_error(error) from error
+
+    async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
+        return [(row[0], row[1]) for row in await self._fetch(_OVER, ref.number, first, last)]
+
+    async def position(self, key: bytes) -> int:
+        rows = await self._fetch("SELECT last FROM recollect_sessions WHERE sha256(name) = sha256($1)", key)
+        return int(rows[0][0]) if rows else 0
+
+    async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
+        """As the sizes of files are now: what is added later belongs to sessions that were read, or come later."""
+        [[pages]] = await self._fetch(_PAGES, "recollect_messages")
+        for page in range(0, pages or 0, PAGES):
+            rows = await self._unfound(page)
+            yield len(rows), [finding for row in rows for finding in _unfound(*row)]
+        for table in ("recollect_turns", "recollect_about"):
+            number = 0
+            if table == "recollect_about" and not await self._has_about():
+                continue
+            while rows := await self._fetch(_NEXT_OF.format(table=table), number):
+                number, known = rows[0]
+                what = table.removeprefix("recollect_")
+                yield 1, [] if known else [_orphaned(what, number)]
+
+    # ---- how
+
+    async def _look(self) -> None:
+        version = await read_version(self._connection, self._timeout_s)
+        if version is None:
+            raise CannotOpen("there is no memory of recollect in this database and search_path")
+        if version.oldest_release_schema > RELEASE_SCHEMA:
+            raise CannotOpen(
+                f"the memory has schema {version.schema}; this release knows {RELEASE_SCHEMA}: upgrade"
+            )
+        self.identity = version.identity
+        current = version.schema >= RELEASE_SCHEMA
+        marked, updated = ("s.marked", "s.updated_at") if current else ("true", "NULL::timestamptz")
+        self._statement = _PIECE.format(marked=marked, updated=updated)
+        self.total = await self._connection.fetchval("SELECT count(*) FROM recollect_sessions")
+        self.place = version.identity  # ids of sessions are the same on every standby
+
+    async def _piece(self, ref: SessionRef, after: int) -> SessionPiece | None:
+        session = name_of(ref.key)
+        rows = await self._connection.fetch(
+            self._statement, ref.number, after, PIECE, timeout=self._timeout_s
+        )
+        if not rows:
+            return None
+        last, floor, freed, turns, marked, expired, ahead_s, first_sequence, _ = rows[0]
+        if expired:
+            over = AuditFinding(
+                name="expired",
+                session=session,
+                sentence="the session is over, and its messages are still there",
+            )
+            return SessionPiece(0, 0, [], True, claims=(over,) if floor < last else ())
+        records = [] if first_sequence is None else [(row[7], row[8]) for row in rows]
+        ended = len(records) < PIECE
+        claims = [] if not ended else await self._claims(ref, session, last, freed, turns)
+        if ahead_s is not None and ahead_s > CLOCK_SLACK_S:
+            told = f"changed {ahead_s:,.0f} s in the future, by the engine's clock"
+            claims.append(AuditFinding(name="clock", session=session, sentence=told))
+        return SessionPiece(last, floor, records, ended, marked=marked, claims=tuple(claims))
+
+    async def _claims(
+        self, ref: SessionRef, session: str, last: int, freed: int, turns: int
+    ) -> list[AuditFinding]:
+        """In the same moment as the piece: what else the session's row says, against the rows."""
+        claims: list[AuditFinding] = []
+
+        def claim(name: str, sentence: str, first: int | None = None, end: int | None = None) -> None:
+            claims.append(AuditFinding(name=name, session=session, sentence=sentence, first=first, last=end))
+
+        [counted, first, newest] = (await self._connection.fetch(_TURNS, ref.number))[0]
+        if counted != turns:
+            claim("counters", f"{counted:,} turn ids are there, and the session counts {turns:,}")
+        if newest is not None and newest > last:
+            claim(
+                "counters",
+                f"the last turn has messages {first} to {newest}, and the session ends at {last}",
+                last + 1,
+                newest,
+            )
+        [low, high] = (await self._connection.fetch(_FREED, ref.number, freed))[0]
+        if low is not None:
+            claim("orphaned", f"messages {low} to {high} were freed, and are there", low, high)
+        found = await self._connection.fetch(_FOUND_BY_NAME, ref.key)
+        if [row[0] for row in found] != [ref.number]:
+            claim(
+                "index", "the index of session ids does not find this session: a store takes it for a new one"
+            )
+        return claims
+
+    async def _unfound(self, page: int) -> list[asyncpg.Record]:
+        try:
+            async with self._connection.transaction(isolation="repeatable_read", readonly=True):
+                await self._connection.execute("SET LOCAL enable_seqscan = off")
+                return await self._connection.fetch(
+                    _UNFOUND, (page, 0), (page + PAGES, 0), timeout=self._timeout_s
+                )
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise read_error(error) from error
+
+    async def _has_about(self) -> bool:
+        return bool((await self._fetch("SELECT to_regclass('recollect_about') IS NOT NULL"))[0][0])
+
+    async def _fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        try:
+            async with self._connection.transaction(readonly=True):
+                return await self._connection.fetch(statement, *arguments, timeout=self._timeout_s)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise read_error(error) from error
+
+
+def _unfound(number: int, sequence: int, indexed: bool, known: bool) -> list[AuditFinding]:
+    if not known:
+        return [_orphaned("messages", number)]
+    if indexed:
+        return []
+    told = f"message {sequence} of session number {number} is in the table, and its index does not find it"
+    return [AuditFinding(name="index", sentence=told, first=number, last=sequence)]
+
+
+def _orphaned(what: str, number: int) -> AuditFinding:
+    return AuditFinding(
+        name="orphaned",
+        sentence=f"{what} of session number {number}, and no session has that number",
+        first=number,
+    )

@@ -1,0 +1,286 @@
+"""Redis and Valkey, as an audit reads them: one connection, SCAN for the keys, and transactions of reads.
+
+A list has no cursor that stays: what is retracted moves everything behind it. Its elements are in order of their
+sequences, though, so a piece that does not begin where the last one ended is looked for further down.
+
+Asks for nothing but what a user with ``+@read +@connection +info +multi +exec +time`` may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from redis.exceptions import AuthenticationError, RedisError
+
+from recollect.audit.finding import AuditFinding
+from recollect.audit.reading import SessionPiece
+from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, SessionBatch, SessionRef, name_of
+from recollect.errors import CredentialsRefused, EngineUnavailable, Unreadable
+from recollect.stores.redis.address import Address, parse_address
+from recollect.stores.redis.elements import is_number
+from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack
+from recollect.tombstone import run_first
+
+EXPIRY_SLACK_MS = 5_000
+"""Between what the counter says and what the engine will do: a replica's clock is another one."""
+_COUNTER = ("last", "floor", "hidden", "runs", "expires", "gone", "created", "updated")
+
+
+class RedisAudit:
+    engine = "redis"
+
+    def __init__(self, address: Address, wire: Wire, timeout_s: float) -> None:
+        self._address = address
+        self._wire = wire
+        self._timeout_s = timeout_s
+        self._starts: dict[bytes, int] = {}
+        """Where in its list the session that is being read goes on."""
+        self.identity: str | None = None
+        self.place = ""
+        self.total: int | None = None
+
+    @classmethod
+    async def open(cls, url: str, timeout_s: float) -> RedisAudit:
+        address = parse_address(url)
+        try:
+            async with asyncio.timeout(timeout_s):
+                wire = await connect(address.connection(timeout_s))
+        except AuthenticationError as error:
+            raise CredentialsRefused(address.shown, str(error)) from None
+        except (RedisError, OSError, WireLost, TimeoutError) as error:
+            raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
+        audit = cls(address, wire, timeout_s)
+        try:
+            identity, info = await audit._ask(pack("GET", address.identity_key), pack("INFO", "server"))
+        except BaseException:
+            await audit.close()
+            raise
+        audit.identity = identity.decode("utf-8", "replace") if isinstance(identity, bytes) else None
+        lines = info.decode("utf-8", "replace").splitlines() if isinstance(info, bytes) else []
+        audit.place = next((line for line in lines if line.startswith("run_id:")), "")
+        return audit
+
+    async def close(self) -> None:
+        self._wire.abort()
+
+    # ---- what an audit asks
+
+    async def batches(self, cursor: str) -> AsyncIterator[SessionBatch]:
+        """A session is read where the scan finds its counter; without one, where it finds its messages."""
+        scan: Reply = (cursor or "0").encode()
+        pattern = f"{self._address.prefix}:{{s*}}:?"
+        while True:
+            [reply] = await self._ask(
+                pack("SCAN", scan if isinstance(scan, bytes) else b"0", "MATCH", pattern, "COUNT", BATCH)
+            )
+            if not isinstance(reply, list) or len(reply) != 2 or not isinstance(reply[1], list):
+                raise Unreadable(f"{self._address.shown}: unexpected answer to SCAN: {str(reply)[:100]}")
+            scan = reply[0]
+            names = [name for name in dict.fromkeys(map(_bytes, reply[1])) if name]
+            refs = [SessionRef(self._address.session_key(name)) for name in names if name.endswith(b":c")]
+            lonely, findings = await self._without_counter(
+                [name for name in names if not name.endswith(b":c")]
+            )
+            yield SessionBatch(_bytes(scan).decode(), refs + lonely, tuple(findings))
+            if scan == b"0":
+                return
+
+    async def piece(self, ref: SessionRef, after: int) -> SessionPiece | None:
+        messages, counter, turns, _ = self._address.session_keys(ref.key)
+        start = self._starts.get(ref.key, 0) if after else 0
+        while True:
+            replies = await self._ask(
+                pack("MULTI"),
+                pack("TIME"),
+                pack("HMGET", counter, *_COUNTER),
+                pack("LLEN", messages),
+                pack("PTTL", messages),
+                pack("ZREVRANGE", turns, 0, 0, "WITHSCORES"),
+                pack("LRANGE", messages, start, start + PIECE - 1),
+                pack("EXEC"),
+            )
+            answers = replies[-1]
+            if not isinstance(answers, list) or len(answers) != 6:
+                raise Unreadable(f"{self._address.shown}: unexpected answer to EXEC: {str(answers)[:200]}")
+            elements = answers[5] if isinstance(answers[5], list) else []
+            parsed = [_parsed(element) for element in elements]
+            if start and not (parsed and _begins_at(parsed[0], after)):
+                start = max(0, start - PIECE)  # something before it was removed meanwhile
+                continue
+            following = [one for one in parsed if one[0] is None or one[0] > after]
+            self._starts = {ref.key: start + _next_start(parsed)}
+            return self._judged(ref, answers, following, ended=len(parsed) < PIECE)
+
+    async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
+        turns = self._address.session_keys(ref.key)[2]
+        low, high = max(0, first - 16383) << 14, (last + 1) << 14
+        [reply] = await self._ask(pack("ZRANGEBYSCORE", turns, low, high, "WITHSCORES", "LIMIT", 0, 20_000))
+        scores = reply[1::2] if isinstance(reply, list) else []
+        places = [place for score in scores if (place := _turn(score)) is not None]
+        return [(begin, end) for begin, end in places if begin <= last and end >= first]
+
+    async def position(self, key: bytes) -> int:
+        [reply] = await self._ask(pack("HGET", self._address.session_keys(key)[1], "last"))
+        return _number(reply) or 0
+
+    async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
+        yield 0, []  # the scan has seen every key, and there is no index
+
+    # ---- how
+
+    def _judged(
+        self, ref: SessionRef, answers: list[Reply], records: list[tuple[int | None, object]], *, ended: bool
+    ) -> SessionPiece | None:
+        session = name_of(ref.key)
+        now_ms = _milliseconds(answers[0])
+        fields = answers[1] if isinstance(answers[1], list) else [None] * len(_COUNTER)
+        length = answers[2] if isinstance(answers[2], int) else 0
+        known = dict(zip(_COUNTER, map(_number, fields), strict=True))
+        last, floor, expires = known["last"], known["floor"] or 0, known["expires"]
+        if isinstance(answers[1], ReplyError) or isinstance(answers[2], ReplyError):
+            odd = "a key of the session holds another kind of value"
+            return SessionPiece(0, 0, [], True, claims=(_finding("unreadable", session, odd),))
+        if last is None:
+            if not length and fields[0] is None:
+                return None  # erased meanwhile
+            return _without_last(session, records, length)
+        if not length and expires is not None and now_ms + EXPIRY_SLACK_MS >= expires:
+            return None
+        hidden, runs = known["hidden"] or 0, known["runs"] or 0
+        claims = [
+            *_expiry(session, now_ms, expires, length, answers[3]),
+            *_last_turn(session, last, answers[4]),
+        ]
+        ahead = max(known["updated"] or 0, known["created"] or 0) / 1000 - now_ms / 1000
+        if ahead > CLOCK_SLACK_S:
+            claims.append(
+                _finding("clock", session, f"changed {ahead:,.0f} s in the future, by the engine's clock")
+            )
+        counted = (length, max(0, last - floor - hidden))
+        return SessionPiece(
+            last, floor, records, ended, runs=runs if length else None, counted=counted, claims=tuple(claims)
+        )
+
+    async def _without_counter(self, names: list[bytes]) -> tuple[list[SessionRef], list[AuditFinding]]:
+        """Sessions that have messages and no counter, and findings about what has neither."""
+        keys = list(dict.fromkeys(self._address.session_key(name) for name in names))
+        if not keys:
+            return [], []
+        requests = [
+            command
+            for key in keys
+            for command in (
+                pack("MULTI"),
+                *(pack("EXISTS", name) for name in self._address.session_keys(key)),
+                pack("EXEC"),
+            )
+        ]
+        replies = await self._ask(*requests)
+        lonely, findings = [], []
+        for key, answer in zip(keys, replies[5::6], strict=True):
+            there = answer if isinstance(answer, list) else [0, 1, 0, 0]
+            if there[1] == 1:
+                continue
+            if there[0] == 1:
+                lonely.append(SessionRef(key))
+            elif 1 in there[2:]:
+                orphaned = "turn ids of a session that has neither messages nor a counter"
+                findings.append(_finding("orphaned", name_of(key), orphaned))
+        return lonely, findings
+
+    async def _ask(self, *commands: bytes) -> list[Reply]:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                replies = await self._wire.replies(b"".join(commands), len(commands))
+        except (OSError, WireLost, TimeoutError) as error:
+            raise EngineUnavailable(f"{self._address.shown}: {str(error) or type(error).__name__}") from None
+        for reply in replies:
+            if isinstance(reply, ReplyError) and reply.code in ("NOPERM", "NOAUTH", "EXECABORT"):
+                refused = next((one for one in replies if isinstance(one, ReplyError)), reply)
+                raise Unreadable(
+                    f"{self._address.shown}: {refused.text}; an audit needs +@read +@transaction +info +time"
+                )
+            if isinstance(reply, ReplyError) and reply.code in ("LOADING", "MASTERDOWN", "BUSY"):
+                raise EngineUnavailable(f"{self._address.shown}: {reply.text}")
+        return replies
+
+
+def _expiry(session: str, now_ms: int, expires: int | None, length: int, ttl_ms: Reply) -> list[AuditFinding]:
+    if not length or not isinstance(ttl_ms, int) or ttl_ms == -2:
+        return []
+    if expires is None:
+        if ttl_ms < 0:
+            return []
+        told = f"its messages expire in {ttl_ms / 1000:,.0f} s, and its store gave them no time to live"
+    elif ttl_ms < 0:
+        told = "its messages never expire, and its store gave them a time to live"
+    elif abs(now_ms + ttl_ms - expires) > EXPIRY_SLACK_MS:
+        told = f"its messages expire in {ttl_ms / 1000:,.0f} s, its store said {(expires - now_ms) / 1000:,.0f} s"
+    else:
+        return []
+    return [_finding("expiry", session, f"{told}: something else has changed that")]
+
+
+def _last_turn(session: str, last: int, newest: Reply) -> list[AuditFinding]:
+    turn = _turn(newest[1]) if isinstance(newest, list) and len(newest) == 2 else None
+    if turn is None or turn[1] <= last:
+        return []
+    told = f"the last turn has messages {turn[0]} to {turn[1]}, and the counter says {last}"
+    return [AuditFinding(name="counters", session=session, sentence=told, first=last + 1, last=turn[1])]
+
+
+def _without_last(session: str, records: list[tuple[int | None, object]], length: int) -> SessionPiece:
+    """The list alone: its own sequences say where it begins and ends, and nothing is known of what came before."""
+    lost = _finding(
+        "counters", session, "its counter is gone: evicted or deleted; turn ids may be taken for new"
+    )
+    numbered = [(sequence, record) for sequence, record in records if sequence is not None]
+    if not numbered:
+        return SessionPiece(0, 0, [], True, claims=(lost,))
+    first = run_first(numbered[0][1]) or numbered[0][0]
+    return SessionPiece(numbered[-1][0], first - 1, records, length <= PIECE, claims=(lost,))
+
+
+def _parsed(element: Reply) -> tuple[int | None, object]:
+    if not isinstance(element, bytes):
+        return None, element
+    head, separator, record = element.partition(b" ")
+    return (int(head), record) if separator and is_number(head) else (None, element)
+
+
+def _begins_at(first: tuple[int | None, object], after: int) -> bool:
+    """Whether nothing between the cursor and this element can have been left out."""
+    sequence, record = first
+    return sequence is None or (run_first(record) or sequence) <= after + 1
+
+
+def _next_start(parsed: list[tuple[int | None, object]]) -> int:
+    """At the last element that has a sequence, so that the next piece shows whether anything was removed before it."""
+    numbered = [place for place, (sequence, _) in enumerate(parsed) if sequence is not None]
+    return (numbered[-1] if numbered else 0) or len(parsed)
+
+
+def _turn(score: Reply) -> tuple[int, int] | None:
+    try:
+        place = int(float(_bytes(score)))
+    except (ValueError, OverflowError):
+        return None
+    return place >> 14, (place >> 14) + (place & 0x3FFF)
+
+
+def _milliseconds(time: Reply) -> int:
+    seconds, micros = (_number(part) or 0 for part in time) if isinstance(time, list) else (0, 0)
+    return seconds * 1000 + micros // 1000
+
+
+def _number(value: Reply) -> int | None:
+    return int(value) if isinstance(value, bytes) and is_number(value) else None
+
+
+def _bytes(value: Reply) -> bytes:
+    return value if isinstance(value, bytes) else b""
+
+
+def _finding(name: str, session: str, sentence: str) -> AuditFinding:
+    return AuditFinding(name=name, session=session, sentence=sentence)

@@ -1,0 +1,72 @@
+"""How far an audit is, in a small file: one that was stopped goes on from there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from recollect import private
+from recollect.audit.finding import AuditFinding
+from recollect.errors import Refused
+
+
+class AuditProgress(msgspec.Struct, kw_only=True):
+    """Counts and findings up to a cursor."""
+
+    identity: str | None
+    place: str
+    cursor: str = ""
+    sessions_done: bool = False
+    done: bool = False
+    sessions: int = 0
+    messages: int = 0
+    bytes: int = 0
+    elapsed_s: float = 0.0
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    findings: list[AuditFinding] = msgspec.field(default_factory=list)
+
+
+def load(path: Path | None, identity: str | None, place: str) -> AuditProgress:
+    """Where the audit goes on: at the beginning, if the file is not there, or its audit was done.
+
+    A cursor is good for the server that gave it. After a restart of Redis the scan begins anew; what was found stays
+    out then, for it will be found again.
+    """
+    new = AuditProgress(identity=identity, place=place)
+    if path is None:
+        return new
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=AuditProgress)
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise Refused(f"{path}: the folder {path.parent} does not exist") from None
+        return new
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Refused(
+            f"{path} is not the file of an audit ({error}); delete it, or name another with --resume"
+        ) from None
+    if found.identity != identity:
+        raise Refused(
+            f"{path} is of an audit of another store ({found.identity}, this one is {identity}); delete it to start "
+            "anew"
+        )
+    return new if found.done or found.place != place else found
+
+
+encode = msgspec.json.Encoder().encode
+
+
+def save(path: Path, progress: bytes) -> None:
+    """Puts the encoded progress in the place of what the file had."""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        private.write_artifact(scratch, progress)
+        scratch.replace(path)
+    except OSError as error:
+        raise Refused(
+            f"cannot write {path}: {error.strerror or error}; choose another file with --resume"
+        ) from None

@@ -1,0 +1,331 @@
+"""A SQLite file, as an audit reads it: nothing of it is written, and no lock is held longer than a piece takes.
+
+A connection that is read-only still makes the log's shared memory beside a file in WAL mode, if there is none. So a
+file that nobody has open (it has no log beside it) is read as `immutable`, which touches nothing at all; if somebody
+opens it meanwhile, which the log and the file's own header tell, what was read last is read again, as beside any other
+writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from recollect.audit.finding import AuditFinding
+from recollect.audit.reading import SessionPiece
+from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, SessionBatch, SessionRef, name_of
+from recollect.errors import CannotOpen, EngineUnavailable, Refused, Unreadable
+from recollect.stores.sqlite.file import COMPATIBILITY, POLICIES, any_text, is_locked, parse_url, until
+from recollect.stores.sqlite.rows import SEQUENCE_MAX
+
+Read = TypeVar("Read")
+
+WAL_VERSION = 2
+
+_SESSION = f"""
+SELECT floor, ended, expires_at, {{marked}}, {{created}}, (
+    SELECT place & {SEQUENCE_MAX} FROM recollect_messages
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)
+FROM recollect_sessions s WHERE id = ? AND key = ?"""
+_ROWS = "SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place LIMIT ?"
+_NEWEST_TURN = "SELECT first, last FROM recollect_turns WHERE session = ? ORDER BY number DESC LIMIT 1"
+_OVER = "SELECT first, last FROM recollect_turns WHERE session = ? AND first <= ? AND last >= ? LIMIT 100"
+_NEXT_SESSION_OF_MESSAGES = """
+SELECT place >> 32, EXISTS (SELECT 1 FROM recollect_sessions WHERE id = place >> 32)
+FROM recollect_messages WHERE place >= ? ORDER BY place LIMIT 1"""
+_NEXT_SESSION_OF = """
+SELECT session, EXISTS (SELECT 1 FROM recollect_sessions WHERE id = session)
+FROM {table} WHERE session > ? ORDER BY session LIMIT 1"""
+
+
+class SqliteAudit:
+    engine = "sqlite"
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._connection: sqlite3.Connection | None = None
+        self._immutable = False
+        self._seen: tuple[Any, ...] = ()
+        self.place = str(path)
+        self.identity: str | None = None
+        self.total: int | None = None
+        self._marked, self._created = "1", "NULL"
+        self._tables: set[str] = set()
+
+    @classmethod
+    async def open(cls, url: str, timeout_s: float) -> SqliteAudit:
+        path, policy = parse_url(url)
+        if policy is not None and policy not in POLICIES:
+            raise Refused(f"policy {policy!r}: one of {', '.join(POLICIES)}")
+        if not path.is_file():
+            raise CannotOpen(f"sqlite:///{path}: there is no such file")
+        audit = cls(path, timeout_s)
+        try:
+            await audit._read(audit._look)
+        except BaseException:
+            await audit.close()
+            raise
+        return audit
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ---- what an audit asks
+
+    async def batches(self, cursor: str) -> AsyncIterator[SessionBatch]:
+        above = int(cursor or -1)
+        query = "SELECT id, key FROM recollect_sessions WHERE id > ? ORDER BY id LIMIT ?"
+        while rows := await self._read(partial(_all, query, (above, BATCH))):
+            above = rows[-1][0]
+            refs = [SessionRef(key, number) for number, key in rows if isinstance(key, bytes)]
+            odd = tuple(_odd_key(number, key) for number, key in rows if not isinstance(key, bytes))
+            yield SessionBatch(str(above), refs, odd)
+
+    async def piece(self, ref: SessionRef, after: int) -> SessionPiece | None:
+        return await self._read(lambda reader: self._piece(reader, ref, after))
+
+    async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
+        found = await self._read(lambda reader: reader.execute(_OVER, (ref.number, last, first)).fetchall())
+        return [(begin, end) for begin, end in found if type(begin) is type(end) is int]
+
+    async def position(self, key: bytes) -> int:
+        def ask(reader: sqlite3.Connection) -> int:
+            row = reader.execute("SELECT id FROM recollect_sessions WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                return 0
+            query = _SESSION.format(marked=self._marked, created=self._created)
+            floor, *_, newest = reader.execute(query, (row[0], key)).fetchone()
+            return int(floor if newest is None else newest)
+
+        return await self._read(ask)
+
+    async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
+        above = -(2**63)
+        while row := await self._read(partial(_one, _NEXT_SESSION_OF_MESSAGES, (above,))):
+            number, known = row
+            yield 1, [] if known else [_orphaned("messages", number)]
+            above = (number + 1) << 32
+        for table in sorted(self._tables & {"recollect_turns", "recollect_fingerprints", "recollect_about"}):
+            number = -1
+            query = _NEXT_SESSION_OF.format(table=table)
+            while row := await self._read(partial(_one, query, (number,))):
+                number, known = row
+                yield 1, [] if known else [_orphaned(table.removeprefix("recollect_"), number)]
+        for table in sorted(self._tables):
+            yield 1, await self._check(table)
+
+    # ---- how
+
+    async def _check(self, table: str) -> list[AuditFinding]:
+        """The table's own structure, and its indexes against its rows; in a thread, for it takes a while."""
+        said = await self._read(
+            lambda reader: reader.execute(f"PRAGMA integrity_check({table})").fetchall(), aside=True
+        )
+        return [
+            AuditFinding(name="index", sentence=f"{table}: {' '.join(str(line).split())[:200]}")
+            for (line,) in said
+            if line != "ok"
+        ]
+
+    def _look(self, reader: sqlite3.Connection) -> None:
+        (version,) = reader.execute("PRAGMA user_version").fetchone()
+        if version > COMPATIBILITY:
+            raise Unreadable(f"{self._path} was written by a newer release; upgrade recollect")
+        names = reader.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        self._tables = {name for (name,) in names if str(name).startswith("recollect_")}
+        missing = {
+            "recollect_sessions",
+            "recollect_messages",
+            "recollect_turns",
+            "recollect_meta",
+        } - self._tables
+        if missing:
+            raise CannotOpen(f"{self._path} is no memory of recollect: it has no table {min(missing)}")
+        columns = {name for _, name, *_ in reader.execute("PRAGMA table_info(recollect_sessions)")}
+        self._marked = "marked" if "marked" in columns else "1"
+        self._created = "created" if "created" in columns else "NULL"
+        row = reader.execute("SELECT value FROM recollect_meta WHERE name = 'identity'").fetchone()
+        self.identity = None if row is None else str(row[0])
+        (self.total,) = reader.execute("SELECT count(*) FROM recollect_sessions").fetchone()
+
+    def _piece(self, reader: sqlite3.Connection, ref: SessionRef, after: int) -> SessionPiece | None:
+        session = name_of(ref.key)
+        query = _SESSION.format(marked=self._marked, created=self._created)
+        row = reader.execute(query, (ref.number, ref.key)).fetchone()
+        if row is None:
+            return None
+        floor, _, expires_at, marked, created, newest = row
+        now = time.time()
+        if type(floor) is not int or not isinstance(expires_at, int | float | None):
+            odd = AuditFinding(
+                name="counters", session=session, sentence=f"the session's row holds {row!r}"[:200]
+            )
+            return SessionPiece(0, 0, [], True, claims=(odd,))
+        claims: list[AuditFinding] = []
+        if isinstance(created, int | float) and created > now + CLOCK_SLACK_S:
+            claims.append(_ahead(session, created - now))
+        if expires_at is not None and expires_at <= now:
+            over = "the session is over, and its messages are still in the file"
+            return SessionPiece(
+                0, 0, [], True, claims=(AuditFinding(name="expired", session=session, sentence=over),)
+            )
+        last = floor if newest is None else newest
+        base = ref.number << 32
+        rows = reader.execute(_ROWS, (base + max(floor, after) + 1, base + last, PIECE)).fetchall()
+        turn = reader.execute(_NEWEST_TURN, (ref.number,)).fetchone()
+        if turn is not None and type(turn[1]) is int and turn[1] > last:
+            claims.append(
+                AuditFinding(
+                    name="gap",
+                    session=session,
+                    sentence=f"the last turn has messages {turn[0]} to {turn[1]}, and the session ends at {last}",
+                    first=last + 1,
+                    last=turn[1],
+                )
+            )
+        records = [(place & SEQUENCE_MAX, record) for place, record in rows]
+        return SessionPiece(
+            last, floor, records, len(rows) < PIECE, marked=bool(marked), claims=tuple(claims)
+        )
+
+    async def _read(self, ask: Callable[[sqlite3.Connection], Read], *, aside: bool = False) -> Read:
+        """The answer, of one moment; asked again as beside other writers if the file turns out to be in use."""
+        while True:
+            reader = self._reader()
+            before = _state(self._path)
+            try:
+                answer = (
+                    await asyncio.to_thread(self._snapshot, reader, ask)
+                    if aside
+                    else self._snapshot(reader, ask)
+                )
+            except sqlite3.Error as error:
+                if not (self._immutable and self._changed(before)):
+                    raise self._failed(error) from error
+                continue
+            if not (self._immutable and self._changed(before)):
+                return answer
+
+    def _snapshot(self, reader: sqlite3.Connection, ask: Callable[[sqlite3.Connection], Read]) -> Read:
+        def begin() -> object:
+            reader.execute("BEGIN")
+            return reader.execute(
+                "SELECT 1 FROM sqlite_master LIMIT 1"
+            ).fetchone()  # BEGIN alone takes no snapshot
+
+        def attempt() -> None:
+            try:
+                begin()
+            except sqlite3.Error:
+                self._end(reader)
+                raise
+
+        if not until(time.monotonic() + self._timeout_s, attempt):
+            raise EngineUnavailable(f"{self._path} was locked by another process for {self._timeout_s:g} s")
+        try:
+            return ask(reader)
+        finally:
+            self._end(reader)
+
+    def _end(self, reader: sqlite3.Connection) -> None:
+        with suppress(sqlite3.Error):
+            if reader.in_transaction:
+                reader.execute("COMMIT")
+
+    def _reader(self) -> sqlite3.Connection:
+        if self._immutable:
+            self._changed(self._seen)
+        if self._connection is None:
+            self._seen = _state(self._path)
+            self._immutable = _is_wal(self._path) and self._seen[0] is None
+            how = "mode=ro&immutable=1" if self._immutable else "mode=ro"
+            try:
+                self._connection = sqlite3.connect(
+                    f"{self._path.as_uri()}?{how}",
+                    uri=True,
+                    timeout=0,
+                    isolation_level=None,
+                    check_same_thread=False,
+                )
+                self._connection.text_factory = any_text
+            except sqlite3.Error as error:
+                raise self._failed(error) from error
+        return self._connection
+
+    def _changed(self, before: object) -> bool:
+        """Whether somebody has opened the file since; then the connection is of no use any more."""
+        if _state(self._path) == before:
+            return False
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        return True
+
+    def _failed(self, error: sqlite3.Error) -> Exception:
+        if is_locked(error):
+            return EngineUnavailable(f"{self._path} is locked by another process")
+        if isinstance(error, sqlite3.OperationalError):
+            return CannotOpen(f"{self._path}: {error}; is there an interrupted transaction beside it?")
+        return Unreadable(f"{self._path}: {error}")
+
+
+def _all(query: str, arguments: tuple[int, ...], reader: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    return reader.execute(query, arguments).fetchall()
+
+
+def _one(query: str, arguments: tuple[int, ...], reader: sqlite3.Connection) -> tuple[Any, ...] | None:
+    row: tuple[Any, ...] | None = reader.execute(query, arguments).fetchone()
+    return row
+
+
+def _state(path: Path) -> tuple[Any, ...]:
+    """What changes when somebody opens the file to write: a log comes, the file's own header moves on."""
+    wal = path.with_name(path.name + "-wal")
+    with suppress(OSError), path.open("rb") as file:
+        found = path.stat()
+        return (
+            wal.stat().st_size if wal.exists() else None,
+            file.read(100),
+            found.st_size,
+            found.st_mtime_ns,
+        )
+    return (None, None)
+
+
+def _is_wal(path: Path) -> bool:
+    with path.open("rb") as file:
+        header = file.read(20)
+    return len(header) > 18 and header[18] == WAL_VERSION
+
+
+def _orphaned(what: str, number: int) -> AuditFinding:
+    return AuditFinding(
+        name="orphaned",
+        sentence=f"{what} of session number {number}, and no session has that number",
+        first=number,
+    )
+
+
+def _odd_key(number: int, key: object) -> AuditFinding:
+    return AuditFinding(
+        name="unreadable",
+        sentence=f"session number {number} has an id that is none: {key!r}"[:200],
+        first=number,
+    )
+
+
+def _ahead(session: str, seconds: float) -> AuditFinding:
+    return AuditFinding(
+        name="clock",
+        session=session,
+        sentence=f"made {seconds:,.0f} s in the future, by this machine's clock",
+    )

@@ -1,0 +1,176 @@
+"""`recollect audit URL`: read-only; is everything that was acknowledged still there?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import msgspec
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+from recollect import __version__, exit_codes, private
+from recollect.audit import RATE, AuditProgress, AuditReport
+from recollect.audit import audit as read_all
+from recollect.audit.finding import MEANINGS
+from recollect.audit.page import HEADLINES, render
+from recollect.audit.report import AuditStatus
+from recollect.commands.console import PlainConsole, echo
+from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, RecollectError, Refused
+from recollect.secret import scrub
+
+STYLES: dict[AuditStatus, str] = {"held": "bold green", "exposed": "bold yellow", "violated": "bold red"}
+SHOWN_MAX = 10
+"""Findings of one name on the terminal; the JSON and the page have more."""
+TERMINAL_EVERY_S = 0.2
+LINE_EVERY_S = 30.0
+
+
+def audit(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            envvar="RECOLLECT_URL",
+            show_envvar=True,
+            help="The store, as given to open_store; a replica will do. In the environment a password is not seen by "
+            "`ps`.",
+        ),
+    ],
+    rate: Annotated[
+        float, typer.Option(metavar="N", help="Records a second, at most; 0 is as fast as it goes.", min=0)
+    ] = RATE,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Keep the progress here; an audit that was stopped goes on from it."
+        ),
+    ] = None,
+    witness: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The store's witness: tells a wiped or rolled-back store."),
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one self-contained HTML page.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail also when the engine's settings can lose something.")
+    ] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="For each answer of the engine.", min=0.1)
+    ] = 10.0,
+) -> None:
+    """Read the whole memory, and say what is missing or damaged. Changes nothing; others may write meanwhile.
+
+    Exit codes: 0 everything is there, 1 something is lost or damaged, 2 usage, 3 it could not be read to the end.
+    """
+    try:
+        report = asyncio.run(
+            read_all(
+                url,
+                rate=rate or None,
+                resume=resume,
+                witness=witness,
+                timeout_s=timeout_s,
+                told=ProgressLine(resume),
+            )
+        )
+    except (EngineUnavailable, CredentialsRefused) as error:
+        _fail(
+            f"it could not be read to the end: {scrub(str(error), url)}", exit_codes.INCONCLUSIVE, json_file
+        )
+    except (Refused, CannotOpen) as error:
+        _fail(scrub(str(error), url), exit_codes.USAGE, json_file)
+    except RecollectError as error:
+        _fail(f"it cannot be read: {scrub(str(error), url)}", exit_codes.INCONCLUSIVE, json_file)
+    _write(report, json_file, html)
+    show(PlainConsole(highlight=False, markup=False, stderr=json_file == "-"), report)
+    raise typer.Exit(report.exit_code(strict=strict))
+
+
+class ProgressLine:
+    """One line that is written over on a terminal; elsewhere a line now and then."""
+
+    def __init__(self, resume: Path | None) -> None:
+        self._every_s = TERMINAL_EVERY_S if sys.stderr.isatty() else LINE_EVERY_S
+        self._due = time.monotonic() + self._every_s
+        self._resume = resume
+
+    def __call__(self, progress: AuditProgress, total: int | None) -> None:
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + self._every_s
+        of = f" of {total:,}" if total is not None else ""
+        found = sum(progress.counts.values())
+        line = f"{progress.sessions:,}{of} sessions, {progress.messages:,} messages, {found:,} findings"
+        sys.stderr.write(f"\r\x1b[K{line}" if sys.stderr.isatty() else f"{line}\n")
+        sys.stderr.flush()
+
+
+def document(report: AuditReport) -> dict[str, object]:
+    told: dict[str, object] = msgspec.to_builtins(report)
+    return {"recollect": __version__, "status": report.status, **told}
+
+
+def show(console: PlainConsole, report: AuditReport) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    facts = f"{report.messages:,} messages of {report.sessions:,} sessions in {report.elapsed_s:,.1f} s"
+    console.print(f"{report.engine} at {report.address}: {facts}")
+    console.print(Text(HEADLINES[report.status], style=STYLES[report.status]))
+    for name, count in report.counts.items():
+        console.print()
+        console.print(Text(f"{name}: {count:,}", style="bold"))
+        console.print(Padding(Text(MEANINGS[name], style="dim"), (0, 0, 0, 2), expand=False))
+        found = [finding for finding in report.findings if finding.name == name]
+        for finding in found[:SHOWN_MAX]:
+            where = f"{finding.session}: " if finding.session is not None else ""
+            console.print(Padding(Text(f"{where}{finding.sentence}"), (0, 0, 0, 2), expand=False))
+        if count > min(len(found), SHOWN_MAX):
+            console.print(Text(f"  and {count - min(len(found), SHOWN_MAX):,} more", style="dim"))
+    _show_settings(console, report)
+    console.print("\nNothing was changed.", style="dim")
+
+
+def _show_settings(console: PlainConsole, report: AuditReport) -> None:
+    if report.settings is None:
+        console.print("\nthe engine's settings could not be read", style="dim")
+        return
+    for symptom in report.settings.findings:
+        if symptom.level == "loss":
+            console.print(Text(f"\n◌ settings: {symptom.sentence}", style="yellow"))
+    if report.settings.status == "can-lose":
+        console.print(Text("  `recollect doctor` has the steps that stop it", style="dim"))
+
+
+def _write(report: AuditReport, json_file: str | None, html: Path | None) -> None:
+    try:
+        if json_file is not None:
+            text = json.dumps(document(report), indent=2, ensure_ascii=False) + "\n"
+            if json_file == "-":
+                sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())
+            else:
+                private.write_artifact(Path(json_file), text)
+        if html is not None:
+            private.write_artifact(html, render(report))
+    except OSError as error:
+        echo(f"cannot write {error.filename}: {error.strerror}", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
+
+
+def _fail(reason: str, code: int, json_file: str | None) -> NoReturn:
+    if json_file == "-":
+        told = {"recollect": __version__, "status": "unknown", "error": reason}
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+    echo(f"recollect audit: {reason}", err=True)
+    raise typer.Exit(code) from None

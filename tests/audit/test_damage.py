@@ -1,0 +1,285 @@
+"""Each kind of damage, planted in a live engine, is told by its name; the same memory without it is not accused."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recollect import Message, open_store
+from recollect.audit import AuditFinding, audit
+from recollect.errors import CannotOpen, Refused
+from recollect.message import encode
+from recollect.tombstone import tombstone
+from recollect.verify.engines import Engine
+from tests.audit.memories import STORES, Memory, memory_of, said, written
+
+
+@pytest.fixture(params=STORES)
+async def memory(
+    request: pytest.FixtureRequest, engine_of: Callable[[str], Engine], tmp_path: Path
+) -> Memory:
+    made = await memory_of(request.param, engine_of, tmp_path)
+    async with open_store(made.url) as store:
+        await written(store)
+    assert await made.names() == []  # the healthy twin
+    return made
+
+
+async def remove(memory: Memory, *sequences: int) -> None:
+    if memory.kind == "sqlite":
+        for sequence in sequences:
+            memory.sqlite("DELETE FROM recollect_messages WHERE place = ?", 1 << 32 | sequence)
+    elif memory.kind == "redis":
+        with memory.redis() as hands:
+            key = memory.key("s", "m")
+            for element in [hands.lindex(key, sequence - 1) for sequence in sequences]:
+                hands.lrem(key, 1, element)
+    else:
+        for sequence in sequences:
+            await memory.postgres(
+                f"DELETE FROM recollect_messages WHERE session_id = 1 AND sequence = {sequence}"
+            )
+
+
+async def overwrite(memory: Memory, sequence: int, record: bytes) -> None:
+    if memory.kind == "sqlite":
+        memory.sqlite("UPDATE recollect_messages SET record = ? WHERE place = ?", record, 1 << 32 | sequence)
+    elif memory.kind == "redis":
+        with memory.redis() as hands:
+            hands.lset(memory.key("s", "m"), sequence - 1, b"%d %b" % (sequence, record))
+    else:
+        await memory.postgres(
+            f"UPDATE recollect_messages SET record = '\\x{record.hex()}' WHERE session_id = 1 AND sequence = {sequence}"
+        )
+
+
+async def record_of(memory: Memory, sequence: int) -> bytes:
+    async with open_store(memory.url) as store:
+        message = (await store.history("s"))[sequence - 1].message
+    assert isinstance(message, Message)
+    return encode(message)
+
+
+async def only(memory: Memory, name: str) -> AuditFinding:
+    report = await memory.audit()
+    found = [finding for finding in report.findings if finding.level == "damage"]
+    assert [finding.name for finding in found] == [name]
+    assert (report.status, report.exit_code()) == ("violated", 1)
+    return found[0]
+
+
+async def test_a_whole_turn_that_is_gone_is_a_gap(memory: Memory) -> None:
+    await remove(memory, 4, 5, 6)
+    found = await only(memory, "gap")
+    assert (found.session, found.first, found.last) == ("s", 4, 6)
+
+
+async def test_a_turn_that_is_torn_is_a_half_turn(memory: Memory) -> None:
+    await remove(memory, 5)
+    found = await only(memory, "half-turn")
+    assert (found.session, found.first, found.last) == ("s", 5, 5)
+    assert "4 to 6" in found.sentence
+
+
+async def test_the_oldest_end_that_is_gone_is_a_gap(memory: Memory) -> None:
+    await remove(memory, 1, 2, 3)
+    assert (await only(memory, "gap")).first == 1
+
+
+async def test_the_newest_end_that_is_gone(memory: Memory) -> None:
+    await remove(memory, 7, 8, 9)
+    found = await only(memory, "gap")
+    assert (found.first, found.last) == (7, 9)
+
+
+async def test_a_flipped_bit_is_a_wrong_checksum(memory: Memory) -> None:
+    record = bytearray(await record_of(memory, 2))
+    record[record.index(b"user")] ^= 1
+    await overwrite(memory, 2, bytes(record))
+    assert (await only(memory, "checksum")).first == 2
+
+
+async def test_what_is_no_record_is_unreadable(memory: Memory) -> None:
+    await overwrite(memory, 2, b"gibberish")
+    assert (await only(memory, "unreadable")).first == 2
+
+
+async def test_a_run_that_was_not_recorded_by_its_session(memory: Memory) -> None:
+    """What a tool leaves that writes tombstones of its own to hide messages."""
+    await overwrite(memory, 2, tombstone(2))
+    await only(memory, "counters")
+
+
+async def test_messages_whose_session_is_gone(memory: Memory) -> None:
+    if memory.kind == "sqlite":
+        memory.sqlite("DELETE FROM recollect_sessions WHERE key = ?", b"s")
+        assert await memory.names() == ["orphaned"]
+    elif memory.kind == "redis":
+        with memory.redis() as hands:
+            hands.delete(memory.key("s", "c"))
+        assert await memory.names() == ["counters"]  # the list still knows its sequences
+        with memory.redis() as hands:
+            hands.delete(memory.key("s", "m"))
+        assert await memory.names() == ["orphaned"]
+    else:
+        await memory.postgres("DELETE FROM recollect_sessions WHERE name = 's'")
+        assert await memory.names() == ["orphaned"]
+
+
+async def test_a_session_that_a_job_has_emptied(memory: Memory) -> None:
+    """A cleanup job that knows the messages and not the counters."""
+    if memory.kind == "sqlite":
+        memory.sqlite("DELETE FROM recollect_messages WHERE place >> 32 = 1")
+    elif memory.kind == "redis":
+        with memory.redis() as hands:
+            hands.delete(memory.key("s", "m"))
+    else:
+        await memory.postgres("DELETE FROM recollect_messages WHERE session_id = 1")
+    found = await only(memory, "gap")
+    assert (found.first, found.last) == (1, 9)
+
+
+async def test_a_witness_tells_a_store_that_was_wiped_or_rolled_back(memory: Memory, tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    async with open_store(memory.url, witness=witness) as store:
+        await store.append("s", said("d"))
+    assert await memory.names(witness=witness) == []
+    witness.write_text(witness.read_text().replace(": 10}", ": 11}"))
+    assert await memory.names(witness=witness) == ["replaced"]
+    witness.write_text('{"store": "another", "mark": null}')
+    assert await memory.names(witness=witness) == ["replaced"]
+
+
+# ---- what only one engine has
+
+
+async def of_kind(kind: str, engine_of: Callable[[str], Engine], folder: Path) -> Memory:
+    made = await memory_of(kind, engine_of, folder)
+    async with open_store(made.url) as store:
+        await written(store)
+    return made
+
+
+async def test_redis_elements_twice_beyond_the_counter_and_of_others(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("redis", engine_of, tmp_path)
+    key = memory.key("s", "m")
+    with memory.redis() as hands:
+        hands.rpush(key, b"9 {}")
+        assert await memory.names() == ["counters", "twice"]
+        hands.rpop(key)
+        hands.rpush(key, b"12 {}")
+        assert await memory.names() == ["counters"]
+        hands.rpop(key)
+        hands.lset(key, 0, b"of another tool")
+        assert await memory.names() == ["unreadable"]
+        hands.delete(key)
+        hands.set(key, "another kind")
+        assert await memory.names() == ["unreadable"]
+
+
+async def test_redis_counters_that_moved(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    memory = await of_kind("redis", engine_of, tmp_path)
+    counter = memory.key("s", "c")
+    with memory.redis() as hands:
+        hands.hset(counter, "hidden", 2)
+        assert await memory.names() == ["counters"]
+        hands.hset(counter, "hidden", 0)
+        hands.hset(counter, "runs", 1)
+        assert await memory.names() == ["counters"]
+        hands.hset(counter, "runs", 0)
+        hands.hset(counter, "last", 6)
+        assert await memory.names() == ["counters"]
+        hands.hset(counter, "last", 9)
+        assert await memory.names() == []
+
+
+async def test_redis_an_expiry_that_something_else_changed(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("redis", engine_of, tmp_path)
+    key = memory.key("s", "m")
+    with memory.redis() as hands:
+        hands.expire(key, 300)
+        assert await memory.names() == ["expiry"]
+        hands.persist(key)
+        assert await memory.names() == []
+        hands.hset(memory.key("s", "c"), "expires", 4_102_444_800_000)
+        assert await memory.names() == ["expiry"]
+
+
+async def test_postgres_counters_that_moved(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    memory = await of_kind("postgres", engine_of, tmp_path)
+    await memory.postgres("UPDATE recollect_sessions SET turns = 7 WHERE id = 1")
+    assert await memory.names() == ["counters"]
+    await memory.postgres("UPDATE recollect_sessions SET turns = 3, last = 6 WHERE id = 1")
+    assert await memory.names() == ["counters"]
+    await memory.postgres("UPDATE recollect_sessions SET last = 9, freed = 2 WHERE id = 1")
+    assert await memory.names() == ["orphaned"]
+    await memory.postgres("UPDATE recollect_sessions SET freed = 0 WHERE id = 1")
+    assert await memory.names() == []
+
+
+@pytest.mark.parametrize(
+    ("index", "change"),
+    [
+        ("recollect_messages_pkey", "UPDATE recollect_messages SET record = record WHERE session_id = 1"),
+        ("recollect_sessions_name", "INSERT INTO recollect_sessions (name, last) VALUES ('hidden', 0)"),
+    ],
+)
+async def test_postgres_rows_that_their_index_does_not_find(
+    engine_of: Callable[[str], Engine], tmp_path: Path, index: str, change: str
+) -> None:
+    """As a damaged index is: rows that were added while it was not kept."""
+    memory = await of_kind("postgres", engine_of, tmp_path)
+    ready = "UPDATE pg_index SET indisready = {} WHERE indexrelid = '{}'::regclass"
+    await memory.postgres(ready.format("false", index))
+    # Not heap-only, or the row would be found through its older version.
+    await memory.postgres(f"DELETE FROM recollect_messages WHERE session_id = 2; {change}")
+    if index == "recollect_messages_pkey":
+        await memory.postgres(
+            "INSERT INTO recollect_messages SELECT 2, 1, record FROM recollect_messages WHERE sequence = 1"
+        )
+    else:
+        await memory.postgres("UPDATE recollect_sessions SET floor = last WHERE id = 2")
+    await memory.postgres(ready.format("true", index))
+    assert "index" in await memory.names()
+
+
+async def test_sqlite_an_index_that_misses_a_row(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    memory = await of_kind("sqlite", engine_of, tmp_path)
+    assert await memory.names() == []
+    memory.sqlite("PRAGMA wal_checkpoint(TRUNCATE)")
+    # The index's root page is told to be an empty page of its kind, as a lost write leaves it.
+    with sqlite3.connect(memory.path) as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'recollect_turns_by_id'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    with memory.path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\x0a\x00\x00\x00\x00" + size.to_bytes(2, "big") + b"\x00")
+    assert await memory.names() == ["index"]
+
+
+async def test_sqlite_what_belongs_to_no_session(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    memory = await of_kind("sqlite", engine_of, tmp_path)
+    for table, values in (
+        ("recollect_turns", "(77, 1, 'turn', 1, 1)"),
+        ("recollect_fingerprints", "(77, 1, 'f')"),
+        ("recollect_about", "(77, '{}')"),
+    ):
+        memory.sqlite(f"INSERT INTO {table} VALUES {values}")
+        assert await memory.names() == ["orphaned"], table
+        memory.sqlite(f"DELETE FROM {table} WHERE session = 77")
+    assert await memory.names() == []
+
+
+async def test_other_addresses_are_refused() -> None:
+    with pytest.raises(Refused, match="use sqlite:///"):
+        await audit("http://127.0.0.1:1")
+    with pytest.raises(CannotOpen, match="no such file"):
+        await audit("sqlite:///no-such-folder/file.db")
