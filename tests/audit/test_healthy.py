@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from recollect import SessionState, open_store
+from recollect.audit.auditing import opened
+from recollect.audit.reading import SessionReading
 from recollect.verify.engines import Engine
 from tests.audit.memories import STORES, Memory, memory_of, said
 from tests.audit.writers import changes, writing
@@ -64,6 +66,39 @@ async def test_beside_writers(memory: Memory) -> None:
     report = await memory.audit()
     assert report.counts == {}
     assert report.messages
+
+
+@pytest.mark.usefixtures("small_pieces")
+async def test_what_happens_between_two_pieces(memory: Memory) -> None:
+    """Nothing is skipped and nothing is accused, whatever moves under the one who reads."""
+    async with open_store(memory.url) as store:
+        await store.append("s", said(*"abcdefghijkl"))
+        source = await opened(memory.url, 10.0)
+        try:
+            [ref] = [ref async for batch in source.batches("") for ref in batch.sessions]
+            reading = SessionReading("s")
+
+            async def read_on() -> None:
+                piece = await source.piece(ref, reading.cursor)
+                assert piece is not None
+                reading.take(piece)
+
+            await read_on()
+            assert (reading.cursor, reading.messages) == (3, 3)
+            await store.retract("s", 1, 2, 3)
+            await read_on()
+            before = 5 if memory.kind == "redis" else 6  # a list is read from its run on again
+            assert (reading.cursor, reading.messages) == (before, before)
+            await store.retract("s", 5, 6, 7)  # a run that begins before the next piece
+            while reading.cursor < 13:
+                await read_on()
+            await store.replace("s", said("x", "y"))
+            while reading.cursor < 16:
+                await read_on()
+            assert reading.messages == before + 5 + 2
+            assert (reading.gaps, reading.findings) == ([], [])
+        finally:
+            await source.close()
 
 
 async def test_sessions_that_expire(memory: Memory) -> None:

@@ -145,7 +145,7 @@ async def audit(
     progress and the number of sessions, if that is known.
     """
     started = time.monotonic()
-    source = await _opened(url, timeout_s)
+    source = await opened(url, timeout_s)
     try:
         progress = load(resume, source.identity, source.place)
         run = _Audit(source, Pace(rate), progress, told, resume)
@@ -173,7 +173,8 @@ async def audit(
     )
 
 
-async def _opened(url: str, timeout_s: float) -> AuditSource:
+async def opened(url: str, timeout_s: float) -> AuditSource:
+    """What is at the address, ready to be read."""
     scheme = scheme_of(url)
     check_address(url)
     try:
