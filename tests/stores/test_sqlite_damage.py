@@ -2,11 +2,12 @@
 
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from recollect import CannotOpen, Message, Unreadable, open_store
+from recollect import CannotOpen, Message, NotWritten, Unreadable, open_store
 from recollect.recall.rows_sqlite import SqliteRows
 from recollect.store import Options
 from recollect.stores.sqlite import file
@@ -106,3 +107,104 @@ async def test_an_error_of_pythons_own_module_is_told_as_ours(path: Path) -> Non
         connection.commit()
     with pytest.raises(CannotOpen):
         await open_store(f"sqlite:///{path}")
+
+
+# ---- a session's own row
+
+
+@pytest.mark.parametrize(
+    "flip",
+    [
+        "floor = floor + 1",
+        "ended = 'expired'",
+        "expires_at = 1e9",
+        "expires_at = expires_at + 0.5",
+        "marked = 1 - marked",
+        "id = id + 64",
+        "checked = checked + 1",
+    ],
+)
+async def test_a_session_row_that_changed_on_the_disk_is_unreadable_and_not_empty(
+    tmp_path: Path, flip: str
+) -> None:
+    path = tmp_path / "memory.db"
+    ttl = timedelta(hours=1) if "expires_at +" in flip else None
+    async with open_store(f"sqlite:///{path}", ttl=ttl) as store:
+        await store.append("s", [Message("user", "a"), Message("user", "b")])
+        await store.append("other", [Message("user", "c")])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TRIGGER recollect_unchecked")  # a disk runs no trigger
+        connection.execute(f"UPDATE recollect_sessions SET {flip} WHERE key = CAST('s' AS BLOB)")
+        connection.commit()
+    if flip.startswith("id"):
+        with pytest.raises(Unreadable, match="which there is not"):
+            await open_store(f"sqlite:///{path}", ttl=ttl)
+        return
+    async with open_store(f"sqlite:///{path}", ttl=ttl) as store:
+        with pytest.raises(Unreadable, match="checksum does not match"):
+            await store.history("s")
+        with pytest.raises(NotWritten, match="checksum does not match"):
+            await store.append("s", [Message("user", "d")])
+        assert len(await store.history("other")) == 1
+
+
+async def test_what_an_older_release_or_a_hand_writes_into_the_row_is_believed(path: Path) -> None:
+    """Their statements leave no checksum behind, rather than one that does not fit."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE recollect_sessions SET floor = 1, ended = 'forgotten' WHERE id = 7")
+        connection.execute("UPDATE recollect_sessions SET repeats = repeats + 1 WHERE id = 8")
+        connection.commit()
+        kept = connection.execute("SELECT id FROM recollect_sessions WHERE checked IS NOT NULL").fetchall()
+    assert (7,) not in kept
+    assert (8,) in kept
+    async with open_store(f"sqlite:///{path}") as store:
+        assert await store.history("s6") == []
+        assert len(await store.history("s7")) == 1
+
+
+async def test_every_change_leaves_a_row_that_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with open_store(f"sqlite:///{path}", ttl=timedelta(hours=1), refresh="read") as store:
+        for session in ("a", "b", "c", "d", "e"):
+            await store.append(session, [Message("user", "1"), Message("user", "2")], turn="t")
+        await store.retract("a", 1)
+        await store.replace("b", [Message("user", "3")])
+        await store.annotate("c", {"k": 1})
+        await store.fork("c", "f")
+        await store.forget("d")
+        await store.append("d", [Message("user", "4")])
+        await store.history("e")
+        await store.forget("e", erase=True)
+        with closing(sqlite3.connect(path)) as connection:
+            rows = connection.execute("SELECT key, checked FROM recollect_sessions").fetchall()
+        assert len(rows) == 6
+        assert all(checked is not None for _, checked in rows)
+        found = {session: len(await store.history(session)) for session in "abcdef"}
+    assert found == {"a": 1, "b": 1, "c": 2, "d": 1, "e": 0, "f": 2}
+
+
+async def test_the_newest_message_of_all_under_another_number_is_missed(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "UPDATE recollect_messages SET place = place + (64 << 32) "
+            "WHERE place = (SELECT max(place) FROM recollect_messages)"
+        )
+        connection.commit()
+    with pytest.raises(Unreadable, match="message 1 of session number 84, which there is not"):
+        await open_store(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize("flip", ["first = first + 1", "last = last + 2"])
+async def test_a_turn_whose_places_changed_on_the_disk_gives_no_receipt(tmp_path: Path, flip: str) -> None:
+    path = tmp_path / "memory.db"
+    said = [Message("user", "a"), Message("user", "b")]
+    async with open_store(f"sqlite:///{path}") as store:
+        await store.append("s", said, turn="t")
+        await store.append("s", said, turn="u")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE recollect_turns SET {flip} WHERE turn = CAST('u' AS BLOB)")
+        connection.commit()
+    async with open_store(f"sqlite:///{path}") as store:
+        assert (await store.append("s", said, turn="t")).first == 1
+        with pytest.raises(NotWritten, match="the turn's row has changed on the disk"):
+            await store.append("s", said, turn="u")

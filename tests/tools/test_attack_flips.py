@@ -58,4 +58,4 @@ SAID = [Message("user", "one"), Message("user", "two")]
     ],
 )
 def test_what_is_allowed(found: list[Stored], verdict: str) -> None:
-    assert flips.judged(found, SAID).partition(":")[0] == verdict
+    assert flips.judged(found, dict(enumerate(SAID, 1))).partition(":")[0] == verdict

@@ -4,7 +4,8 @@ Each engine is filled once and stopped. Then, again and again: a random bit of i
 started on them, and every session is read and compared with what was written. Allowed are the right messages in their
 places, `Damaged` items in the places of others, an engine that refuses to start, and a `RecollectError`. Not allowed
 are other contents, another order, an error of another type, and a session that is shorter without a word. A message in
-another place is allowed only where a `Damaged` item says that its own place is empty.
+another place is allowed only where a `Damaged` item says that its own place is empty. Every third session has a message
+that was retracted, and every fourth a time to live and metadata.
 
 PostgreSQL has data checksums, the default from 18 on, and gets several flips at a time, because it starts slowly.
 """
@@ -15,6 +16,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +33,11 @@ TIMES = 10_000
 SESSIONS = 24
 MESSAGES = 12
 
-Truth = dict[str, list[Message]]
+RETRACTED = 5
+"""In every third session: the sequence that has no message."""
+
+Truth = dict[str, dict[int, Message]]
+"""By session and sequence."""
 
 
 class Victim(NamedTuple):
@@ -56,7 +62,7 @@ def attack(assault: Assault) -> None:
                 _strike(assault, name, victim, truth)
 
 
-def _said(assault: Assault, session: int) -> list[Message]:
+def _said(assault: Assault, session: int) -> dict[int, Message]:
     words = [
         "hiking",
         "allergic",
@@ -70,7 +76,11 @@ def _said(assault: Assault, session: int) -> list[Message]:
         "blue",
     ]
     texts = (" ".join(assault.rng.choices(words, k=assault.rng.randint(1, 60))) for _ in range(MESSAGES))
-    return [Message("user", text, metadata={"number": [session, place]}) for place, text in enumerate(texts)]
+    return {
+        place: Message("user", text, metadata={"number": [session, place]})
+        for place, text in enumerate(texts, 1)
+        if session % 3 or place != RETRACTED
+    }
 
 
 def _strike(assault: Assault, name: str, victim: Victim, truth: Truth) -> None:
@@ -131,14 +141,14 @@ async def _read(url: str, truth: Truth) -> list[str]:
     return outcomes
 
 
-def judged(found: list[Stored], said: list[Message]) -> str:
+def judged(found: list[Stored], said: dict[int, Message]) -> str:
     """How a session came back: `right`, `damaged`, or what is wrong."""
     messages = [(item.sequence, item.message) for item in found if isinstance(item.message, Message)]
     places = [sequence for sequence, _ in messages]
     if places != sorted(set(places)):
         return f"out of order: {places}"
     damaged = len(messages) < len(found)
-    own = iter(enumerate(said, 1))
+    own = iter(said.items())
     for sequence, message in messages:
         place = next((place for place, mine in own if mine == message), None)
         if place is None or (place != sequence and not damaged):
@@ -149,10 +159,17 @@ def judged(found: list[Stored], said: list[Message]) -> str:
 
 
 async def _fill(url: str, truth: Truth) -> None:
-    async with open_store(url) as store:
-        for place in range(0, MESSAGES, 2):
-            for session, said in truth.items():
-                await store.append(session, said[place : place + 2], turn=f"turn-{place}")
+    gone = Message("user", "gone")
+    async with open_store(url) as store, open_store(url, ttl=timedelta(days=1)) as mortal:
+        for place in range(1, MESSAGES + 1, 2):
+            for number, (session, said) in enumerate(truth.items()):
+                turn = [said.get(place, gone), said.get(place + 1, gone)]
+                await (store if number % 4 else mortal).append(session, turn, turn=f"turn-{place}")
+        for number, (session, said) in enumerate(truth.items()):
+            if RETRACTED not in said:
+                await (store if number % 4 else mortal).retract(session, RETRACTED)
+            if number % 4 == 0:
+                await mortal.annotate(session, {"topic": session})
 
 
 # ---- the engines

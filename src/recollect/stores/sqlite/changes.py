@@ -42,6 +42,7 @@ from recollect.stores.sqlite.rows import (
     free,
     live_sessions,
     records_with,
+    seal,
     session_row,
 )
 from recollect.stores.sqlite.transactions import SqliteTransactions
@@ -243,6 +244,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             "UPDATE recollect_sessions SET floor = ?, marked = ? WHERE id = ?",
             (first - 1, not change.records, found.id),
         )
+        seal(connection, found.id)
         receipt = self._finished(connection, change, found.id, first, last)
         return receipt, found.id if free(connection, found.id) else None
 
@@ -286,6 +288,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             "UPDATE recollect_sessions SET floor = ?, marked = ? WHERE id = ?",
             (floor, bool(source.marked or cut), new.id),
         )
+        seal(connection, new.id)
         connection.execute(
             "INSERT INTO recollect_about SELECT ?, metadata FROM recollect_about WHERE session = ?",
             (new.id, source.id),
@@ -331,6 +334,14 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             raise Unreadable(f"the turn's row was changed by something other than recollect: {earlier[:2]}")
         if fingerprint is not None and fingerprint != change.fingerprint:
             raise change.reused()
+        size = _size(change)
+        # The same turn has as many messages. One without a fingerprint is an older release's, or its row has changed.
+        if last - first + 1 != size and (
+            fingerprint is not None or _begins(connection, found.id, last - size + 1)
+        ):
+            raise Unreadable(
+                f"the turn's row has changed on the disk: {first} to {last} are not its {size} places"
+            )
         # The first write may not be synced yet, if another process runs with less durability: a commit that writes
         # syncs everything before it. SQLite skips an update that changes nothing, so this counts.
         connection.execute("UPDATE recollect_sessions SET repeats = repeats + 1 WHERE id = ?", (found.id,))
@@ -341,7 +352,9 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         sequence = found.last + 1
         _check_room(change, sequence)
         self._hide(connection, found, sequence)
-        connection.execute("UPDATE recollect_sessions SET marked = 1 WHERE id = ?", (found.id,))
+        if not found.marked:
+            connection.execute("UPDATE recollect_sessions SET marked = 1 WHERE id = ?", (found.id,))
+            seal(connection, found.id)
         return self._finished(connection, change, found.id, sequence, sequence)
 
     def _hide(self, connection: sqlite3.Connection, found: Session, sequence: int) -> None:
@@ -380,6 +393,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
                 (key, expires_at, now),
             ).lastrowid
             assert row is not None
+            seal(connection, row)
             return Session(row, 0, None, expires_at, 0, None)
         if found.expired(now):
             self._end(connection, key, "expired")
@@ -388,6 +402,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         connection.execute(
             "UPDATE recollect_sessions SET expires_at = ? WHERE id = ?", (expires_at, found.id)
         )
+        seal(connection, found.id)
         found.ended, found.expires_at = None, expires_at
         return found
 
@@ -423,6 +438,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             "WHERE id = ?",
             (found.last, why, time.time(), found.id),
         )
+        seal(connection, found.id)
         connection.execute("DELETE FROM recollect_about WHERE session = ?", (found.id,))
         return found.id if free(connection, found.id) else None
 
@@ -455,6 +471,17 @@ def state_of(found: Session | None) -> SessionState:
     if found.newest is not None:
         return SessionState.EXPIRED if found.expired(time.time()) else SessionState.LIVE
     return SessionState.EXPIRED if found.ended == "expired" else SessionState.FORGOTTEN
+
+
+def _begins(connection: sqlite3.Connection, session: int, first: int) -> bool:
+    """Whether a turn with a fingerprint began here."""
+    found = "SELECT 1 FROM recollect_fingerprints WHERE session = ? AND first = ?"
+    return connection.execute(found, (session, first)).fetchone() is not None
+
+
+def _size(change: SessionChange) -> int:
+    """How many sequences a change takes."""
+    return max(1, len(change.records)) if isinstance(change, Append | Replacement) else 1
 
 
 def _record(connection: sqlite3.Connection, place: int) -> object:

@@ -17,6 +17,7 @@ from pathlib import Path
 from recollect.erasure import Unreached
 from recollect.errors import NotWritten
 from recollect.stores.sqlite.file import ChosenPolicy, until
+from recollect.stores.sqlite.rows import seal
 from recollect.stores.sqlite.transactions import commit_failed
 
 _BY_SESSION = ("recollect_turns", "recollect_fingerprints", "recollect_about")
@@ -66,6 +67,7 @@ def _erase_rows(connection: sqlite3.Connection, key: bytes) -> None:
         "UPDATE recollect_sessions SET key = ?, floor = ?, ended = 'forgotten', expires_at = NULL WHERE id = ?",
         (_NO_ID + os.urandom(16), _SEQUENCE_MAX, session),
     )
+    seal(connection, session)
 
 
 def _write_anew(connection: sqlite3.Connection, deadline: float) -> str | None:

@@ -52,6 +52,9 @@ CHECKPOINT_PAGES = 2000
 CHECKED_BYTES_MAX = 16 * 1024 * 1024
 """A file up to this size is checked when it is opened, which takes about a millisecond per megabyte."""
 
+_STRAY = """
+SELECT place FROM recollect_messages WHERE place >> 32 NOT IN (SELECT id FROM recollect_sessions) LIMIT 1"""
+
 _FIRST_TABLES = frozenset(("recollect_meta", "recollect_sessions", "recollect_messages", "recollect_turns"))
 """Those that every release has made, together."""
 
@@ -70,6 +73,11 @@ POLICIES: dict[str, JournalPolicy] = {
 # the same reason the time of a session's last change is that of its last row, where there is one.
 #
 # Sequences without a message are tombstones in the table of messages (`recollect.tombstone`).
+#
+# A session's row has a checksum: a bit that flips there would make the session look forgotten or expired. Releases and
+# hands that do not know of it leave none behind, by the trigger, rather than one that does not fit.
+CHECKED_COLUMNS = ("id", "key", "floor", "ended", "expires_at", "marked")
+
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS recollect_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS recollect_sessions (
@@ -81,7 +89,8 @@ CREATE TABLE IF NOT EXISTS recollect_sessions (
     repeats INTEGER NOT NULL DEFAULT 0, -- turns that were sent again
     marked INTEGER NOT NULL DEFAULT 0, -- whether there may be tombstones above the floor
     created REAL,                      -- epoch seconds; NULL where an older release made it
-    changed REAL                       -- by something that left no row in messages; NULL where nothing did
+    changed REAL,                      -- by something that left no row in messages; NULL where nothing did
+    checked INTEGER                    -- CRC-32 of what says which messages are shown; NULL where another hand wrote it
 );
 CREATE TABLE IF NOT EXISTS recollect_messages (
     place INTEGER PRIMARY KEY,  -- session id << 32 | sequence
@@ -107,12 +116,20 @@ CREATE TABLE IF NOT EXISTS recollect_about (
     session INTEGER PRIMARY KEY,
     metadata BLOB NOT NULL
 );
+CREATE TRIGGER IF NOT EXISTS recollect_unchecked AFTER UPDATE OF {", ".join(CHECKED_COLUMNS)} ON recollect_sessions
+    WHEN NEW.checked IS OLD.checked AND NEW.checked IS NOT NULL
+    BEGIN UPDATE recollect_sessions SET checked = NULL WHERE id = NEW.id; END;
 PRAGMA user_version = {COMPATIBILITY};
 """
 
 
 ADDED_COLUMNS = {
-    "recollect_sessions": {"marked": "INTEGER NOT NULL DEFAULT 0", "created": "REAL", "changed": "REAL"},
+    "recollect_sessions": {
+        "marked": "INTEGER NOT NULL DEFAULT 0",
+        "created": "REAL",
+        "changed": "REAL",
+        "checked": "INTEGER",
+    },
     "recollect_messages": {"written": "REAL"},
 }
 """What files of older releases lack. Those releases name the columns they write, so they go on with such a file."""
@@ -241,18 +258,26 @@ def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} is damaged: {' '.join(said.split())[:200]}; restore it from a backup, or save what is left with "
             "sqlite3's .recover"
         )
+    if missing:
+        return
+    stray = connection.execute(_STRAY).fetchone()
+    if stray is not None:  # the newest message of all, whose number has changed: nothing else would miss it
+        raise Unreadable(
+            f"{path} is damaged: message {stray[0] & 0xFFFFFFFF} of session number {stray[0] >> 32}, which there is "
+            "not; restore it from a backup, or save what is left with sqlite3's .recover"
+        )
 
 
 def _create_schema(connection: sqlite3.Connection, deadline: float) -> str:
     if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
         raise EngineUnavailable("the file is locked by another process")
-    for statement in SCHEMA.split(";\n"):
-        connection.execute(statement)
     for table, columns in ADDED_COLUMNS.items():
         known = {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
         for column, kind in columns.items():
-            if column not in known:
+            if known and column not in known:
                 connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+    for statement in SCHEMA.split(";\n"):
+        connection.execute(statement)
     connection.execute("INSERT OR IGNORE INTO recollect_meta VALUES ('identity', ?)", (str(uuid.uuid4()),))
     (identity,) = connection.execute("SELECT value FROM recollect_meta WHERE name = 'identity'").fetchone()
     if not until(deadline, lambda: connection.execute("COMMIT")):

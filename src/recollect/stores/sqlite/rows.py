@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from zlib import crc32
 
 import msgspec
 
@@ -9,6 +10,7 @@ from recollect.errors import Unreadable
 from recollect.message import Damaged, Message, decode_all
 from recollect.slices import SLICE
 from recollect.store import Stored
+from recollect.stores.sqlite.file import CHECKED_COLUMNS
 from recollect.tombstone import newest, placing, records_for, run_first
 
 ROWS_FREED_MAX = 2_000
@@ -19,8 +21,11 @@ SEQUENCE_MAX = 2**32 - 1
 _SESSION = f"""
 SELECT id, floor, ended, expires_at, marked, (
     SELECT place & {SEQUENCE_MAX} FROM recollect_messages
-    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1),
+    checked
 FROM recollect_sessions s WHERE key = ?"""
+
+_CHECKED = f"SELECT {', '.join(CHECKED_COLUMNS)} FROM recollect_sessions WHERE id = ?"
 
 _RECORDS = "SELECT record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
 _NEWEST = """
@@ -69,6 +74,8 @@ class Session(msgspec.Struct):
     expires_at: float | None
     marked: int
     newest: int | None
+    checked: int | None = None
+    """The checksum; None where an older release, or somebody by hand, wrote the row."""
 
     @property
     def last(self) -> int:
@@ -92,7 +99,27 @@ def session_row(connection: sqlite3.Connection, key: bytes) -> Session | None:
         )  # one flipped bit makes nothing a 0 or a 1
     ):  # SQLite keeps in a column whatever is put there
         raise Unreadable(f"the session's row was changed by something other than recollect: {str(row)[:200]}")
+    if found.checked is not None and found.checked != _checksum(
+        found.id, key, found.floor, found.ended, found.expires_at, found.marked
+    ):
+        raise Unreadable(
+            "the session's row has changed on the disk: its checksum does not match, so which messages it shows is not "
+            f"known: {str(row)[:200]}"
+        )
     return found
+
+
+def seal(connection: sqlite3.Connection, session: int) -> None:
+    """Gives the session's row its checksum, after every change of it."""
+    row = connection.execute(_CHECKED, (session,)).fetchone()
+    connection.execute("UPDATE recollect_sessions SET checked = ? WHERE id = ?", (_checksum(*row), session))
+
+
+def _checksum(
+    session: int, key: bytes, floor: int, ended: str | None, expires_at: float | None, marked: int
+) -> int:
+    said = f"{session!r} {floor!r} {ended!r} {expires_at!r} {marked!r} "
+    return crc32(key, crc32(said.encode("utf-8", "backslashreplace")))
 
 
 def free(connection: sqlite3.Connection, session: int) -> bool:

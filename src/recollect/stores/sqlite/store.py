@@ -40,6 +40,7 @@ from recollect.stores.sqlite.rows import (
     free,
     freeable,
     history_rows,
+    seal,
     session_row,
 )
 from recollect.stores.sqlite.transactions import INLINE_ROWS_MAX, commit_failed
@@ -209,10 +210,12 @@ class SqliteStore(SqliteChanges):
         assert self._ttl_s is not None
         now = time.time()
         self._known.pop(key, None)
-        connection.execute(
-            "UPDATE recollect_sessions SET expires_at = ? WHERE key = ? AND expires_at > ?",
-            (now + self._ttl_s, key, now),
-        )
+        found = session_row(connection, key)
+        if found is not None and found.expires_at is not None and not found.expired(now):
+            connection.execute(
+                "UPDATE recollect_sessions SET expires_at = ? WHERE id = ?", (now + self._ttl_s, found.id)
+            )
+            seal(connection, found.id)
 
     def _sweep_one(self, connection: sqlite3.Connection, key: bytes) -> int:
         found = session_row(connection, key)
