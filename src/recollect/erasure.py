@@ -22,6 +22,7 @@ class Erasure(msgspec.Struct, frozen=True):
     """The report of one erasure."""
 
     session: str
+    """Its id; of long-term memory, the user's."""
     reached: tuple[str, ...]
     """What was rewritten without the session."""
     unreached: tuple[Unreached, ...]

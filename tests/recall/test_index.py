@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from recollect import StoreReplaced
+from recollect.erasure import Unreached
 from recollect.recall import IndexBroken, IndexState, Progress, Recall, open_recall
 from recollect.recall.chroma_folder import Generation
 from recollect.recall.comparing import nearest
@@ -266,6 +267,9 @@ class Liar:
 
     async def complete(self) -> None:
         self._check()
+
+    def erased(self) -> tuple[list[str], list[Unreached]]:
+        return [], []
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         self._check()

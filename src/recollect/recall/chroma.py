@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from recollect.erasure import Unreached
 from recollect.errors import MissingExtra, RecollectError
 from recollect.private import FILE_MODE
 from recollect.recall.chroma_folder import Generation, Slot
@@ -55,6 +56,15 @@ class ChromaFolderIndex:
 
     async def complete(self) -> None:
         return
+
+    def erased(self) -> tuple[list[str], list[Unreached]]:
+        """Chroma's own deletion leaves the vector in its files, so a rebuilt index is in a folder of its own, and the
+        one before is deleted. Slots of processes that ended are emptied; they are rebuilt when they are used."""
+        if self._slot is None:
+            return [], [Unreached(str(self._folder), "the index is closed")]
+        busy = self._slot.empty_others()
+        why = "another process uses it; let it erase, too, or end it and erase again"
+        return [str(self._folder)], [Unreached(str(path), why) for path in busy]
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         if self._generation is None or not self._generation.present():

@@ -78,6 +78,23 @@ class Slot:
             if path != kept.path:
                 Generation(path).discard()
 
+    def empty_others(self) -> list[Path]:
+        """Deletes the generations of all other slots; gives those that a process holds."""
+        busy: list[Path] = []
+        for path in sorted(self.path.parent.glob("slot-*")):
+            if path == self.path or path.is_symlink() or not (path / "lock").is_file():
+                continue
+            descriptor = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for generation in Slot(path, descriptor, self._mode)._generations():
+                    Generation(generation).discard()
+            except BlockingIOError:
+                busy.append(path)
+            finally:
+                os.close(descriptor)
+        return busy
+
     def release(self) -> None:
         os.close(self._descriptor)
 

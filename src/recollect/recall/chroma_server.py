@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from recollect.erasure import Unreached
 from recollect.errors import CannotOpen, MissingExtra
 from recollect.recall.chroma_items import MARKER, configuration, deleted, marker_of, near, upserted
 from recollect.recall.index import SYNC_THRESHOLD, IndexBroken, IndexMarker, Near
@@ -108,6 +109,16 @@ class ChromaServerIndex:
 
     async def complete(self) -> None:
         return
+
+    def erased(self) -> tuple[list[str], list[Unreached]]:
+        """The collection from before is deleted; what of that is in the server's files, only its host can say."""
+        return [], [
+            Unreached(
+                "the Chroma server's files",
+                "its collection was deleted and built anew; on its host, stop it and run "
+                "`chroma vacuum --path FOLDER`",
+            )
+        ]
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         answer = await self._ask(

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from recollect.erasure import Unreached
 from recollect.errors import RecollectError
 from recollect.recall.rows import Change
 
@@ -55,6 +56,10 @@ class VectorIndex(Protocol):
 
     async def complete(self) -> None:
         """All rows have been applied to an index that was reset: what is cheaper done at once is done now."""
+        ...
+
+    def erased(self) -> tuple[list[str], list[Unreached]]:
+        """Right after it was rebuilt: which of its files have nothing from before, and which may."""
         ...
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]: ...

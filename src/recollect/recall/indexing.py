@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from recollect.errors import RecollectError
+from recollect.erasure import Unreached
+from recollect.errors import RecollectError, StoreClosed
 from recollect.recall.comparing import same
 from recollect.recall.index import IndexBroken, IndexMarker, Near, VectorIndex
 from recollect.recall.memory import IndexState
@@ -94,6 +95,8 @@ class Indexer:
         """Somebody waits for the index: no more rows are gathered first."""
         self._doubt: str | None = "opened"
         self._closed = False
+        self._erasures: list[asyncio.Future[str | None]] = []
+        """Who waits for the index to be built anew: why it was not, or None."""
         self.state = IndexState.REBUILDING
         self.rebuilds = 0
         self._task = asyncio.get_running_loop().create_task(self._follow())
@@ -167,10 +170,23 @@ class Indexer:
             if not self._awaited:
                 self._hurry.clear()
 
+    async def erase(self) -> tuple[list[str], list[Unreached]]:
+        """Builds the index anew from the rows, and says which files have nothing from before."""
+        if self._closed:
+            raise StoreClosed("memory")
+        rebuilt: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._erasures.append(rebuilt)
+        self.suspect("what was forgotten is erased from its files")
+        why = await rebuilt
+        if why is None:
+            return self._index.erased()
+        return [], [Unreached(self._index.name, f"it could not be built anew ({why}); erase again")]
+
     async def close(self) -> None:
         self._closed = True
         self._wake.set()
         await asyncio.wait([self._task])
+        _tell(self._erasures, "closed")
         await self._index.close()
 
     # ---- in the background
@@ -180,8 +196,8 @@ class Indexer:
         while not self._closed:
             self._wake.clear()
             try:
-                if self._doubt is not None:
-                    await self._restore(self._doubt)
+                if self._doubt is not None or self._erasures:
+                    await self._restore(self._doubt or "")
                     retry_s = RETRY_FIRST_S
                 await self._catch_up()
                 if self._searches >= PROBE_EVERY:
@@ -207,7 +223,23 @@ class Indexer:
             await _came(self._hurry, GATHER_S)
 
     async def _restore(self, reason: str) -> None:
+        """Makes the index one that can be trusted; a new one, if somebody wants to have what was in it erased."""
         self.state = IndexState.REBUILDING
+        waiting, self._erasures = self._erasures, []
+        try:
+            if waiting:
+                await self._rebuild("what was forgotten is erased from its files")
+            else:
+                await self._check_or_rebuild(reason)
+        except Exception as error:
+            _tell(waiting, f"{type(error).__name__}: {error}")
+            raise
+        _tell(waiting, None)
+        self._doubt = None
+        self.state = IndexState.READY
+        self._ready.set()
+
+    async def _check_or_rebuild(self, reason: str) -> None:
         marker = await self._index.open()
         if marker is not None and not self._ours(marker):
             reason, marker = "it belongs to other rows or another embedder", None
@@ -221,9 +253,6 @@ class Indexer:
                 reason, marker = wrong, None
         if marker is None:
             await self._rebuild(reason)
-        self._doubt = None
-        self.state = IndexState.READY
-        self._ready.set()
 
     def _ours(self, marker: IndexMarker) -> bool:
         return (marker.rows, marker.space, marker.dimension) == (
@@ -333,6 +362,12 @@ class Indexer:
             near = await self._index.query(row.user, row.vector, 10)
             found += any(hit.sequence == row.sequence or hit.score > 1 - _CLOSE_ENOUGH for hit in near)
         return found / len(rows) if rows else 1.0
+
+
+def _tell(waiting: list[asyncio.Future[str | None]], why: str | None) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(why)
 
 
 async def _came(event: asyncio.Event, timeout_s: float) -> bool:

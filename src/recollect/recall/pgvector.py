@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import asyncpg
 
+from recollect.erasure import Unreached
 from recollect.errors import CannotOpen, RecollectError
 from recollect.recall.index import IndexBroken, IndexMarker, Near
 from recollect.recall.rows import Change
@@ -144,6 +145,11 @@ class PgVectorIndex:
             await connection.execute("ANALYZE recall_index_vectors")
 
         await self._with(work, BUILD_TIMEOUT_S)
+
+    def erased(self) -> tuple[list[str], list[Unreached]]:
+        """Its tables were dropped and made anew."""
+        why = "the write-ahead log keeps what was written until its segments are recycled"
+        return ["recall_index_vectors"], [Unreached("pg_wal", why)]
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         async def work(connection: Connection) -> list[Near]:

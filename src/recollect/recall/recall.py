@@ -17,6 +17,7 @@ from types import TracebackType
 
 from recollect.bounds import bounded, is_sequence
 from recollect.composite import composite_id, conversation_id
+from recollect.erasure import Erasure, Unreached, erasure
 from recollect.errors import Refused, TurnReused, shown
 from recollect.fingerprint import fingerprint as fingerprint_of
 from recollect.json_values import check_text, join_pairs, refuse_pairs
@@ -283,6 +284,23 @@ class Recall:
         if self._indexer is not None:
             self._indexer.nudge()
         return count
+
+    async def erase(self, user: str, sequence: int | None = None) -> Erasure:
+        """Forgets one memory of the user, or all of them, and has the engines write their files anew without them.
+
+        The report says which files have the bytes no more, and which may: `Erasure.session` is the user. What was
+        forgotten before is erased, too. The index is built anew, which takes as long as it is large; searches scan the
+        rows meanwhile. The conversation is not touched: erase its session in its store.
+        """
+        await self.forget(user, sequence)
+        reached: list[str] = []
+        unreached: list[Unreached] = []
+        for part in (self._indexer, self.rows):
+            if part is not None:
+                done, left = await part.erase()
+                reached += done
+                unreached += [each for each in left if each not in unreached]
+        return erasure(user, reached, unreached, None)
 
     # ---- the index
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from recollect.erasure import Unreached
 from recollect.errors import RecollectError
 from recollect.message import Damaged, Message, decode, encode
 from recollect.recall.embedding import EmbedderChanged
@@ -120,6 +121,10 @@ class Rows(Protocol):
     async def write(self, write: MemoryWrite) -> Written: ...
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         """Empties these memories of the user, or all of them; how many there were."""
+        ...
+
+    async def erase(self) -> tuple[list[str], list[Unreached]]:
+        """Has the engine write its files anew, without what was forgotten: which were, and which were not."""
         ...
 
     async def probe(self) -> None:

@@ -15,6 +15,7 @@ import asyncpg
 
 from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
+from recollect.erasure import Unreached
 from recollect.errors import (
     CannotOpen,
     CredentialsRefused,
@@ -37,6 +38,7 @@ from recollect.recall.rows import (
 )
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
+from recollect.stores.postgres.erasing import rewrite_files
 from recollect.stores.postgres.errors import read_error, write_error
 from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.opening import check_not_shared, check_server
@@ -180,6 +182,13 @@ class PostgresRows:
 
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         return len(await self._send(_FORGET, user, None if sequences is None else list(sequences)))
+
+    async def erase(self) -> tuple[list[str], list[Unreached]]:
+        async def run(connection: Connection) -> tuple[list[str], list[Unreached]]:
+            now = await connection.fetchval("SELECT pg_current_xact_id()::xid::text", timeout=self._timeout_s)
+            return await rewrite_files(connection, now, self._timeout_s, ("recall_memories",))
+
+        return await self._on_a_connection(run)
 
     async def probe(self) -> None:
         await self._send("UPDATE recall_counter SET last = last")

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from recollect.bounds import INTEGER_MAX
+from recollect.erasure import Unreached
 from recollect.errors import EngineUnavailable, NotWritten, OutcomeUnknown, RecollectError, Unreadable
 from recollect.recall.rows import Change, CursorMoved, MemoryWrite, Row, Space, Written, moved_away, repeated
 from recollect.store import Options
+from recollect.stores.sqlite.erasing import rewrite_file
 from recollect.stores.sqlite.file import (
     ChosenPolicy,
     any_text,
@@ -111,6 +113,13 @@ class SqliteRows(SqliteTransactions[RowsJob]):
                 return count
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(f"{count:,} memories are forgotten, and there are more: forget again")
+
+    async def erase(self) -> tuple[list[str], list[Unreached]]:
+        self._check_open(NotWritten)
+        self._check(self._guard.harm_before_read())
+        erased = await asyncio.to_thread(rewrite_file, self._path, self._policy, self._timeout_s)
+        self._check(self._guard.harm_before_read())
+        return erased
 
     async def probe(self) -> None:
         # Another value each time: SQLite skips a change that changes nothing.

@@ -8,6 +8,7 @@ made anew as well. The write-ahead log keeps what was written until its segments
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import asyncpg
 
@@ -45,13 +46,13 @@ async def erase_rows(connection: asyncpg.Connection, key: bytes, timeout_s: floa
 
 
 async def rewrite_files(
-    connection: asyncpg.Connection, deleted_by: str, wait_s: float
+    connection: asyncpg.Connection, deleted_by: str, wait_s: float, tables: Sequence[str] = TABLES
 ) -> tuple[list[str], list[Unreached]]:
     """What was written anew, and what was not."""
     reached: list[str] = []
     unreached: list[Unreached] = []
     older = await _wait_for_older(connection, deleted_by, time.monotonic() + wait_s)
-    for table in (*await _tables(connection), "pg_statistic"):
+    for table in (*await _tables(connection, tables), "pg_statistic"):
         why = await _written_anew(connection, table) or older
         if why is None:
             reached.append(table)
@@ -73,9 +74,9 @@ async def rewrite_files(
     return reached, unreached
 
 
-async def _tables(connection: asyncpg.Connection) -> list[str]:
+async def _tables(connection: asyncpg.Connection, named: Sequence[str] = TABLES) -> list[str]:
     rows = await connection.fetch(
-        "SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL", list(TABLES)
+        "SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL", list(named)
     )
     return [row[0] for row in rows]
 

@@ -40,14 +40,28 @@ def erase_from_file(
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise commit_failed(path, error) from error
-        reached: list[str] = []
-        unreached: list[Unreached] = []
-        for name, step in ((path.name, _write_anew), (f"{path.name}-wal", _cut_log)):
-            why = step(connection, time.monotonic() + timeout_s)
-            if why is None:
-                reached.append(name)
-            else:
-                unreached.append(Unreached(name, why))
+        return _rewrite(connection, path, timeout_s)
+
+
+def rewrite_file(path: Path, policy: ChosenPolicy, timeout_s: float) -> tuple[list[str], list[Unreached]]:
+    """The same where the rows have been emptied already."""
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA synchronous = {policy.synchronous}")
+        return _rewrite(connection, path, timeout_s)
+
+
+def _rewrite(
+    connection: sqlite3.Connection, path: Path, timeout_s: float
+) -> tuple[list[str], list[Unreached]]:
+    reached: list[str] = []
+    unreached: list[Unreached] = []
+    for name, step in ((path.name, _write_anew), (f"{path.name}-wal", _cut_log)):
+        why = step(connection, time.monotonic() + timeout_s)
+        if why is None:
+            reached.append(name)
+        else:
+            unreached.append(Unreached(name, why))
     return reached, unreached
 
 
