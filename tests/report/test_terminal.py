@@ -1,14 +1,18 @@
 """The terminal: rows that are told apart, notes that are shown, commands that can be pasted."""
 
 import io
+import re
 
+import msgspec
 import pytest
 from rich.console import Console
 
+from recollect.verify.judging.steps import EVERYONE, StepTaken
 from recollect.verify.judging.verdict import Anomaly, Status, Verdict, WitnessEvents
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.report import terminal
 from recollect.verify.running.scenario import Scenario
+from tests.report.planned_cells import shrunk
 
 
 def result(target: str, status: Status, *, fault: str = "kill-engine", **more: object) -> Result:
@@ -68,3 +72,71 @@ def test_a_documented_loss_that_a_durable_message_survives_fails_what_is_require
     fault: str, require: str | None, code: int
 ) -> None:
     assert exit_code(Results(results=(result("a:make", "documented-loss", fault=fault),)), require) == code
+
+
+def readme_run(more_steps: int = 10) -> Results:
+    """What a default run of README's store comes to, on a machine on which everything takes long."""
+    faults = (
+        "restart kill-app lost-ack kill-app-at-line disk-full clock-back clock-frozen clock-forward cut pause"
+    )
+    losses = {"power-loss": 3, "slow-fsync": 3, "kill-engine": 3, "fsync-error": 1, "evict": 1, "failover": 1}
+
+    def made(fault: str, policy: str, status: Status, *names: str, **more: object) -> Result:
+        scenario = Scenario(
+            target="memory:make_store", engine="redis", policy=policy, fault=fault, workload="rewrite"
+        )
+        told = tuple(Anomaly(name, 3, True, WitnessEvents(), f"{name} happened", True) for name in names)
+        verdict = Verdict(status=status, acked=200, lost=20, anomalies=told, **more)  # type: ignore[arg-type]
+        return Result(scenario=scenario, verdict=verdict, operations=500, engine_version="7.0.15")
+
+    policies = ("aof-everysec", "aof-always", "rdb")
+    found = [made(fault, policies[0], "held") for fault in faults.split()]
+    found += [
+        made(fault, policy, "documented-loss", "lost-tail", "silent-reset", "stale-read")
+        for fault, count in losses.items()
+        for policy in policies[:count]
+    ]
+    found.append(made("wipe-volume", policies[0], "exposed", reason="it is not noticed: " + 60 * "x"))
+    found += [made(fault, policies[0], "skipped", reason="budget") for fault in ("latency", "half-open")]
+    lead = msgspec.structs.replace(shrunk(), scenario=made("none", policies[0], "held").scenario)
+    assert lead.smallest_run is not None
+    sentence = 'No fault came between, and yet message m0 of session "session-0" is missing. ' * 4
+    small = msgspec.structs.replace(
+        lead.smallest_run,
+        anomaly=Anomaly("lost-update", 1, True, WitnessEvents(session="s"), sentence.strip()),
+        steps=(
+            *lead.smallest_run.steps,
+            *(StepTaken(process % 3, "starts saving m1") for process in range(more_steps)),
+            StepTaken(EVERYONE, "the engine has 1"),
+        ),
+    )
+    lead = msgspec.structs.replace(lead, smallest_run=small)
+    return Results(folder="runs/x", elapsed_s=58.1, results=(*found, lead))
+
+
+def test_the_end_of_readmes_run_fits_on_a_screen() -> None:
+    file = io.StringIO()
+    terminal.show(Console(file=file, width=80), readme_run())
+    lines = file.getvalue().splitlines()
+    assert len(lines) <= 40, "\n".join(lines)
+    assert max(len(line.rstrip()) for line in lines[:-1]) <= 80
+    assert sum("Finding" in line for line in lines) == 1
+    assert any("◐ fsync-error 20/200, evict 20/200, failover 20/200" in line for line in lines)
+    assert any("more steps …" in line for line in lines)
+
+
+def test_under_verbose_no_step_and_no_row_is_left_out() -> None:
+    file = io.StringIO()
+    terminal.show(Console(file=file, width=80), readme_run(), verbose=True)
+    text = file.getvalue()
+    assert "more steps …" not in text
+    assert text.count("starts saving m1") == 10
+    assert re.search(r"^  evict +◐ 20/200", text, re.MULTILINE)
+
+
+def test_a_row_with_anything_else_than_a_documented_loss_stays_in_the_table() -> None:
+    rows = [result("a:make", status, fault="evict") for status in ("documented-loss", "unknown")]
+    other = msgspec.structs.replace(rows[0].scenario, policy="aof-always", fault="restart")
+    text = shown(*rows, Result(scenario=other, verdict=Verdict(status="violated", acked=3)))
+    assert "  evict" in text
+    assert "◐ evict" not in text

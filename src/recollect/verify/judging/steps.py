@@ -38,6 +38,8 @@ class StepTaken(msgspec.Struct, frozen=True):
     process: int
     text: str
     told: bool = False
+    left_out: int = 0
+    """How many steps it stands for, where it is a gap."""
 
 
 class _Happening(msgspec.Struct):
@@ -58,7 +60,7 @@ def steps_of(
     found = [row for row in _rows(history, named) if row.session in ("", witness.session) or row.step.told]
     if len({row.session for row in found} - {"", witness.session}):
         found = [_placed(row) for row in found]
-    return tuple(shortened(_with_beginnings(found), steps_max))
+    return shortened(_with_beginnings(found), steps_max)
 
 
 def _placed(row: _Happening) -> _Happening:
@@ -155,7 +157,7 @@ class _Narrator:
             # Its first part is one of the session's reads, and later ones are saved as differences from it.
             self._view(begun, ended, value.parts[0].ask, value.parts[0].seen)
         if isinstance(value, RowsCounted):
-            return f"the engine has {value.rows} of the session's messages"
+            return f"the engine has {value.rows}"
         return asks
 
     def _view(self, begun: Event, ended: Event, ask: ReadAsked | None, seen: Seen) -> View:
@@ -241,24 +243,23 @@ def _short(text: str) -> str:
     return line if len(line) <= ERROR_CHARACTERS else f"{line[:ERROR_CHARACTERS]}…"
 
 
-def shortened(steps: list[StepTaken], steps_max: int = STEPS_MAX) -> Iterable[StepTaken]:
+def shortened(steps: Sequence[StepTaken], steps_max: int = STEPS_MAX) -> tuple[StepTaken, ...]:
     """Those that the witness names, and whatever is nearest to them; the gaps say how many are left out."""
     if len(steps) <= steps_max + 2:  # what says that steps are left out would take as much room
-        return steps
+        return tuple(steps)
     anchors = [place for place, step in enumerate(steps) if step.told] or [len(steps) - 1]
     by_distance = sorted(range(len(steps)), key=lambda place: min(abs(place - anchor) for anchor in anchors))
-    kept = sorted(by_distance[:steps_max])
+    kept = set(by_distance[:steps_max])
     shown: list[StepTaken] = []
-    before = -1
-    for place in kept:
-        if place > before + 1:
-            shown.append(_gap(place - before - 1))
-        shown.append(steps[place])
-        before = place
-    if before < len(steps) - 1:
-        shown.append(_gap(len(steps) - 1 - before))
-    return shown
+    left_out = 0
+    for place, step in enumerate(steps):
+        if place not in kept or step.left_out:
+            left_out += step.left_out or 1
+            continue
+        shown += [_gap(left_out), step] if left_out else [step]
+        left_out = 0
+    return (*shown, _gap(left_out)) if left_out else tuple(shown)
 
 
 def _gap(count: int) -> StepTaken:
-    return StepTaken(EVERYONE, f"… {count} more step{'s'[: count > 1]} …")
+    return StepTaken(EVERYONE, f"… {count} more step{'s'[: count > 1]} …", left_out=count)

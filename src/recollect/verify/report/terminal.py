@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from recollect.verify.judging.half_turns import INTERLEAVINGS
-from recollect.verify.judging.steps import EVERYONE
+from recollect.verify.judging.steps import EVERYONE, shortened
 from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Result, Results
-from recollect.verify.report.finding_text import few, headline, seen_in
-from recollect.verify.report.symbols import STYLES, client_of, place_of, size_of
+from recollect.verify.report.finding_text import headline, seen_in
+from recollect.verify.report.symbols import STYLES, client_of, counted, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
@@ -29,6 +30,9 @@ LEGEND: dict[Status, str] = {
     "skipped": "skipped",
 }
 NAMED_MAX = 4
+STEPS_MAX = 8
+"""Of a finding, so that the end of a run fits on a screen; all of them are on the page and under `--verbose`."""
+_NO_NEWS = frozenset({"held", "skipped", "documented-loss"})
 COLUMN_LEAST = 16
 """Characters of one process's column; where there is less room, the steps are told one below the other."""
 
@@ -50,7 +54,7 @@ def show(console: Console, results: Results, *, verbose: bool = False) -> None:
     _count(console, results, found)
     _baseline(console, results)
     for finding in reversed(found):
-        _finding(console, results, finding, stepwise=verbose or finding.number == 1)
+        _finding(console, results, finding, stepwise=verbose or finding.number == 1, verbose=verbose)
 
 
 # ---- the tables
@@ -110,15 +114,21 @@ def _table(
     for policy in policies:
         table.add_column(policy.replace(" ", "\n"), no_wrap=True)
     held: list[str] = []
+    apart: list[str] = []
     for fault, row in rows.items():
         if not verbose and all(_held(results, places) for places in row.values()):
             held.append(fault)
+        elif not verbose and len(policies) > 1 and (loss := _only_loss(results, row)) is not None:
+            apart.append(f"{fault} {loss}")
         else:
             table.add_row(
                 f"  {fault}", *(_cell(results, row.get(policy, []), numbers) for policy in policies)
             )
     if table.row_count:
         console.print(table)
+    if apart:
+        text = f"{STYLES['documented-loss'][0]} {', '.join(apart)}"
+        console.print(Padding(Text(text, style="yellow"), (0, 0, 0, 2)))
     if held:
         kept = sum(
             results.results[place].verdict.acked
@@ -137,6 +147,15 @@ def _ran(result: Result) -> bool:
 def _held(results: Results, places: Sequence[int]) -> bool:
     statuses = {results.results[place].verdict.status for place in places}
     return statuses <= {"held", "skipped"} and "held" in statuses
+
+
+def _only_loss(results: Results, row: dict[str, list[int]]) -> str | None:
+    """The figures of a row that has nothing but documented losses under one policy: it needs no line of its own."""
+    there = [results.results[place].verdict for places in row.values() for place in places]
+    lost = [verdict for verdict in there if verdict.status == "documented-loss"]
+    if len(row) > 1 or not lost or any(verdict.status not in _NO_NEWS for verdict in there):
+        return None
+    return f"{sum(verdict.lost for verdict in lost)}/{sum(verdict.acked for verdict in lost)}"
 
 
 def _cell(results: Results, places: Sequence[int], numbers: dict[int, int]) -> Text:
@@ -170,8 +189,7 @@ def _documented(console: Console, results: Results) -> None:
     lost = [result for result in results.results if result.verdict.status == "documented-loss"]
     if lost:
         names = dict.fromkeys(anomaly.name for result in lost for anomaly in result.verdict.anomalies)
-        places = [place_of(result.scenario) for result in lost]
-        text = f"◐ lost as documented ({', '.join(names)}): {few(places)}"
+        text = f"◐ lost as documented in {counted(len(lost), 'cell')}: {', '.join(names)}"
         console.print(Text(text, style="yellow"))
 
 
@@ -247,7 +265,9 @@ def _baseline(console: Console, results: Results) -> None:
 # ---- a finding
 
 
-def _finding(console: Console, results: Results, finding: Finding, *, stepwise: bool) -> None:
+def _finding(
+    console: Console, results: Results, finding: Finding, *, stepwise: bool, verbose: bool
+) -> None:
     known = results.baseline is not None and finding.number in results.baseline.still
     console.print()
     style = "yellow" if known else "bold red"
@@ -255,12 +275,17 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
     console.print(Text(text, style=style))
     console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
     if stepwise and finding.steps:
-        console.print(Padding(_columns(finding, console.width - 4), (1, 0, 1, 4)))
+        shown = finding if verbose else _short(finding)
+        console.print(Padding(_columns(shown, console.width - 4), (1, 0, 1, 4)))
     console.print(Padding(Text(size_of(finding)), (0, 0, 0, 2)))
     console.print(Padding(Text(seen_in(finding, results)), (0, 0, 0, 2)))
     if finding.replay is not None:
         # Not wrapped: it is to be copied in one piece, however long it is.
         console.print(f"  {finding.replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
+
+
+def _short(finding: Finding) -> Finding:
+    return msgspec.structs.replace(finding, steps=shortened(finding.steps, STEPS_MAX))
 
 
 def _columns(finding: Finding, width: int) -> Table:
