@@ -23,6 +23,7 @@ from typing import Annotated, Any, NamedTuple, TextIO, cast
 import typer
 
 from recollect import __version__, exit_codes
+from recollect.commands.json_output import JsonCommand
 from recollect.errors import RecollectError
 from recollect.printable import printable
 from recollect.secret import Scrubber
@@ -99,7 +100,7 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
 
         explain.__doc__ = missing
         function = explain
-    app.command(name)(_ended_by_interrupt(function))
+    app.command(name, cls=JsonCommand)(_ended_by_interrupt(function))
 
 
 def _ended_by_interrupt(function: Callable[..., None]) -> Callable[..., None]:

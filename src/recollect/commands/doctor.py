@@ -12,7 +12,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from recollect import __version__, exit_codes
+from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo
+from recollect.commands.json_output import JsonOption
 from recollect.doctor import Diagnosis, Symptom, examine, scrub
 from recollect.doctor.diagnosis import DiagnosisStatus, Level, LoginRefused
 from recollect.errors import CannotOpen, EngineUnavailable, Refused
@@ -40,7 +42,7 @@ def doctor(
             "environment a password is not seen by `ps`.",
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+    json_file: JsonOption = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="For all answers together.", min=0.1)
     ] = 10.0,
@@ -53,28 +55,28 @@ def doctor(
         diagnosis = asyncio.run(examine(url, timeout_s))
     except LoginRefused as error:
         reason = f"it answers and refuses the login, so nothing can be told: {error}"
-        _fail(f"{reason}; check the user and the password in the address", exit_codes.INCONCLUSIVE, as_json)
+        _fail(f"{reason}; check the user and the password in the address", exit_codes.INCONCLUSIVE, json_file)
     except EngineUnavailable as error:
-        _fail(f"no answer, so nothing can be told: {error}", exit_codes.INCONCLUSIVE, as_json)
+        _fail(f"no answer, so nothing can be told: {error}", exit_codes.INCONCLUSIVE, json_file)
     except (Refused, CannotOpen) as error:
-        _fail(str(error), exit_codes.USAGE, as_json)
+        _fail(str(error), exit_codes.USAGE, json_file)
     except Exception as error:  # a traceback would show the address, with its password
         _fail(
             f"the doctor itself failed: {type(error).__name__}: {scrub(str(error), url)}",
             exit_codes.INCONCLUSIVE,
-            as_json,
+            json_file,
         )
-    if as_json:
-        typer.echo(json.dumps(document(diagnosis), indent=2, ensure_ascii=False))
-    else:
+    if json_file is not None:
+        json_output.write(json.dumps(document(diagnosis), indent=2, ensure_ascii=False), json_file)
+    if json_file != json_output.PRINTED:
         show(PlainConsole(highlight=False, markup=False), diagnosis)
     raise typer.Exit(diagnosis.exit_code)
 
 
-def _fail(reason: str, code: int, as_json: bool) -> NoReturn:
-    if as_json:
+def _fail(reason: str, code: int, json_file: str | None) -> NoReturn:
+    if json_file is not None:
         told = {"recollect": __version__, "status": "unknown", "error": reason}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        json_output.write(json.dumps(told, indent=2, ensure_ascii=False), json_file)
     echo(f"recollect doctor: {reason}", err=True)
     raise typer.Exit(code) from None
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from recollect import exit_codes
+from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo
+from recollect.commands.json_output import JsonOption
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.listing import Listing, everything
 
 
 def engines(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
+    json_file: JsonOption = None,
 ) -> None:
     """Show which engines this machine has, which are missing, and the command that gets them."""
     try:
@@ -24,8 +25,9 @@ def engines(
     except EngineError as error:
         echo(f"recollect: {error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from error
-    if as_json:
-        typer.echo(json.dumps(asdict(listing), indent=2))
+    if json_file is not None:
+        json_output.write(json.dumps(asdict(listing), indent=2), json_file)
+    if json_file == json_output.PRINTED:
         return
     console = PlainConsole()
     console.print(_found(listing))

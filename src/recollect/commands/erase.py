@@ -10,7 +10,9 @@ import msgspec
 import typer
 
 from recollect import __version__, exit_codes
+from recollect.commands import json_output
 from recollect.commands.console import echo
+from recollect.commands.json_output import JsonOption
 from recollect.erasure import Erasure
 from recollect.errors import RecollectError
 from recollect.opening import open_store
@@ -32,7 +34,7 @@ def erase(
         str | None, typer.Option(metavar="FILE", help="The store's witness, which may name the session too.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+    json_file: JsonOption = None,
 ) -> None:
     """Erase one session for good: its messages, its turn ids and its id, from every file that can be reached.
 
@@ -46,9 +48,10 @@ def erase(
     except RecollectError as error:
         echo(f"recollect erase: {scrub(str(error), url)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
-    if as_json:
-        typer.echo(json.dumps({"recollect": __version__, **msgspec.to_builtins(report)}, indent=2))
-    else:
+    if json_file is not None:
+        told = {"recollect": __version__, **msgspec.to_builtins(report)}
+        json_output.write(json.dumps(told, indent=2), json_file)
+    if json_file != json_output.PRINTED:
         _show(report)
 
 

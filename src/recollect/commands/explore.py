@@ -11,12 +11,14 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from recollect import __version__, exit_codes, private
+from recollect import __version__, exit_codes
+from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.interleavings import OrdersAsked, explore_orders
+from recollect.commands.json_output import JsonOption
 from recollect.commands.verify import seconds as duration
-from recollect.commands.writing import HtmlOption, JsonOption, folder_of_run
+from recollect.commands.writing import HtmlOption, folder_of_run
 from recollect.verify import engines
 from recollect.verify.disk import LEVELS, MODES, Mode, scan
 from recollect.verify.disk.building import ShimUnavailableError
@@ -178,7 +180,7 @@ def _explore_states(asked: StatesAsked, json_file: str | None) -> None:
     documents = [show(console, run, one, folder) for one in found]
     if json_file is not None:
         text = json.dumps({"recollect": __version__, "explorations": documents}, indent=2)
-        typer.echo(text) if json_file == "-" else private.write_artifact(Path(json_file), text + "\n")
+        json_output.write(text, json_file)
     raise typer.Exit(_exit_code(found))
 
 

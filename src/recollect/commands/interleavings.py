@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from recollect import __version__, exit_codes, private
+from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo
 from recollect.commands.writing import folder_of_run
 from recollect.verify.explore.interleavings import telling
@@ -294,10 +295,7 @@ def _write_json(file: str | None, found: list[InterleavingsFound]) -> None:
         return
     documents = {"recollect": __version__, "interleavings": [document(one) for one in found]}
     text = json.dumps(documents, indent=2, ensure_ascii=False)
-    if file == "-":
-        typer.echo(text)
-    else:
-        private.write_artifact(Path(file), text + "\n")
+    json_output.write(text, file)
 
 
 def _page(found: list[InterleavingsFound]) -> str:

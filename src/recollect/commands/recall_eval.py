@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from recollect import exit_codes
+from recollect.commands import json_output
+from recollect.commands.json_output import JsonOption
 from recollect.recall import evaluation
 
 
@@ -29,7 +31,7 @@ def recall_eval(
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="How much worse is still no regression.")
     ] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
+    json_file: JsonOption = None,
 ) -> None:
     """Measure recall@k and precision@k of a memory on a file of cases; exit 1 on a regression."""
     suite = evaluation.load_cases(cases or evaluation.SAMPLE)
@@ -42,8 +44,9 @@ def recall_eval(
     regressions = (
         [] if save or baseline is None else evaluation.compare(measured, evaluation.load(baseline), tolerance)
     )
-    typer.echo(
-        evaluation.as_json(measured, regressions) if as_json else evaluation.as_text(measured, regressions)
-    )
+    if json_file is not None:
+        json_output.write(evaluation.as_json(measured, regressions), json_file)
+    if json_file != json_output.PRINTED:
+        typer.echo(evaluation.as_text(measured, regressions))
     if regressions or not measured.ok:
         raise typer.Exit(exit_codes.VIOLATED)

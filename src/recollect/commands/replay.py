@@ -13,7 +13,8 @@ import typer
 from recollect import exit_codes
 from recollect.commands.console import PlainConsole, echo
 from recollect.commands.interleavings import replay_schedule
-from recollect.commands.writing import JsonOption, write_json
+from recollect.commands.json_output import JsonOption
+from recollect.commands.writing import write_json
 from recollect.errors import shorten
 from recollect.secret import SecretUrl
 from recollect.verify import run_folder

@@ -10,10 +10,10 @@ import typer
 
 from recollect import exit_codes
 from recollect.commands.console import PlainConsole, echo
+from recollect.commands.json_output import JsonOption
 from recollect.commands.writing import (
     BaselineOption,
     HtmlOption,
-    JsonOption,
     JunitOption,
     StrictOption,
     VerboseOption,

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from recollect import exit_codes
 from recollect.commands import orders_first
 from recollect.commands.console import PlainConsole, echo
+from recollect.commands.json_output import JsonOption
 from recollect.commands.writing import (
     RUNS,
     BaselineOption,
     HtmlOption,
-    JsonOption,
     JunitOption,
     StrictOption,
     VerboseOption,

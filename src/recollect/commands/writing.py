@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +14,8 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from recollect import exit_codes, private
+from recollect import exit_codes
+from recollect.commands import json_output
 from recollect.commands.console import echo
 from recollect.verify import run_folder
 from recollect.verify.matrix import baseline as baselines
@@ -24,9 +24,6 @@ from recollect.verify.matrix.document import document
 from recollect.verify.matrix.results import Require, Results, exit_code
 from recollect.verify.report import terminal
 
-JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output.")
-]
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page.")
 ]
@@ -147,15 +144,7 @@ def write_reports(
 def write_json(results: Results, file: str | None) -> None:
     if file is None:
         return
-    text = json.dumps(document(results), indent=2, ensure_ascii=False) + "\n"
-    if file == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        private.write_artifact(Path(file), text)
-    except OSError as error:
-        raise _cannot_write(error) from None
+    json_output.write(json.dumps(document(results), indent=2, ensure_ascii=False), file)
 
 
 def _cannot_write(error: OSError) -> typer.Exit:

@@ -265,9 +265,7 @@ def _baseline(console: Console, results: Results) -> None:
 # ---- a finding
 
 
-def _finding(
-    console: Console, results: Results, finding: Finding, *, stepwise: bool, verbose: bool
-) -> None:
+def _finding(console: Console, results: Results, finding: Finding, *, stepwise: bool, verbose: bool) -> None:
     known = results.baseline is not None and finding.number in results.baseline.still
     console.print()
     style = "yellow" if known else "bold red"

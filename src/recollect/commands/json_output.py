@@ -1,0 +1,67 @@
+"""`--json`, the same in every command: `--json` and `--json -` print one document, `--json FILE` writes it.
+
+Some commands had a flag before they could write a file, and `recollect doctor --json URL` still has to mean the URL.
+After `--json` of these, only `-` and a name that ends in `.json` is the file; `--json=NAME` may be any.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from recollect import exit_codes, private
+from recollect.commands.console import echo
+
+if TYPE_CHECKING:
+    import click
+
+OPTION = "--json"
+PRINTED = "-"
+ONCE_FLAGS = frozenset({"doctor", "engines", "erase", "recall-eval"})
+
+JsonOption = Annotated[
+    str | None,
+    typer.Option(OPTION, metavar="FILE", help="Write one JSON document; - or no FILE is standard output."),
+]
+
+
+class JsonCommand(TyperCommand):
+    """A command whose `--json` may stand without a value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_value(args, once_a_flag=ctx.info_name in ONCE_FLAGS))
+
+
+def with_value(args: list[str], *, once_a_flag: bool) -> list[str]:
+    """The arguments, with `-` for a `--json` that says nothing of where to."""
+    given: list[str] = []
+    for place, word in enumerate(args):
+        if word == "--":
+            return given + args[place:]
+        if word == OPTION and not _is_file(args[place + 1 : place + 2], once_a_flag=once_a_flag):
+            word = f"{OPTION}={PRINTED}"
+        given.append(word)
+    return given
+
+
+def _is_file(following: list[str], *, once_a_flag: bool) -> bool:
+    if not following or following == [PRINTED]:
+        return bool(following)
+    name = following[0]
+    return not name.startswith("-") and (name.endswith(".json") or not once_a_flag)
+
+
+def write(text: str, file: str) -> None:
+    """One document, to where `--json` says."""
+    if file == PRINTED:
+        typer.echo(text)
+        return
+    try:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        private.write_artifact(Path(file), text + "\n")
+    except OSError as error:
+        echo(f"cannot write {error.filename}: {error.strerror}; give another FILE to --json", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
