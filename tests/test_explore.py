@@ -81,6 +81,16 @@ def test_a_store_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) -> 
         assert any("session-0.lines" in line for line in first["unsynced"])
 
 
+def _tells_the_same(page: str) -> None:
+    """The page of `--html`: counted, and the first bad state in words."""
+    assert "crash states violated</h1>" in page
+    assert "<h3>The first bad state: " in page
+    assert "<li>the client asks to append turn 1, message 1 of session-1</li>" in page
+    assert "What the power loss left: all unsynced lost" in page
+    assert "--look ext4" in page
+    assert "<script" not in page
+
+
 def test_the_story_and_the_disk_of_a_bad_state(tmp_path: Path) -> None:
     """As a person reads it, and with the command that reads the store again on that disk."""
     words = [
@@ -95,9 +105,11 @@ def test_the_story_and_the_disk_of_a_bad_state(tmp_path: Path) -> None:
         "--mode",
         "ext4",
     ]
-    done = CliRunner().invoke(build(words), [*words, "--out", str(tmp_path / "out")])
+    page = tmp_path / "new" / "page.html"
+    done = CliRunner().invoke(build(words), [*words, "--out", str(tmp_path / "out"), "--html", str(page)])
     assert done.exit_code == 1, done.output
     text = done.output
+    _tells_the_same(page.read_text())
     for line in (
         "Acknowledged last: turn 0, message 0 of session-0",
         "  the client asks to append turn 1, message 1 of session-1",

@@ -9,7 +9,7 @@ from recollect.verify.matrix import baseline
 from recollect.verify.matrix.baseline import BadBaseline
 from recollect.verify.matrix.document import document
 from recollect.verify.matrix.results import Result, Results, exit_code, failed_last
-from recollect.verify.report import junit
+from recollect.verify.report import html, junit
 from tests.report.planned_cells import cell
 from tests.report.test_findings import printed_of
 
@@ -34,6 +34,20 @@ def test_only_what_is_new_fails(tmp_path: Path) -> None:
     lines = printed_of(more)
     assert "against the baseline: 1 new, 1 still there, 0 fixed" in lines
     assert any("Finding 1: lost-update" in line and line.endswith("known") for line in lines)
+
+
+def test_the_page_tells_what_is_new_known_and_fixed(tmp_path: Path) -> None:
+    overwritten, doubled = cell("none", "lost-update"), cell("lost-ack", "duplicate", apart=True)
+    known = known_of(tmp_path, overwritten, cell("pause", "unreadable", apart=True))
+    results = Results(results=(overwritten, doubled, cell("pause", status="held", apart=True)))
+    page = html.render(baseline.compared(results, known))
+    assert "Against the baseline: 1 new, 1 still there, 1 fixed (unreadable)." in page
+    first, second = (part.partition("</h3>")[0] for part in page.split('<h3 id="finding-title-')[1:])
+    assert "lost-update" in first
+    assert first.endswith('<span class="voice">known</span>')
+    assert "duplicate" in second
+    assert second.endswith('<span class="voice">new</span>')
+    assert "baseline" not in html.render(results)
 
 
 def test_what_is_unknown_still_makes_the_exit_code(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from recollect import __version__, exit_codes
 from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo
+from recollect.commands.explore_page import page
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.interleavings import OrdersAsked, explore_orders
 from recollect.commands.json_output import JsonOption
 from recollect.commands.verify import seconds as duration
-from recollect.commands.writing import HtmlOption, folder_of_run
+from recollect.commands.writing import HtmlOption, folder_of_run, write_page
 from recollect.verify import engines
 from recollect.verify.disk import LEVELS, MODES, Mode, scan
 from recollect.verify.disk.building import ShimUnavailableError
@@ -120,15 +121,13 @@ def explore(
             out,
         )
         explore_orders(asked_orders)
-    _refuse_without_interleavings(
-        how=how, program=program, cancel=cancel, replay=replay, until=until, html=html
-    )
+    _refuse_without_interleavings(how=how, program=program, cancel=cancel, replay=replay, until=until)
     if level not in LEVELS:
         raise typer.BadParameter(f"--level {level}: 1, 2 or 3")
     states = StatesAsked(
         target, engine, policy, messages, level, _modes(mode), workers, duration(budget), resume, look, out
     )
-    _explore_states(states, json_file)
+    _explore_states(states, json_file, html)
 
 
 def _refuse_without_interleavings(**given: object) -> None:
@@ -154,7 +153,7 @@ class StatesAsked:
     out: Path | None
 
 
-def _explore_states(asked: StatesAsked, json_file: str | None) -> None:
+def _explore_states(asked: StatesAsked, json_file: str | None, html: Path | None) -> None:
     console = PlainConsole(stderr=json_file == "-")
     folder: Path | None = None
     try:
@@ -181,6 +180,8 @@ def _explore_states(asked: StatesAsked, json_file: str | None) -> None:
     if json_file is not None:
         text = json.dumps({"recollect": __version__, "explorations": documents}, indent=2)
         json_output.write(text, json_file)
+    if html is not None:
+        write_page(page(documents), html)
     raise typer.Exit(_exit_code(found))
 
 

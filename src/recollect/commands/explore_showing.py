@@ -28,7 +28,7 @@ _OPEN = {
 }
 _ITS_WORDS = "the engine's own words above say how"
 _REPAIR = {
-    "redis": "on a copy, `redis-check-aof --fix appendonlydir/appendonly.aof.manifest` cuts the file at the damage "
+    "redis": "on a copy, `{check} --fix appendonlydir/appendonly.aof.manifest` cuts the file at the damage "
     "and keeps what is before it",
 }
 
@@ -91,6 +91,13 @@ def _server(engine: str) -> str:
         return "redis-server" if engine.startswith(("redis", "valkey")) else "postgres"
 
 
+def _repair(name: str, engine: str) -> str:
+    """Its program is the one beside the server that was run, where that has one."""
+    beside = Path(shlex.split(_server(engine))[0]).with_name("redis-check-aof")
+    check = shlex.quote(str(beside)) if beside.exists() else beside.name
+    return _REPAIR.get(name, _ITS_WORDS).format(check=check)
+
+
 def _show_state(
     console: Console, run: TargetRun, found: Explored, state: State, judgement: Judgement, folder: Path
 ) -> dict[str, Any]:
@@ -107,7 +114,7 @@ def _show_state(
         _print(
             console,
             "The engine refuses its own files: nothing that the store did can prevent it, and nothing is lost in "
-            f"silence. To recover: {_REPAIR.get(name, _ITS_WORDS)}.",
+            f"silence. To recover: {_repair(name, about.engine)}.",
         )
     elif judgement.documented:
         _print(console, "The engine's documentation allows this loss under this policy.")

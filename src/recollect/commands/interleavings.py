@@ -17,7 +17,7 @@ from rich.console import Console
 from recollect import __version__, exit_codes, private
 from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo
-from recollect.commands.writing import folder_of_run
+from recollect.commands.writing import folder_of_run, write_page
 from recollect.verify.explore.interleavings import telling
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram
 from recollect.verify.explore.interleavings.results import (
@@ -287,7 +287,7 @@ def _failure(found: InterleavingsFound, failure: FailedSchedule) -> dict[str, An
 def _write(asked: OrdersAsked, found: list[InterleavingsFound]) -> None:
     _write_json(asked.json_file, found)
     if asked.html is not None:
-        private.write_artifact(asked.html, _page(found))
+        write_page(_page(found), asked.html)
 
 
 def _write_json(file: str | None, found: list[InterleavingsFound]) -> None:

@@ -7,16 +7,13 @@ After `--json` of these, only `-` and a name that ends in `.json` is the file; `
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from recollect import exit_codes, private
 from recollect.commands.console import echo
-
-if TYPE_CHECKING:
-    import click
 
 OPTION = "--json"
 PRINTED = "-"
@@ -31,7 +28,8 @@ JsonOption = Annotated[
 class JsonCommand(TyperCommand):
     """A command whose `--json` may stand without a value."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    # Whose class the context is depends on the release of Typer.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, with_value(args, once_a_flag=ctx.info_name in ONCE_FLAGS))
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from recollect import exit_codes
+from recollect import exit_codes, private
 from recollect.commands import json_output
 from recollect.commands.console import echo
 from recollect.verify import run_folder
@@ -137,6 +137,15 @@ def write_reports(
 
             junit.parent.mkdir(parents=True, exist_ok=True)
             xml.write(results, junit, require, strict=strict)
+    except OSError as error:
+        raise _cannot_write(error) from None
+
+
+def write_page(text: str, file: Path) -> None:
+    """A page that a command made itself."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        private.write_artifact(file, text)
     except OSError as error:
         raise _cannot_write(error) from None
 

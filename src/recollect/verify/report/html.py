@@ -29,7 +29,7 @@ from recollect.verify.matrix.findings import Finding, findings, meanings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
-from recollect.verify.report.symbols import STYLES, client_of, orders_tried, place_of, size_of
+from recollect.verify.report.symbols import STYLES, against, client_of, orders_tried, place_of, size_of
 from recollect.verify.report.timeline import Timeline, of_history
 
 PICTURES_BYTES = 160_000
@@ -116,6 +116,8 @@ class FindingCard:
     cells: tuple[tuple[str, str | None], ...]
     """Names of cells, and the anchors of their runs."""
     hides: tuple[str, ...]
+    news: str
+    """Whether the baseline has it, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ def render(results: Results) -> str:
         script_hash=_hash(script),
         results=results,
         headline=headline(results, found),
+        against="" if results.baseline is None else against(results.baseline),
         found=[_finding_card(finding, results, anchors) for finding in found],
         worst=next(iter(counts), "unknown"),
         counts=counts,
@@ -293,7 +296,14 @@ def _finding_card(finding: Finding, results: Results, anchors: dict[int, str]) -
         size=size_of(finding),
         cells=tuple((place_of(member.scenario), anchors.get(id(member))) for member in members),
         hides=tuple(place_of(results.results[place].scenario) for place in finding.hides),
+        news=_news(finding, results),
     )
+
+
+def _news(finding: Finding, results: Results) -> str:
+    if results.baseline is None:
+        return ""
+    return "new" if finding.number in results.baseline.new else "known"
 
 
 def _glossary(results: Results) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Status
 from recollect.verify.matrix.findings import Finding
-from recollect.verify.matrix.results import Result
+from recollect.verify.matrix.results import Compared, Result
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
@@ -55,6 +55,18 @@ def size_of(finding: Finding) -> str:
     where = "" if WORKLOADS[size.workload].sessions else f", {counted(size.sessions, 'session')}"
     text = f"{counted(size.writers, 'writer')}{where}, {counted(size.ops_max, 'operation')} each"
     return f"{text}; {finding.shrunk}" if finding.shrunk else text
+
+
+def against(baseline: Compared) -> str:
+    """What is new, still there and fixed, in words."""
+    parts = [
+        f"{len(baseline.new)} new",
+        f"{len(baseline.still)} still there",
+        f"{len(baseline.fixed)} fixed" + (f" ({', '.join(baseline.fixed)})" if baseline.fixed else ""),
+    ]
+    if baseline.not_run:
+        parts.append(f"{len(baseline.not_run)} not looked at this time ({', '.join(baseline.not_run)})")
+    return ", ".join(parts)
 
 
 def counted(count: int, what: str) -> str:

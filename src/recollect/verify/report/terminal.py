@@ -19,7 +19,7 @@ from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.finding_text import headline, seen_in
-from recollect.verify.report.symbols import STYLES, client_of, counted, size_of
+from recollect.verify.report.symbols import STYLES, against, client_of, counted, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
@@ -252,14 +252,7 @@ def _baseline(console: Console, results: Results) -> None:
     """Against the earlier run: what is new fails, the rest is told."""
     if (known := results.baseline) is None:
         return
-    parts = [
-        f"{len(known.new)} new",
-        f"{len(known.still)} still there",
-        f"{len(known.fixed)} fixed" + (f" ({', '.join(known.fixed)})" if known.fixed else ""),
-    ]
-    if known.not_run:
-        parts.append(f"{len(known.not_run)} not looked at this time ({', '.join(known.not_run)})")
-    console.print(f"against the baseline: {', '.join(parts)}", highlight=False, markup=False)
+    console.print(f"against the baseline: {against(known)}", highlight=False, markup=False)
 
 
 # ---- a finding
