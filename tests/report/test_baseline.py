@@ -47,7 +47,7 @@ def test_the_page_tells_what_is_new_known_and_fixed(tmp_path: Path) -> None:
     assert first.endswith('<span class="voice">known</span>')
     assert "duplicate" in second
     assert second.endswith('<span class="voice">new</span>')
-    assert "baseline" not in html.render(results)
+    assert "Against the baseline" not in html.render(results)
 
 
 def test_what_is_unknown_still_makes_the_exit_code(tmp_path: Path) -> None:
