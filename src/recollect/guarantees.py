@@ -40,6 +40,7 @@ FAULTS: tuple[str, ...] = (
     "disk-full",
     "wipe-volume",
     "concurrent-writers",
+    "cancel",
     "lost-ack",
     "latency",
     "cut",

@@ -39,7 +39,7 @@ def test_the_first_cells_are_those_that_nothing_happens_to() -> None:
     bare = [cell.scenario for cell in cells if cell.scenario.fault == "none"]
     assert bare == [cell.scenario for cell in cells[: len(bare)]]
     order = list(dict.fromkeys(scenario.variant for scenario in bare))
-    assert order == ["one-writer", "several-writers"]
+    assert order == ["one-writer", "several-writers", "several-callers"]
     assert {scenario.workload for scenario in bare} >= {"turns", "mixed", "trimmed", "forget"}
     assert {scenario.writers for scenario in bare if scenario.variant == "one-writer"} == {1}
 

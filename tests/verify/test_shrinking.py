@@ -104,6 +104,8 @@ def test_a_race_of_tasks_leaves_several_processes_to_be_looked_at() -> None:
         assert avoiding(bare, findings(known), known) == (bare, None)
     changed, hidden = avoiding(msgspec.structs.replace(LARGE, fault="cut"), findings(known), known)
     assert (changed.apart, hidden) == (True, None)
+    callers = msgspec.structs.replace(LARGE, variant="several-callers")
+    assert avoiding(callers, findings(known), known)[1] is not None, "they would only show it again"
 
 
 def test_a_bug_of_hard_content_hides_cells_with_that_content_only() -> None:

@@ -13,6 +13,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.matrix.findings import NO_FAULT, Finding, is_alone
 from recollect.verify.matrix.results import Results
 from recollect.verify.matrix.selection import DEFAULT_WORKLOADS
+from recollect.verify.running.faults.process import SEVERAL_CALLERS
 from recollect.verify.running.scenario import Scenario
 
 TOGETHER = frozenset({"older-writer", "newer-writer", "ttl-drift"})
@@ -32,7 +33,7 @@ def avoiding(
             return scenario, finding
         if finding.smallest.writers > 1:
             if scenario.fault in NO_FAULT:
-                if lead.scenario.workload == INTERLEAVINGS:
+                if lead.scenario.workload == INTERLEAVINGS and scenario.variant != SEVERAL_CALLERS:
                     continue  # tasks of one process: what several processes do is another question
                 return scenario, finding
             if scenario.fault not in TOGETHER:

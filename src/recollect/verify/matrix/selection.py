@@ -82,6 +82,7 @@ CORE_FAULTS: tuple[str, ...] = (
     "power-loss",
     "restart",
     "kill-app",
+    "cancel",
     "lost-ack",
     "kill-app-at-line",
     "disk-full",
@@ -125,6 +126,7 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
         "changes",
     ),
     "none@several-writers": ("turns", "rewrite", "summarise", "context", "search", "changes"),
+    "none@several-callers": ("turns", "rewrite"),
     "concurrent-writers": (
         "turns",
         "mixed",

@@ -1,7 +1,8 @@
 """The clients of one run: which of them are at work, how they start, and how they end.
 
-A client is a worker process with a plan. Writers and readers are brought back to the numbers that the run wants; a
-guest has no plan of its own, and does single operations for a fault.
+A client is a worker process with a plan, or one of several callers that share a process and its store. Writers and
+readers are brought back to the numbers that the run wants; a guest has no plan of its own, and does single operations
+for a fault.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from recollect.verify.clock import Clock
 from recollect.verify.engines import Endpoint
-from recollect.verify.running.notes import Notes, RunStopped
+from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import WORKLOADS, Intent, Plan, Planner
@@ -51,7 +52,10 @@ class Client:
 class Clients:
     """All clients of one run. What faults use of it is described in `faults.faulted_run`."""
 
-    def __init__(self, scenario: Scenario, log: Path, preload: tuple[str, ...], notes: Notes) -> None:
+    def __init__(
+        self, scenario: Scenario, log: Path, preload: tuple[str, ...], notes: Notes, callers: int = 1
+    ) -> None:
+        """`callers` is how many writers share a process, and the store in it."""
         self.endpoint: Endpoint
         """Where the engine answers. Clients see it with the changes of `show`."""
         self.abilities: frozenset[str] = frozenset()
@@ -66,6 +70,13 @@ class Clients:
         """Who writes to each session, where nobody shares one."""
         self._changes: list[Callable[[Endpoint], Endpoint]] = []
         self._transcript: Transcript
+        self._callers = max(1, min(callers, scenario.writers))
+        self.is_async = False
+        """Its methods are coroutines, and a caller can give them up."""
+        self.impatience: random.Random | None = None
+        """What callers throw to decide whether they give up; None: they wait."""
+        self.given_up = 0
+        """Operations whose caller gave up."""
         self._writers_wanted = self._readers_wanted = 0
 
     # ---- who is there
@@ -106,9 +117,12 @@ class Clients:
 
     def open_first(self) -> tuple[Worker, pipe.Ready]:
         """The first worker prepares the engine for the target, and says what the target can do."""
-        worker = self._workers.launch(self._scenario.target, self._shown(), prepare=True)
+        worker = self._workers.launch(
+            self._scenario.target, self._shown(), prepare=True, callers=self._callers
+        )
         ready = self._workers.wait_ready(worker)
         self.abilities = frozenset(ready.abilities)
+        self.is_async = ready.is_async
         return worker, ready
 
     def begin(self, first: Worker, transcript: Transcript, *, writers: int, readers: int) -> None:
@@ -116,7 +130,18 @@ class Clients:
         self._transcript = transcript
         self._writers_wanted, self._readers_wanted = writers, readers
         self._join(first, self._workload.plan, writer=True)
+        self._admit_beside(first, writers - 1)
         self.start_missing()
+
+    def _admit_beside(self, first: Worker, count: int) -> None:
+        """The other callers of its process; those that are not wanted go."""
+        for worker in first.beside[count:]:
+            worker.connection.close()
+        for worker in first.beside[:count]:
+            try:
+                self.admit(worker, self._workload.plan, writer=True)
+            except TargetBroken as bound:
+                raise RunSkipped(str(bound)) from None
 
     def start_missing(self) -> None:
         self.start_writers()
@@ -162,17 +187,20 @@ class Clients:
         python: str | None = None,
     ) -> None:
         target, endpoint = spec or self._scenario.target, self._shown()
+        each = self._callers if writer and spec is None else 1
         launched = [
-            self._workers.launch(target, endpoint)
+            self._workers.launch(target, endpoint, callers=min(each, count - place))
             if python is None
             else self._workers.launch_under(python, target, endpoint)
-            for _ in range(max(0, count))
+            for place in range(0, max(0, count), each)
         ]
         for worker in launched:
             try:
                 self.admit(worker, plan, writer=writer)
             except TargetBroken as refusal:
                 self._notes.refusals.append(str(refusal))
+            else:
+                self._admit_beside(worker, each - 1)
 
     def _join(self, worker: Worker, plan: Callable[[Planner], Plan], *, writer: bool) -> Client:
         seed = f"{self._scenario.seed}/{self._scenario.name}/{worker.number}"
@@ -198,11 +226,13 @@ class Clients:
     # ---- going
 
     def kill(self, client: Client) -> None:
-        self._listener.remove(client.worker)
-        self._workers.kill(client.worker)
-        del self._at_work[client.number]
-        if client.intent is not None:
-            self._transcript.unknown(client.number, "the client was killed")
+        """With it go the other callers of its process."""
+        for one in [one for one in self.present if one.worker.shares(client.worker)]:
+            self._listener.remove(one.worker)
+            self._workers.kill(one.worker)
+            del self._at_work[one.number]
+            if one.intent is not None:
+                self._transcript.unknown(one.number, "the client was killed")
 
     def kill_all(self) -> None:
         for client in self.present:

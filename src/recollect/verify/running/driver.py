@@ -31,6 +31,12 @@ DEATHS_MAX = 5
 """Processes that the target itself may end before the run is given up."""
 
 
+GIVEN_UP_SHARE = 0.4
+"""Of the operations, while callers give up."""
+LATEST_SHARE = 1.3
+"""Of what an operation usually takes: some callers are too late, and some come just as the reply does."""
+
+
 class Driver:
     """Lets time pass for the clients of one run."""
 
@@ -63,7 +69,7 @@ class Driver:
         end = time.monotonic() + duration_s
         while (left_s := end - time.monotonic()) > 0:
             for client in self._clients.present:
-                if client.intent is None and not client.ended:
+                if client in self._clients and client.intent is None and not client.ended:
                     self._ask(client)
             self._hear_or_check(left_s)
 
@@ -177,9 +183,16 @@ class Driver:
         client.intent, client.since, client.steps = intent, time.monotonic(), client.steps + 1
         self.operations += 1
         try:
+            self._maybe_give_up(client)
             client.worker.send(request)
         except WorkerDied as death:
             self._died(client, str(death))
+
+    def _maybe_give_up(self, client: Client) -> None:
+        """Says, ahead of what it is about, that the caller will not wait for the end of it."""
+        rng = self._clients.impatience
+        if rng is not None and rng.random() < GIVEN_UP_SHARE:
+            client.worker.send(pipe.GiveUp(rng.random() * LATEST_SHARE))
 
     def _cut(self, intent: Intent) -> Intent:
         """A turn of no more messages than the run may have in one."""
@@ -209,12 +222,15 @@ class Driver:
             return
         assert client.intent is not None
         client.last_reply = reply
+        self._clients.given_up += isinstance(reply, pipe.Failed) and reply.given_up
         client.last_outcome = self._transcript.end(client.number, client.intent, reply)
         client.intent = None
 
     # ---- what goes wrong with them
 
     def _died(self, client: Client, how: str) -> None:
+        if client not in self._clients:
+            return  # with another caller of its process
         if client.intent is not None and client.worker.crashed and not client.doomed and reads(client.intent):
             # What it was asked to read brought it down: for whoever reads, that is a failure.
             self._transcript.end(client.number, client.intent, pipe.Failed("fail", how))
@@ -234,6 +250,8 @@ class Driver:
                 self._hung(client)
 
     def _hung(self, client: Client) -> None:
+        if client not in self._clients:
+            return
         what = f"{CALLED[type(client.intent)]} took longer than {OPERATION_TIMEOUT_S:g} s"
         self._notes.hangs.append(what)
         self._clients.kill(client)

@@ -63,9 +63,15 @@ class Run:
         self.real_policy = ""
         """Where the store's own connections have another one than the scenario says."""
         self._progress = progress
-        self._clients = Clients(scenario, folder / logs.TARGET_LOG, preload or scenario.modules, self.notes)
-        self._live = LiveRun(scenario, folder, self._clients, self.notes)
         self._fault = FAULTS[scenario.fault]
+        self._clients = Clients(
+            scenario,
+            folder / logs.TARGET_LOG,
+            preload or scenario.modules,
+            self.notes,
+            callers=self._fault.callers.get(scenario.variant, 1),
+        )
+        self._live = LiveRun(scenario, folder, self._clients, self.notes)
         self._injection = self._fault.inject(self._live)
         self._workload = WORKLOADS[scenario.workload]
         self._history: HistoryWriter | None = None

@@ -91,6 +91,12 @@ class Watch(msgspec.Struct, tag="watch"):
     """``file.py:17``, as a recording gave it."""
 
 
+class GiveUp(msgspec.Struct, tag="give-up"):
+    """The caller of the next request gives it up after this share of what such a request usually takes. No reply."""
+
+    share: float
+
+
 class Close(msgspec.Struct, tag="close"):
     """Closes the store, and ends."""
 
@@ -98,6 +104,8 @@ class Close(msgspec.Struct, tag="close"):
 Request = (
     AppendMessages | Save | Replace | Retract | Read | ReadContext | Forget | SearchIndex | Watch | Close
 )
+Word = Request | GiveUp
+"""A request, or what is said ahead of one."""
 
 
 class Elements(msgspec.Struct, tag="elements"):
@@ -146,6 +154,8 @@ class Failed(msgspec.Struct, tag="failed"):
     error: str
     kinds: list[str] = []
     """Names of the error's class and its bases."""
+    given_up: bool = False
+    """Its caller did not wait for the end."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -180,5 +190,5 @@ class AtLine(msgspec.Struct, tag="at-line"):
 Reply = Elements | Acked | Parts | FoundBy | Lines | Failed | Ready | Broken | AtLine
 
 encode = msgspec.msgpack.Encoder().encode
-decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_request = msgspec.msgpack.Decoder(Word).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode

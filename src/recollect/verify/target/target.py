@@ -4,13 +4,14 @@ A target is named: a built-in (`sqlite`, `redis`, `postgres`, `chroma`), or ``pa
 table of stores that are recognised without any adapter; to support another shape, add a row. A store may be synchronous
 or asynchronous, one for all sessions or one per session; a factory may return it, or something to await.
 
-Everything here runs inside a worker process, which is one sequential client.
+Everything here runs inside a worker process, which is one sequential client, or several callers of the same stores.
 """
 
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -291,14 +292,20 @@ class Target:
 
     async def close(self) -> None:
         for store in self._stores.values():
-            close = getattr(store, "close", None) or getattr(store, "aclose", None)
-            if callable(close):
-                await _resolved(close())
+            await _closed(store)
+
+    def for_caller(self) -> "Target":
+        """The same stores, for another caller in this process: what each has read is its own."""
+        own = copy(self)
+        own._read_raw = {}
+        return own
 
     async def _store(self, session: str) -> Any:
         key = session if self._per_session else ""
         if key not in self._stores:
-            self._stores[key] = await self._make(session)
+            made = await self._make(session)
+            if self._stores.setdefault(key, made) is not made:
+                await _closed(made)  # another caller of this process was quicker
         return self._stores[key]
 
     async def _make(self, session: str) -> Any:
@@ -331,6 +338,12 @@ class FactoryRaised(Exception):
 
 UNLIMITED = 10_000_000
 """Asked for where a store's read has a limit by default, and all is wanted."""
+
+
+async def _closed(store: Any) -> None:
+    close = getattr(store, "close", None) or getattr(store, "aclose", None)
+    if callable(close):
+        await _resolved(close())
 
 
 async def _resolved(value: Any) -> Any:

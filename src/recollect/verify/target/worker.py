@@ -3,6 +3,9 @@
 It does what the runner asks, one request at a time, and answers over a pipe. Nothing it knows counts: an
 acknowledgement exists only when the runner has received it. Between requests its event loop goes on running, because
 stores do things in the background.
+
+Several callers of one store share a process, each with a pipe of its own: tasks where the store is asynchronous,
+threads where it is not.
 """
 
 import asyncio
@@ -11,7 +14,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -22,11 +26,15 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import interrupts
 from recollect.verify.target import outcomes, pipe, real_settings
 from recollect.verify.target.line_watching import LineWatch, files_of, wrapped_by
+from recollect.verify.target.patience import GaveUp, Patience
 from recollect.verify.target.returned import elements
 from recollect.verify.target.sent_requests import Sending
 from recollect.verify.target.target import BadTarget, FactoryRaised, Target, prepare_of, resolve
 
 _PR_SET_PDEATHSIG = 1
+SWITCH_S = 0.0005
+"""How long a thread goes on before another one may, where several share a store; a tenth of what is usual."""
+PROBE = pipe.Read("recollect-probe")
 WRITING = (pipe.AppendMessages, pipe.Save, pipe.Replace, pipe.Retract, pipe.Forget)
 
 
@@ -39,10 +47,11 @@ def main(
     control: str | None,
     recorded: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    beside: Sequence[Connection] = (),
 ) -> None:
     """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first; `control` is
     the control file of its wall clock, `recorded` the environment of a disk recorder, `environment` what the target
-    itself needs."""
+    itself needs, `beside` are the pipes of further callers."""
     # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -55,7 +64,7 @@ def main(
     if recorded is not None:
         attach(recorded)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        asyncio.run(_Responder(connection, spec, endpoint).run(prepare, control))
+        asyncio.run(_Responder(connection, spec, endpoint, beside).run(prepare, control))
 
 
 def redirect_output(log: Path) -> None:
@@ -72,13 +81,18 @@ def redirect_output(log: Path) -> None:
 class _Responder:
     """Opens the target, and answers one request after the other."""
 
-    def __init__(self, connection: Connection, spec: str, endpoint: Endpoint) -> None:
+    def __init__(
+        self, connection: Connection, spec: str, endpoint: Endpoint, beside: Sequence[Connection] = ()
+    ) -> None:
         self._connection = connection
+        self._beside = [_Caller(one, spec, endpoint) for one in beside]
         self._spec = spec
         self._endpoint = endpoint
         self._watch: LineWatch | None = None
         self._watched = False
-        self._sending = Sending()
+        # What callers send side by side cannot be told apart.
+        self._sending = None if beside else self._watch_sending()
+        self._patience = Patience()
         self._scrub = endpoint.scrubber
 
     async def run(self, prepare: bool, control: str | None) -> None:
@@ -106,13 +120,41 @@ class _Responder:
             self._send(pipe.Broken(f"target {self._spec!r}: {outcomes.describe(error, self._scrub)}"))
             return
         self._send(ready)
+        if target.is_async:
+            await asyncio.gather(self._serve(target), *(one.work(target, ready) for one in self._beside))
+        else:
+            await self._serve_beside_threads(target, ready)
+        with contextlib.suppress(Exception):
+            await target.close()
+
+    def _watch_sending(self) -> Sending | None:
+        return Sending()
+
+    async def _serve(self, target: Target) -> None:
         while not isinstance(request := await self._receive(), pipe.Close):
             if isinstance(request, pipe.Watch):
                 self._send(self._arm(target, request))
+            elif isinstance(request, pipe.GiveUp):
+                self._patience.give_up_after(request.share)
             else:
                 self._send(await self._answer(target, request))
-        with contextlib.suppress(Exception):
-            await target.close()
+
+    async def _serve_beside_threads(self, target: Target, ready: pipe.Ready) -> None:
+        if self._beside:
+            sys.setswitchinterval(SWITCH_S)
+            with contextlib.suppress(Exception):
+                await perform(
+                    target, PROBE
+                )  # a store for each session is made by this thread, as the one for all is
+        threads = [
+            threading.Thread(target=asyncio.run, args=(one.work(target, ready),), daemon=True)
+            for one in self._beside
+        ]
+        for thread in threads:
+            thread.start()
+        await self._serve(target)
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
 
     async def _open(self, prepare: bool) -> Target:
         target = Target(self._spec, self._endpoint)
@@ -126,16 +168,16 @@ class _Responder:
     async def _answer(self, target: Target, request: pipe.Request) -> pipe.Reply:
         writing = isinstance(request, WRITING)
         watch = self._watch if self._watched and writing else contextlib.nullcontext()
-        self._sending.begin()
+        if self._sending is not None:
+            self._sending.begin()
         try:
             with watch:  # type: ignore[union-attr]
-                reply = await perform(target, request)
+                reply = await self._patience.wait_for(type(request), perform(target, request))
+        except GaveUp:
+            return pipe.Failed("unknown", "the caller gave up", given_up=True)
         except Exception as error:
-            outcome = (
-                outcomes.of_write(error, only_write=self._sending.only_one_write())
-                if writing
-                else outcomes.of_read(error)
-            )
+            alone = self._sending is not None and self._sending.only_one_write()
+            outcome = outcomes.of_write(error, only_write=alone) if writing else outcomes.of_read(error)
             return pipe.Failed(outcome, outcomes.describe(error, self._scrub), outcomes.kinds(error))
         if self._watched and writing and self._watch is not None and self._watch.seen:
             self._watched = False
@@ -156,7 +198,7 @@ class _Responder:
         self._send(pipe.AtLine(line))
         self._connection.recv_bytes()
 
-    async def _receive(self) -> pipe.Request:
+    async def _receive(self) -> pipe.Word:
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(self._connection.fileno(), readable.set)
@@ -164,11 +206,41 @@ class _Responder:
             await readable.wait()
         finally:
             loop.remove_reader(self._connection.fileno())
-        request: pipe.Request = pipe.decode_request(self._connection.recv_bytes())
+        request: pipe.Word = pipe.decode_request(self._connection.recv_bytes())
         return request
 
     def _send(self, reply: pipe.Reply) -> None:
         self._connection.send_bytes(pipe.encode(reply))
+
+
+class _Caller(_Responder):
+    """One more caller of a store that another one opened."""
+
+    def _watch_sending(self) -> Sending | None:
+        return None
+
+    async def work(self, target: Target, ready: pipe.Ready) -> None:
+        """Until it is told to close, or is not wanted."""
+        own = target.for_caller()
+        with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+            if (refusal := await self._thread_refused(own)) is not None:
+                self._send(pipe.Broken(refusal))
+                return
+            self._send(ready)
+            await self._serve(own)
+
+    async def _thread_refused(self, target: Target) -> str | None:
+        """A store may belong to the thread that opened it, and says so to every other."""
+        if threading.current_thread() is threading.main_thread():
+            return None
+        try:
+            await perform(target, PROBE)
+        except Exception as error:
+            if "thread" in str(error):
+                return (
+                    f"the store belongs to the thread that opened it: {outcomes.describe(error, self._scrub)}"
+                )
+        return None
 
 
 async def perform(target: Target, request: pipe.Request) -> pipe.Reply:

@@ -66,13 +66,19 @@ class Worker:
         self.spec = spec
         self._process = process
         self.connection = connection
+        self.beside: list[Worker] = []
+        """Further callers of the same process, which use the same store."""
+
+    def shares(self, other: "Worker") -> bool:
+        """Whether both are callers of one process."""
+        return self._process is other._process
 
     @property
     def pid(self) -> int:
         assert self._process.pid is not None
         return self._process.pid
 
-    def send(self, request: pipe.Request) -> None:
+    def send(self, request: pipe.Word) -> None:
         try:
             self.connection.send_bytes(pipe.encode(request))
         except OSError as error:
@@ -146,9 +152,11 @@ class Workers:
         worker = self.launch(spec, endpoint, prepare=prepare)
         return worker, self.wait_ready(worker)
 
-    def launch(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> Worker:
-        """Starts a worker without waiting for it; several can start side by side."""
+    def launch(self, spec: str, endpoint: Endpoint, *, prepare: bool = False, callers: int = 1) -> Worker:
+        """Starts a worker without waiting for it; several can start side by side. With `callers`, others of the same
+        process are `beside` it."""
         ours, theirs = self._context.Pipe()
+        beside = [self._context.Pipe() for _ in range(callers - 1)]
         control = None if self.clock is None else str(self.clock.control)
         process = self._context.Process(
             target=work,
@@ -161,6 +169,7 @@ class Workers:
                 control,
                 self.recorded,
                 environment_for(endpoint),
+                [end for _, end in beside],
             ),
             daemon=True,
         )
@@ -178,7 +187,11 @@ class Workers:
                 ) from error
             finally:
                 theirs.close()
-        return self._started(spec, process, ours)
+                for _, end in beside:
+                    end.close()
+        worker = self._started(spec, process, ours)
+        worker.beside = [self._started(spec, process, own) for own, _ in beside]
+        return worker
 
     def launch_under(self, python: str, spec: str, endpoint: Endpoint) -> Worker:
         """The same under another interpreter: the one with the other release installed."""

@@ -71,6 +71,8 @@ class Fault:
     """How many of them, from the first on, run where none is asked for."""
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Variants that need certain numbers of writers and readers, whatever the scenario says."""
+    callers: Mapping[str, int] = field(default_factory=dict)
+    """Variants in which so many writers share a process, and the one store in it: tasks, or threads."""
     named_variant: str = ""
     """What else `--variant` may name, in words: the lines of a store's code are not known beforehand."""
 

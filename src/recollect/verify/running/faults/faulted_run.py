@@ -29,6 +29,17 @@ class FaultedClients(Protocol):
         """What the target can do."""
 
     @property
+    def is_async(self) -> bool:
+        """Whether its methods are coroutines."""
+
+    impatience: random.Random | None
+    """What callers throw to decide whether they give up; None: they wait."""
+
+    @property
+    def given_up(self) -> int:
+        """Operations whose caller gave up."""
+
+    @property
     def present(self) -> list[Client]: ...
 
     @property

@@ -22,6 +22,10 @@ ONE_WRITER = "one-writer"
 
 SEVERAL_WRITERS = "several-writers"
 
+SEVERAL_CALLERS = "several-callers"
+"""Writers share a process and the one store object in it: tasks of an asynchronous store, threads of another."""
+
+GIVEN_UP_LEAST = 20
 ENOUGH_TIMEOUT_S = 10.0
 _STEP_S = 0.05
 DOWN_S = 0.05
@@ -103,15 +107,36 @@ class Undisturbed(Injection):
                 run.go_on(_STEP_S)
 
 
+class Cancel(Injection):
+    """Callers give up at random moments, the last of them as the reply comes in."""
+
+    def strike(self) -> None:
+        run, clients = self.run, self.run.clients
+        if not clients.is_async:
+            run.skip("the store is synchronous: nobody can cancel a call of it")
+        with run.striking("cancel"):
+            clients.impatience = run.rng
+            run.work_on(run.scenario.before_s)
+            end = time.monotonic() + ENOUGH_TIMEOUT_S
+            while clients.given_up < GIVEN_UP_LEAST and time.monotonic() < end and not run.scenario.ops_max:
+                run.go_on(_STEP_S)
+            clients.impatience = None
+        if not clients.given_up:
+            run.give_up("no operation could be given up: each had ended before")
+        run.remark(f"callers gave up {clients.given_up} operations")
+
+
 PROCESS_FAULTS = (
     Fault(
         "none",
         Undisturbed,
-        verifies="a store that nothing happens to keeps what it is given, of one writer, and of several",
+        verifies="a store that nothing happens to keeps what it is given, of one writer, of several, and of several"
+        " tasks or threads that share one store",
         does_not_verify="anything that breaks: whatever shows here is there in every other cell",
-        variants=(ONE_WRITER, SEVERAL_WRITERS),
-        usual_variants=2,
+        variants=(ONE_WRITER, SEVERAL_WRITERS, SEVERAL_CALLERS),
+        usual_variants=3,
         clients={ONE_WRITER: (1, 1)},
+        callers={SEVERAL_CALLERS: 3},
     ),
     Fault(
         "restart",
@@ -147,7 +172,16 @@ PROCESS_FAULTS = (
         Undisturbed,
         verifies="several processes writing into the same sessions do not overwrite each other",
         does_not_verify="writers on different machines with different clocks: see the clock faults",
-        variants=("", ONE_WRITER),
-        clients={ONE_WRITER: (1, 1)},
+        variants=("", ONE_WRITER, SEVERAL_CALLERS),
+        clients={ONE_WRITER: (1, 1), SEVERAL_CALLERS: (4, 1)},
+        callers={SEVERAL_CALLERS: 2},
+    ),
+    Fault(
+        "cancel",
+        Cancel,
+        verifies="callers of one asynchronous store that give up at random moments (a closed request, a timeout) leave"
+        " whole turns behind, stored once, and nobody gets another's answer; afterwards everything is readable",
+        does_not_verify="every moment in which a caller can give up: see recollect explore --interleavings --cancel",
+        callers={"": 3},
     ),
 )
