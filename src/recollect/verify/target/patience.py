@@ -32,7 +32,7 @@ class Patience:
         self._share = share
 
     async def wait_for(self, kind: Hashable, asked: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """The answer, or `GaveUp`; a store that answers all the same has answered."""
+        """The answer, or `GaveUp`; a store that answers anyway has answered."""
         share, self._share = self._share, None
         if share is not None:
             return await self._wait_in_part(asked, share * self._usual_s.get(kind, FIRST_S))

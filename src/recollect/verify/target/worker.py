@@ -85,7 +85,7 @@ class _Responder:
         self, connection: Connection, spec: str, endpoint: Endpoint, beside: Sequence[Connection] = ()
     ) -> None:
         self._connection = connection
-        self._beside = [_Caller(one, spec, endpoint) for one in beside]
+        self._beside = [_FellowCaller(one, spec, endpoint) for one in beside]
         self._spec = spec
         self._endpoint = endpoint
         self._watch: LineWatch | None = None
@@ -213,7 +213,7 @@ class _Responder:
         self._connection.send_bytes(pipe.encode(reply))
 
 
-class _Caller(_Responder):
+class _FellowCaller(_Responder):
     """One more caller of a store that another one opened."""
 
     def _watch_sending(self) -> Sending | None:
