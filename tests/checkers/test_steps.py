@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import Element, HistoryHeader, WriteAsked
+from recollect.verify.judging.op import Element, HistoryHeader, ReadAsked, RowsCounted, WriteAsked
 from recollect.verify.judging.steps import EVERYONE, StepTaken, steps_of
 from recollect.verify.judging.verdict import WitnessEvents
 
@@ -43,6 +43,52 @@ def test_reads_saves_and_faults_in_the_order_in_which_they_ended(tmp_path: Path)
         StepTaken(1, "appends m3…m5: error, no route to host"),
         StepTaken(1, "reads: no answer"),
     )
+
+
+def test_a_witness_of_two_sessions_says_where_each_step_was(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    with path.open("wb") as file, HistoryWriter(file, HistoryHeader(recollect="0")) as history:
+        history.invoke_write(0, "s", "append", WriteAsked(0, (7,)))
+        acknowledged = history.ok(0)
+        history.engine_refused("no space left")
+        history.invoke_read(1, "elsewhere")
+        read = history.ok_read(1, [Element(0, 7)])
+    witness = WitnessEvents(session="s", acknowledged=acknowledged, events=(acknowledged, read))
+    assert [step.text for step in steps_of(History(path), witness)] == [
+        'appends m0 in "s"',
+        "the engine refuses to start: no space left",
+        'reads: m0 in "elsewhere"',
+    ]
+
+
+def test_every_kind_of_operation_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    with path.open("wb") as file, HistoryWriter(file, HistoryHeader(recollect="0")) as history:
+        history.invoke_write(0, "s", "append", WriteAsked(0, (7,), expect=0))
+        history.unknown(0, "timed out")
+        history.invoke_read(0, "s", ReadAsked(last=2))
+        history.ok_read(0, [Element(0, 8), Element(None, damaged=True), Element(None, text="a" * 70)])
+        history.invoke_read(0, "s", ReadAsked(after=0))
+        history.ok_read(0, [Element(None, text=text) for text in "abc"])
+        history.invoke_write(0, "s", "save", WriteAsked(1, tuple(range(1, 10)), base=1))
+        history.ok(0)
+        history.invoke(0, "s", "forget")
+        history.ok(0)
+        history.invoke_read(0, "s")
+        history.ok_read(0, [Element(number, number) for number in (1, 3, 5, 7, 9)])
+        history.invoke(0, "s", "count")
+        ended = history.ok(0, RowsCounted(5))
+    steps = steps_of(History(path), WitnessEvents(session="s", events=(ended,)))
+    assert [step.text for step in steps] == [
+        "appends m0, expecting 0: no answer",
+        "reads the last 2: m0 changed, one that the store calls damaged, 1 more that nobody wrote that way",
+        "reads after m0: 'a', 'b', 1 more that nobody wrote that way",
+        "saves its list with m1…m9",
+        "forgets the session",
+        "reads: m1, m3, m5, … m9 (5)",
+        "the engine has 5 of the session's messages",
+    ]
+    assert steps[-1].process == EVERYONE
 
 
 def test_of_a_long_run_what_the_witness_names_and_what_is_next_to_it(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def losses(evidence: Evidence) -> list[Loss]:
 
 def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
     """Whether the target's declared window may have closed over a message before a read ended: as many as it keeps
-    were, or could have been, written after it."""
+    were, or could have been, written after it. What failed and was never seen took no room."""
     window = evidence.header.keeps_last
     if window is None:
         return False
@@ -44,7 +44,9 @@ def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
         if turn == mine:
             newer += evidence.turn_messages(turn)[-1] - message
         elif evidence.turn_invoked[turn] < ended and (done == NEVER or done > evidence.turn_invoked[mine]):
-            newer += len(evidence.turn_messages(turn))
+            there = evidence.turn_messages(turn)
+            if turn not in evidence.failed or any(was_seen(evidence, each) for each in there):
+                newer += len(there)
         if newer >= window:
             return True
     return False

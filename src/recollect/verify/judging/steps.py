@@ -209,7 +209,7 @@ def _listed(view: View, odd: OddTable) -> str:
     parts = [_names(whole)] if whole else []
     parts += [_strange(found) for found in strange[:2]]
     if len(strange) > 2:
-        parts.append(f"{len(strange) - 2} more that nobody wrote so")
+        parts.append(f"{len(strange) - 2} more that nobody wrote that way")
     return ", ".join(parts)
 
 

@@ -1,0 +1,84 @@
+"""A target that says how many messages it keeps is judged by that: no more is expected, and no less."""
+
+from __future__ import annotations
+
+import pytest
+
+from .history_script import Script
+
+
+def kept(keeps_last: int, *shown: int, other: bool = False) -> Script:
+    """Four messages, of which a read shows these; `other` puts the third into another session."""
+    script = Script(keeps_last=keeps_last)
+    for message in range(4):
+        script.append(1, "other" if other and message == 2 else "s")
+        script.read(2, *(number for number in range(message + 1) if not other or number != 2))
+    script.read(2, *shown)
+    return script
+
+
+def test_what_is_older_than_the_window_may_be_gone() -> None:
+    assert kept(2, 2, 3).names() == []
+
+
+def test_a_message_inside_the_window_is_missed() -> None:
+    assert kept(3, 2, 3).names() == ["trimmed"]
+    assert kept(3, 2, 3).only().first.message == "m1"
+
+
+def test_another_session_takes_no_room() -> None:
+    assert kept(2, 3, other=True).names() == ["trimmed"]
+    assert kept(1, 3, other=True).names() == []
+
+
+def test_later_messages_of_the_same_turn_take_room() -> None:
+    def turn(keeps_last: int) -> list[str]:
+        script = Script(keeps_last=keeps_last)
+        script.append(1, count=3)
+        script.read(2, 1, 2)
+        return script.names()
+
+    assert turn(2) == []
+    assert turn(3) != []
+
+
+@pytest.mark.parametrize(("outcome", "names"), [("unknown", []), ("ok", []), ("fail", ["trimmed"])])
+def test_what_may_have_been_written_takes_room(outcome: str, names: list[str]) -> None:
+    script = Script(keeps_last=2)
+    script.append(1)
+    script.append(1)
+    script.read(2, 0, 1)
+    third = script.append(3, outcome=outcome)
+    script.read(2, 1, *([third] if outcome == "ok" else []))
+    assert script.names() == names
+
+
+def test_a_failed_write_that_is_there_anyway_takes_room() -> None:
+    script = Script(keeps_last=2)
+    script.append(1)
+    script.append(1)
+    script.append(3, outcome="fail")
+    script.read(2, 1, 2)
+    assert "trimmed" not in script.names()
+    assert "dropped" not in script.names()
+
+
+def test_what_is_written_after_the_read_takes_no_room() -> None:
+    script = Script(keeps_last=2)
+    script.append(1)
+    script.append(1)
+    script.read(2, 0, 1)
+    script.read(2, 1)
+    script.append(1)
+    script.read(2, 1, 2)
+    assert script.names() == ["trimmed"]
+
+
+def test_a_write_that_was_over_before_takes_no_room() -> None:
+    """Three are kept, and two were written after the second: the first, which is older, says nothing about it."""
+    script = Script(keeps_last=3)
+    for _ in range(4):
+        script.append(1)
+    script.read(2, 0, 1, 2, 3)
+    script.read(2, 0, 2, 3)
+    assert script.names() == ["dropped"]
