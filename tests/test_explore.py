@@ -154,7 +154,7 @@ def test_what_a_fresh_process_judges_differently_is_unknown_and_a_bug_of_ours(tm
     [why] = found["disagreements"]
     assert "silent-reset" in why
     assert "held" in why
-    assert "bug of recollect" in why
+    assert "bug in recollect" in why
     assert found["first_bad"] is None
 
 

@@ -110,7 +110,7 @@ def checked_fork(session: str, new: str, upto: int | None, turn: str | None, exp
     end = INTEGER_MAX if upto is None else bounded("upto", upto)
     common = _common(session, turn, expect, ["fork", session, upto if upto is None else end])
     if new == session:
-        raise Refused(f"fork: the new session has another id than its source, {shorten(session)}")
+        raise Refused(f"fork: the new session needs an id other than its source's, {shorten(session)}")
     return Fork(*common, new, session_key(new), end)
 
 
@@ -164,7 +164,7 @@ def metadata_of(session: str, encoded: bytes | None) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise Unreadable(
-            f"session {shorten(session)}: its metadata is no JSON object any more: {str(encoded)[:100]}"
+            f"session {shorten(session)}: its metadata is no longer a JSON object: {str(encoded)[:100]}"
         )
     return found
 

@@ -80,7 +80,7 @@ def build(arguments: list[str]) -> typer.Typer:
 
 def _group(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Keeps `recollect COMMAND` a group, also while there is only one command."""
@@ -193,7 +193,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(exit_codes.INCONCLUSIVE)
     except Exception:
-        told = f"recollect: this is a bug of ours, please report it\n{traceback.format_exc()}"
+        told = f"recollect: this is a bug in recollect; please report it\n{traceback.format_exc()}"
         typer.echo(printable(told), err=True)
         sys.exit(exit_codes.INTERNAL)
     finally:

@@ -53,7 +53,7 @@ class Conflict(NotWritten):
     def __init__(self, session: str, expected: int, actual: int) -> None:
         super().__init__(
             f"session {shorten(session)}: expected last sequence {shown(expected)}, but it is {actual}; "
-            "read the session again and decide anew"
+            "read the session again, then decide"
         )
         self.session, self.expected, self.actual = session, expected, actual
 

@@ -303,7 +303,7 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
             ("policy-change",),
             _LOUD,
             None,
-            "nothing in silence: started with other persistence Redis loads another file and may come up empty, which"
+            "nothing silently: started with other persistence Redis loads another file and may come up empty, which"
             " must reach the caller as an error, never as an empty memory",
             f"{_REDIS_PERSISTENCE}: How I can switch to AOF, if I'm currently using dump.rdb snapshots",
             "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
@@ -350,7 +350,7 @@ _ANY_ENGINE: tuple[_Rule, ...] = (
         ("downgrade",),
         _LOUD,
         None,
-        "nothing in silence, but an older release may refuse or not find a newer release's files",
+        "nothing silently, but an older release may refuse or not find a newer release's files",
         "release notes: downgrades are not supported",
         "dump and restore",
     ),

@@ -122,7 +122,7 @@ def _scalar(value: Json) -> int | None:
         return 1
     if kind is float:
         if not math.isfinite(value):
-            raise _Unfit(f"{value} has no place in JSON; use None or text")
+            raise _Unfit(f"{value} cannot be written as JSON; use None or text")
         return 3
     if value is None or kind is bool:
         return 4

@@ -260,9 +260,7 @@ def _check_timestamp(value: object) -> None:
     elif type(value) is not int:
         raise Refused(f"timestamp: epoch seconds as a number, not {shown(value)}")
     elif value.bit_length() > 1_000 or float(value) != value:
-        raise Refused(
-            f"timestamp: {shown(value)} is no number of seconds that a float holds; use epoch seconds"
-        )
+        raise Refused(f"timestamp: {shown(value)} does not fit in a float; use epoch seconds")
 
 
 def _too_large(message: Message, size: int) -> Refused:

@@ -170,7 +170,7 @@ class _Writing:
             found.update(record)
         if unreadable.damaged or found.digest() != self._digest.digest():
             raise Unreadable(
-                f"session {shorten(opened.session)} was imported and does not read back as the file has it: "
+                f"session {shorten(opened.session)} was imported and does not read back as it is in the file: "
                 f"{len(stored)} messages, {self._count} in the file"
             )
         if opened.metadata and (await self._store.describe(opened.session)).metadata != opened.metadata:
@@ -189,7 +189,7 @@ def _parts(path: Path) -> Iterator[Exported | Message]:
     for number, line in _lines(path):
         kind, fields = _parsed(path, number, line)
         if whole or (kind == "head") != (number == 1):
-            raise _broken(path, number, "not where this line belongs")
+            raise _broken(path, number, "this line does not belong here")
         if kind == "head":
             export = str(fields["export"])
         elif kind == "session" and opened is None:
@@ -217,7 +217,7 @@ def _parts(path: Path) -> Iterator[Exported | Message]:
             if not whole:
                 raise _broken(path, number, "the totals are not those of the lines before")
         else:
-            raise _broken(path, number, "not where this line belongs")
+            raise _broken(path, number, "this line does not belong here")
     if not whole:
         raise Unreadable(f"{path} is cut short: its last line is missing; export again")
 
@@ -235,7 +235,7 @@ def _parsed(path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
         if wanted not in fields or (kind == "head" and fields["format"] != FORMAT):
             raise ValueError("not a format that this release knows")
     except (ValueError, TypeError, KeyError, StopIteration, RecursionError) as error:
-        raise _broken(path, number, f"no line of an export ({type(error).__name__})") from None
+        raise _broken(path, number, f"not a line of an export ({type(error).__name__})") from None
     return kind, fields
 
 

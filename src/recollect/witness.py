@@ -144,4 +144,4 @@ def remembered_by(path: Path) -> tuple[str, Mark | None] | None:
         mark = content["mark"]
         return str(content["store"]), None if mark is None else Mark(mark["session"], int(mark["sequence"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise CannotOpen(f"{path} is not a witness file ({error}); delete it to start anew") from error
+        raise CannotOpen(f"{path} is not a witness file ({error}); delete it to start over") from error

@@ -119,7 +119,7 @@ def test_missing_without_a_fault_and_without_a_culprit_is_dropped() -> None:
     assert (anomaly.name, anomaly.count, anomaly.silent) == ("dropped", 1, True)
     assert anomaly.first.message == "m4"
     assert anomaly.first.events == (anomaly.first.acknowledged, ended)
-    assert "nobody wrote over it" in anomaly.sentence
+    assert "nobody overwrote it" in anomaly.sentence
     assert "was in no read" in anomaly.sentence
     assert script.verdict().status == "violated"
 
@@ -133,7 +133,7 @@ def test_a_fault_healed_before_the_acknowledgement_does_not_explain_a_loss() -> 
 
 
 def test_a_fault_in_the_middle_of_a_write_explains_its_loss_however_late_the_acknowledgement() -> None:
-    """The engine had it, died and came back, and only then the store said so: nobody wrote over it."""
+    """The engine had it, died and came back, and only then the store said so: nobody overwrote it."""
     script = written(policy="rdb", fault="kill-engine")
     script.begin(1)
     struck = script.crash()

@@ -27,7 +27,7 @@ def named(script: Script, name: str) -> str:
 def test_nobody_else_wrote_and_the_newest_is_gone() -> None:
     script = written()
     script.read(2, 1)
-    assert "nobody wrote over it" in named(script, "dropped")
+    assert "nobody overwrote it" in named(script, "dropped")
 
 
 def test_nobody_else_wrote_and_the_oldest_is_gone() -> None:

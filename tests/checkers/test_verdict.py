@@ -175,7 +175,7 @@ def test_an_engine_nobody_knows_promises_everything() -> None:
     script.read(2, 0)
     verdict = script.verdict()
     assert verdict.status == "violated"
-    assert "no promise is known for dynamo" in verdict.promise
+    assert "no promise is documented for dynamo" in verdict.promise
 
 
 def test_nothing_wrong_is_held() -> None:

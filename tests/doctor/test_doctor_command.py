@@ -47,7 +47,7 @@ def test_the_answer_of_a_live_engine_with_a_password() -> None:
         assert document["findings"][0]["window_s"] == 2.0
         wrong = doctor(url.replace(QUOTED, f"{QUOTED}x"))
         assert wrong.returncode == 3
-        assert "nothing can be told" in wrong.stderr
+        assert "no diagnosis" in wrong.stderr
         assert "refuses the login" in wrong.stderr
         assert "no answer" not in wrong.stderr
         told = doctor("--json", url.replace(QUOTED, f"{QUOTED}x"))

@@ -167,5 +167,5 @@ def test_an_engine_in_a_container_keeps_its_files_to_itself(provider: str) -> No
         return FAULTS[fault].obstacle(scenario) or ""
 
     for fault in ("power-loss", "slow-fsync", "fsync-error", "disk-full"):
-        assert "needs it as a process of this machine" in said(fault)
+        assert "needs it as a process on this machine" in said(fault)
     assert said("wipe-volume") == ""  # its volume can be recycled

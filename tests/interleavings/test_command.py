@@ -84,7 +84,7 @@ def test_a_schedule_that_does_not_fit_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("redis", "--program", "a | q"), "'q' is no operation"),
+        (("redis", "--program", "a | q"), "'q' is not an operation"),
         (("redis", "--how", "fibres"), "--how fibres"),
         (("redis", "--until", "bad-luck"), "--until bad-luck"),
         (("redis", "--replay", "AB"), "--replay needs the one --program"),

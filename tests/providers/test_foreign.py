@@ -287,7 +287,7 @@ def test_what_others_made_in_the_place_of_our_namespace_stays(postgres: Any, kin
     postgres.ask(f"DROP {kind} {name}")
     create(postgres, kind, str(name), role)
     before = foreign.postgres(postgres.address)
-    with pytest.raises(engines.NotOurs, match="is not ours any more"):
+    with pytest.raises(engines.NotOurs, match="is no longer ours"):
         attached.renew()
     attached.stop()
     assert foreign.postgres(postgres.address) == before

@@ -161,8 +161,8 @@ def test_a_quiet_engine_is_believed_after_a_second() -> None:
     ("looks", "told"),
     [
         ([(0, True, "run", False), (0.5, True, "run", True)], "cannot write its AOF"),
-        ([(0, True, "run", False), (0.5, True, "another", False)], "started anew"),
-        ([(0, True, "another", False)], "started anew"),
+        ([(0, True, "run", False), (0.5, True, "another", False)], "restarted"),
+        ([(0, True, "another", False)], "restarted"),
     ],
 )
 def test_what_ends_a_wait_in_doubt(looks: list[tuple[float, bool, str, bool]], told: str) -> None:

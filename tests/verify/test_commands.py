@@ -144,7 +144,7 @@ def test_fail_fast_says_what_it_left_out(tmp_path: Path) -> None:
         "--workers", "1", "--fail-fast", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "--fail-fast: a cell before this one was violated" in " ".join(done.stdout.split())
+    assert "--fail-fast: an earlier cell was violated" in " ".join(done.stdout.split())
 
 
 def test_nothing_concluded_exits_3(tmp_path: Path) -> None:

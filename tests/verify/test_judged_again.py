@@ -25,7 +25,7 @@ def test_what_a_fresh_process_does_not_see_is_unknown_and_a_bug_of_ours() -> Non
     told = judged_again.told(msgspec.structs.replace(verdict, anomalies=(other,)), REORDERED)
     assert told.status == "unknown"
     assert told.reason is not None
-    for words in ("corrupted", "reorder", "bug of recollect", str(REORDERED)):
+    for words in ("corrupted", "reorder", "bug in recollect", str(REORDERED)):
         assert words in told.reason
 
 

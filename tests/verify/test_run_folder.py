@@ -107,7 +107,7 @@ def test_the_processes_of_one_run_share_its_folder_and_a_killed_run_leaves_it_fr
             assert process.stdout is not None
             assert process.stdout.readline() == "in\n"
         with pytest.raises(
-            FolderInUse, match="is in use by another run: wait for its end, or choose another"
+            FolderInUse, match="is in use by another run: wait until it ends, or choose another"
         ):
             run_folder.join(tmp_path, "another run")
     finally:

@@ -44,7 +44,8 @@ def doctor(
     ],
     json_file: JsonOption = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="For all answers together.", min=0.1)
+        float,
+        typer.Option("--timeout", metavar="SECONDS", help="Time limit for all answers together.", min=0.1),
     ] = 10.0,
 ) -> None:
     """Say what this engine would lose with the settings it has, and the safe steps that stop it. Changes nothing.
@@ -54,10 +55,10 @@ def doctor(
     try:
         diagnosis = asyncio.run(examine(url, timeout_s))
     except LoginRefused as error:
-        reason = f"it answers and refuses the login, so nothing can be told: {error}"
+        reason = f"it answers and refuses the login, so there is no diagnosis: {error}"
         _fail(f"{reason}; check the user and the password in the address", exit_codes.INCONCLUSIVE, json_file)
     except EngineUnavailable as error:
-        _fail(f"no answer, so nothing can be told: {error}", exit_codes.INCONCLUSIVE, json_file)
+        _fail(f"no answer, so there is no diagnosis: {error}", exit_codes.INCONCLUSIVE, json_file)
     except (Refused, CannotOpen) as error:
         _fail(str(error), exit_codes.USAGE, json_file)
     except Exception as error:  # a traceback would show the address, with its password

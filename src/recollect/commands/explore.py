@@ -36,10 +36,10 @@ from recollect.verify.target.workers import TargetBroken
 _Modes = Annotated[list[str] | None, typer.Option(help="ext4, strict; repeatable. Both by default.")]
 _Messages = Annotated[int, typer.Option(help="How many the recorded run writes.", min=1)]
 _Budget = Annotated[
-    str, typer.Option(help="Time for finding and judging, for each mode; the rest can be done later.")
+    str, typer.Option(help="Time limit for finding and judging, for each mode; --resume does the rest.")
 ]
 _Resume = Annotated[
-    Path | None, typer.Option(help="Go on with the run in this folder, instead of a new one.")
+    Path | None, typer.Option(help="Continue the run in this folder instead of starting a new one.")
 ]
 _Look = Annotated[
     str | None,
@@ -64,7 +64,9 @@ _Cancel = Annotated[
 _Bound = Annotated[
     int, typer.Option(help="Interleavings: preemptions, where not all can be tried.", min=0, max=9)
 ]
-_Seconds = Annotated[float, typer.Option(help="Interleavings: time for all programs together.", min=0.1)]
+_Seconds = Annotated[
+    float, typer.Option(help="Interleavings: time limit for all programs together.", min=0.1)
+]
 _ReplayOption = Annotated[
     str | None,
     typer.Option("--replay", metavar="SCHEDULE", help="Interleavings: one schedule of the --program."),
@@ -174,7 +176,7 @@ def _explore_states(asked: StatesAsked, json_file: str | None, html: Path | None
     except KeyboardInterrupt:
         if folder is not None:
             again = f"recollect explore {asked.target} --resume {folder}"
-            echo(f"interrupted; go on with: {again}", err=True)
+            echo(f"interrupted; continue with: {again}", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE) from None
     documents = [show(console, run, one, folder) for one in found]
     if json_file is not None:
@@ -213,7 +215,7 @@ def _recorded(asked: StatesAsked, held: ExitStack) -> tuple[Path, TargetRun]:
 
 def _resumed(target: str, folder: Path, held: ExitStack) -> tuple[Path, TargetRun]:
     if not exploration.is_recorded(folder):
-        raise BadRequest(f"{folder} has no recording to go on with; leave --resume out to make one")
+        raise BadRequest(f"{folder} has no recording to continue; leave --resume out to make one")
     run = exploration.load(folder)
     if run.about.target != target:
         raise BadRequest(f"{folder} is a recording of {run.about.target}, not of {target}")

@@ -30,7 +30,7 @@ _Url = Annotated[
 def export(
     url: _Url,
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only sessions whose ids begin so.")
+        str | None, typer.Option(metavar="TEXT", help="Only sessions whose ids begin with this.")
     ] = None,
 ) -> None:
     """Write every live session to standard output, as JSON lines with counts and checksums.
@@ -41,10 +41,10 @@ def export(
     try:
         asyncio.run(_export(url, prefix, moved))
     except RecollectError as error:
-        echo(f"recollect export: {scrub(str(error), url)}; the file is not whole", err=True)
+        echo(f"recollect export: {scrub(str(error), url)}; the file is incomplete", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     except BrokenPipeError:
-        echo("recollect export: whoever reads it has gone; the file is not whole", err=True)
+        echo("recollect export: the reader has gone; the file is incomplete", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     echo(f"exported {_counted(moved)}", err=True)
     if moved.damaged:

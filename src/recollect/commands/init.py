@@ -33,7 +33,7 @@ def init(
         Ci | None, typer.Option(help="Where the tests run; GitLab if there is a .gitlab-ci.yml.")
     ] = None,
     tests: Annotated[Path, typer.Option(help="Folder of the tests.")] = Path("tests"),
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write tests/test_memory.py, which puts your store through real faults, and a CI job for it.
 
@@ -50,7 +50,7 @@ def init(
     files |= _job(where, tests)
     present = [str(path) for path in files if path.exists()]
     if present and not force:
-        echo(f"{', '.join(present)}: already there; nothing was written. --force writes over.", err=True)
+        echo(f"{', '.join(present)}: already there; nothing was written. --force overwrites.", err=True)
         raise typer.Exit(exit_codes.USAGE)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -88,7 +88,7 @@ def _checked(asked: OrdersAsked) -> str:
         if how not in HOWS:
             raise BadRequest(f"--how {how}: one of {', '.join(HOWS)}")
     if asked.until is not None and asked.until not in ANOMALIES:
-        raise BadRequest(f"--until {asked.until}: no anomaly; there are {', '.join(ANOMALIES)}")
+        raise BadRequest(f"--until {asked.until}: not an anomaly; there are {', '.join(ANOMALIES)}")
     for text in asked.programs:
         ClientsProgram.parse(text)
     if asked.replay is not None:

@@ -29,7 +29,10 @@ def recall_eval(
     ] = None,
     index: Annotated[str | None, typer.Option(help="A vector index, as open_recall takes it.")] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="How much worse is still no regression.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="How much worse a score may get before it counts as a regression."
+        ),
     ] = 0.0,
     json_file: JsonOption = None,
 ) -> None:

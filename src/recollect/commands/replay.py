@@ -37,7 +37,7 @@ def replay(
     times: Annotated[int, typer.Option(help="How often.", min=1)] = 5,
     workers: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 1,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Run what the scenario names, though somebody else saved it.")
+        bool, typer.Option("--trust", help="Run what the scenario names, even if somebody else saved it.")
     ] = False,
     json_file: JsonOption = None,
 ) -> None:
@@ -88,7 +88,7 @@ def _check_names(scenario: Scenario, run: Path) -> None:
         wrong = [] if FAULTS[scenario.fault].named_variant else ["variant"]
     if wrong:
         told = " and ".join(f"{kind} {getattr(scenario, kind)!r}" for kind in wrong)
-        echo(f"{run}: this release knows no {told}; replay it with the release that saved it", err=True)
+        echo(f"{run}: this release does not know {told}; replay it with the release that saved it", err=True)
         raise typer.Exit(exit_codes.USAGE)
 
 

@@ -125,10 +125,12 @@ RequireOption = Annotated[
 FullOption = Annotated[bool, typer.Option("--full", help="Every policy, fault and variant.")]
 BudgetOption = Annotated[
     str | None,
-    typer.Option(help="Time for everything; what does not fit is skipped. 60s; with --full, no limit."),
+    typer.Option(
+        help="Time limit for everything; what does not fit is skipped. 60s by default; with --full, none."
+    ),
 ]
 SeedOption = Annotated[
-    int | None, typer.Option(help="Repeats a schedule. On real engines not the interleaving.")
+    int | None, typer.Option(help="Repeats a schedule. On real engines, the interleaving may differ.")
 ]
 WorkersOption = Annotated[int, typer.Option(help="Cells side by side.", min=1)]
 WritersOption = Annotated[int | None, typer.Option(help="Writing processes in each cell.", min=1)]

@@ -44,7 +44,7 @@ def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Symptom 
         return Symptom(
             name="disk-not-visible",
             level="note",
-            sentence="the engine's file system cannot be seen from here: whether it is a disk was not checked",
+            sentence="the engine's file system cannot be seen from here: so whether it is a disk was not checked",
             procedure=("on the engine's own machine, look with `df -T` at its data folder",),
         )
     if mount.goes_with == "memory":

@@ -244,7 +244,7 @@ def _asynchronous(answers: PostgresAnswers) -> Symptom | None:
         name="asynchronous-commit",
         setting=f"synchronous_commit = off ({source})",
         whose="",
-        procedure=(reset, "sessions that are open keep what they have: reconnect"),
+        procedure=(reset, "open sessions keep their setting: reconnect"),
     )
 
 
@@ -259,7 +259,7 @@ def _own(answers: PostgresAnswers, own: Own) -> Symptom | None:
         name=f"asynchronous-commit-of-{'role' if own.role else 'database'}",
         setting=f"synchronous_commit = off for {own.whose}",
         whose=f"when {own.whose} writes" + (" (this address does)" if concerns else "") + ", ",
-        procedure=(own.reset, "sessions that are open keep what they have: reconnect"),
+        procedure=(own.reset, "open sessions keep their setting: reconnect"),
     )
 
 

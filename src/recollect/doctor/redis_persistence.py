@@ -67,7 +67,7 @@ def _hidden(answers: RedisAnswers) -> Symptom:
             ),
             source=promise("redis", "rdb", "kill-engine").source,
         )
-    known = "the append-only file is on" if aof == "1" else "INFO does not tell either"
+    known = "the append-only file is on" if aof == "1" else "INFO does not say either"
     return Symptom(
         name="settings-hidden",
         level="cannot-tell",
@@ -160,7 +160,7 @@ def _fsync(answers: RedisAnswers, policy: str) -> Symptom | None:
     return loss(
         given,
         name=f"fsync-{(answers.config or {}).get('appendfsync')}",
-        window=f"about {KERNEL_WRITE_BACK_S:g} s, as the kernel pleases"
+        window=f"about {KERNEL_WRITE_BACK_S:g} s, whenever the kernel writes it back"
         if policy == "aof-no"
         else "up to 2 s",
         window_s=KERNEL_WRITE_BACK_S if policy == "aof-no" else given.window_s,

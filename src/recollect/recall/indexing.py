@@ -213,7 +213,7 @@ class Indexer:
                 pause_s, retry_s = retry_s, min(retry_s * 2, RETRY_MAX_S)
             except Exception as error:
                 self.suspect(f"{type(error).__name__}: {error}")
-                log.exception("the vector index failed in an unforeseen way; searches scan the rows")
+                log.exception("the vector index failed unexpectedly; searches scan the rows")
                 self._wake.clear()
                 pause_s, retry_s = retry_s, min(retry_s * 2, RETRY_MAX_S)
             await self._wait(pause_s)

@@ -204,7 +204,7 @@ async def _settle_space(
         if not reembed:
             raise EmbedderChanged(
                 f"this memory was embedded by {found.name!r} ({found.dimension} numbers), not by {embedder.name!r} "
-                f"({embedder.dimension}). Open it with that one, or with reembed=True to embed all of it anew"
+                f"({embedder.dimension}). Open it with that one, or with reembed=True to embed all of it again"
             )
         found = Space(found.number + 1, embedder.name, embedder.dimension)
         await rows.move(found)

@@ -34,7 +34,7 @@ class FolderInUse(Exception):
     """Another run writes there."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} is in use by another run: wait for its end, or choose another folder")
+        super().__init__(f"{path} is in use by another run: wait until it ends, or choose another folder")
 
 
 def new(parent: Path, name: str) -> Path:

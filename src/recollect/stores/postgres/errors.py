@@ -106,5 +106,5 @@ def read_error(error: BaseException) -> RecollectError:
 
 def _gone(reason: str) -> StoreReplaced:
     return StoreReplaced(
-        f"the store's schema is not there any more ({reason}): dropped, or another database answers at this address"
+        f"the store's schema is gone ({reason}): dropped, or another database answers at this address"
     )

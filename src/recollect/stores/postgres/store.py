@@ -382,7 +382,7 @@ class PostgresStore(PostgresChanges):
         version = await schema.read_version(connection, self._timeout_s)
         if version is None or version.identity != self._identity:
             raise EngineUnavailable(
-                "read_url leads to another store, or to a replica that has not got this one yet"
+                "read_url leads to another store, or to a replica that has not received this one yet"
             )
 
     async def _read(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:

@@ -388,7 +388,7 @@ def check_marked(write: QueuedWrite, reply: Reply) -> None:
     """Of a turn that was stored before: whether its mark is a write that WAIT and WAITAOF have covered."""
     if write.plan.count and isinstance(reply, list) and reply[2] != 1:
         raise OutcomeUnknown(
-            "stored before, but the engine takes no writes now, so what it survives cannot be told; "
+            "stored before, but the engine takes no writes now, so there is no telling what it would survive; "
             "retry with the same turn id"
         )
 

@@ -67,7 +67,7 @@ def _place(stored: list[Stored], elements: list[bytes], first: int, expected: in
     return expected
 
 
-_TWICE = "this sequence is in the list twice, and which of the two is right cannot be told"
+_TWICE = "this sequence is in the list twice, and there is no telling which one is right"
 
 
 def _doubt(stored: list[Stored], sequence: int) -> None:

@@ -68,7 +68,7 @@ class _Wait:
         if look.fails:
             self.end("the engine cannot write its AOF")
         elif look.run != self._run:
-            self.end("the engine was started anew before it had fsynced")
+            self.end("the engine was restarted before it had fsynced")
         elif last is not None and not _goes_on(last, look):
             self._begin, self._is_due, self.is_nudged = None, False, False
         elif self._begin is None:

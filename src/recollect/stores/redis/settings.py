@@ -220,7 +220,9 @@ def unreachable(address: str, asked: Durability, why: str) -> DurabilityUnavaila
 def _why_not(settings: RedisSettings) -> str:
     """The setting in the way, and how to change it."""
     if settings.policy == "unknown":
-        return "the engine refuses CONFIG, so what it keeps cannot be told; allow CONFIG GET for this user"
+        return (
+            "the engine refuses CONFIG, so there is no telling what it keeps; allow CONFIG GET for this user"
+        )
     if settings.policy in ("none", "rdb"):
         return f"appendonly is no; {AOF_ON_SAFELY}; then CONFIG SET appendfsync always"
     if settings.aof_begins:

@@ -276,7 +276,7 @@ class RedisStore(RedisChanges):
         try:
             await self._check_rights(self._commit.plan)
         except CannotOpen as error:
-            raise NotWritten(f"{error}; safe to retry once it may") from error
+            raise NotWritten(f"{error}; safe to retry once the user may do this") from error
         self._denied = False
 
     async def _connect(self) -> Wire:

@@ -192,7 +192,7 @@ class _StateWorker:
         """One batch; None when the worker has ended in good order."""
         head = self._exactly(_LENGTH_BYTES)
         if head is None:
-            raise WorkerFailed("a worker of the exploration ended without a word; see its standard error")
+            raise WorkerFailed("a worker of the exploration ended without saying why; see its standard error")
         message = self._exactly(int.from_bytes(head, "big"))
         if message is None:
             raise WorkerFailed("a worker of the exploration was killed")

@@ -1,4 +1,4 @@
-"""A server that runs as a process of this machine: the life cycle that Redis, PostgreSQL and Chroma share.
+"""A server that runs as a process on this machine: the life cycle that Redis, PostgreSQL and Chroma share.
 
 An engine says what to launch, how to ask whether it is ready, and where it answers; this says the rest.
 
@@ -163,7 +163,7 @@ class LocalServer(EngineLife):
 
     def pause(self) -> None:
         if not self._running().pause():
-            raise EngineError(f"{self.name} has ended by itself; its log ends:\n{self.logs(5)}")
+            raise EngineError(f"{self.name} ended on its own; its log ends:\n{self.logs(5)}")
         self._paused = True
 
     def resume(self) -> None:

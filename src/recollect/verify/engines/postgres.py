@@ -330,7 +330,7 @@ class PostgresReplica:
             wait_until(
                 lambda: connection.value("SELECT count(*) FROM pg_stat_wal_receiver") == "0",
                 timeout_s,
-                "the replica did not let go of its primary",
+                "the replica did not detach from its primary",
             )
             wait_until(
                 lambda: connection.value(_ALL_REPLAYED) == "t",

@@ -53,7 +53,7 @@ def check_reachable(path: Path) -> None:
     for parent in reversed(path.absolute().parents):
         if parent.exists() and not _may_enter(who, parent.stat()):
             raise EngineError(
-                f"as root, PostgreSQL runs as 'nobody', who may not enter {parent} on the way to {path};"
+                f"as root, PostgreSQL runs as 'nobody', who may not enter {parent}, which leads to {path};"
                 f" run as an ordinary user, or allow it with `chmod o+x {parent}`"
             )
 

@@ -38,8 +38,8 @@ def disagreement(folder: Path, state: State, judgement: Judgement) -> str | None
         return None
     came_to = again if isinstance(again, str) else again.anomaly or "held"
     return (
-        f"{judgement.anomaly} in one process, and judged again in a fresh one from {image}: {came_to}. "
-        "This is a bug of recollect: please report it, with that folder"
+        f"{judgement.anomaly} in one process, but judged again in a fresh one from {image}: {came_to}. "
+        "This is a bug in recollect: please report it, with that folder"
     )
 
 

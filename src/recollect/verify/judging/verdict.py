@@ -173,7 +173,7 @@ def _promised(engine: str, policy: str, fault: str) -> Promise:
     except ValueError:
         sentence = "nothing that was acknowledged is lost"
         if fault:
-            sentence += f" (no promise is known for {engine} {policy} under {fault})"
+            sentence += f" (no promise is documented for {engine} {policy} under {fault})"
         return Promise(engine, policy, fault, frozenset(), 0.0, sentence, "")
 
 
@@ -236,8 +236,8 @@ def _unprotected(evidence: Evidence, given: Promise, named: list[Named]) -> str 
             if group.name == "duplicate":
                 return "a retry stores twice: the store takes no turn id, so a caller cannot retry safely"
             if group.name == "corrupted":
-                return f"the store takes messages whole, and keeps only a part ({group.first.text})"
-            return f"{given.fault} is not noticed: the store has no identity, and reads on from other data"
+                return f"the store accepts whole messages and keeps only a part ({group.first.text})"
+            return f"{given.fault} is not noticed: the store has no identity, and goes on reading from other data"
     return None
 
 

@@ -42,7 +42,7 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     except Exception as error:
         trace = folder / "kit-error.txt"
         private.write_artifact(trace, run.scrubber(traceback.format_exc()))
-        reason = f"an error of recollect's own, please report it: {type(error).__name__}: {error}; details in {trace}"
+        reason = f"an error in recollect itself; please report it: {type(error).__name__}: {error}; details in {trace}"
         verdict, trouble = Verdict(status="unknown", reason=reason), "internal"
     if verdict.reason is not None:
         verdict = msgspec.structs.replace(verdict, reason=run.scrubber(verdict.reason))

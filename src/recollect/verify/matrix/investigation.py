@@ -85,11 +85,13 @@ class Investigation:
 
     def _how_far(self) -> str:
         if not self._seen:
-            return "not made smaller: no further run showed it"
+            return "not made smaller: no other run showed it"
         if self._shrinker.finished:
             return "nothing smaller shows it"
         return (
-            "there was no time to make it smaller" if self._smallest is None else "there was no time to go on"
+            "there was no time to make it smaller"
+            if self._smallest is None
+            else "there was no time to continue"
         )
 
 

@@ -28,8 +28,8 @@ def told(verdict: Verdict, history: Path) -> Verdict:
         return verdict
     came_to = again if isinstance(again, str) else _conclusion(again)
     reason = (
-        f"{_conclusion(verdict)} in one process, and judged again in a fresh one from {history}: {came_to}. "
-        "This is a bug of recollect: please report it, with that file"
+        f"{_conclusion(verdict)} in one process, but judged again in a fresh one from {history}: {came_to}. "
+        "This is a bug in recollect: please report it, with that file"
     )
     return msgspec.structs.replace(verdict, status="unknown", reason=reason)
 

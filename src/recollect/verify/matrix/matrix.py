@@ -328,7 +328,7 @@ class Matrix:
 
     def _stop_if_violated(self, result: Result) -> None:
         if result.verdict.status == "violated" and self._fail_fast:
-            self._stopped = "--fail-fast: a cell before this one was violated"
+            self._stopped = "--fail-fast: an earlier cell was violated"
 
 
 def _folder_name(number: int, scenario: Scenario) -> str:

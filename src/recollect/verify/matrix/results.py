@@ -133,13 +133,13 @@ def load(folder: Path) -> Results:
     try:
         results = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results, dec_hook=from_json)
     except RecursionError:
-        raise msgspec.ValidationError(f"{folder / SUMMARY} is nested without end") from None
+        raise msgspec.ValidationError(f"{folder / SUMMARY} is nested too deeply") from None
     for result in results.results:
         smallest = "" if result.smallest_run is None else result.smallest_run.folder
         for named in (result.folder, result.hidden_by, smallest, result.history):
             if named and not _is_inside(folder, named):
                 raise msgspec.ValidationError(
-                    f"{folder / SUMMARY} names the folder {shorten(named)}, which is not inside of {folder}"
+                    f"{folder / SUMMARY} names the folder {shorten(named)}, which is not inside {folder}"
                 )
     return results
 

@@ -98,7 +98,7 @@ class RedisNamespace:
         lease = Lease.taken(self._marker, _KEYS, _redis_time(connection))
         if connection.ask("SET", _LEASES + self._marker.name, lease.encoded(), when) != "OK":
             raise NotOurs(
-                f"{_LEASES}{self._marker.name} on {without_credentials(self.url)} is not ours any more"
+                f"{_LEASES}{self._marker.name} on {without_credentials(self.url)} is no longer ours"
             )
 
     def close(self) -> None:
@@ -241,7 +241,7 @@ class PostgresNamespace:
     def renew(self) -> None:
         with pgwire.Connection(self.address) as connection:
             if not self._still_ours(connection):
-                raise NotOurs(f"{self.name} on {without_credentials(self.url)} is not ours any more")
+                raise NotOurs(f"{self.name} on {without_credentials(self.url)} is no longer ours")
             self._comment(connection)
 
     def _comment(self, connection: pgwire.Connection) -> None:

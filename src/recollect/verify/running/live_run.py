@@ -82,7 +82,7 @@ class LiveRun:
 
     @property
     def engine(self) -> Engine:
-        assert self._engine is not None, "the engine is not made yet"
+        assert self._engine is not None, "the engine has not been created yet"
         return self._engine
 
     @property

@@ -183,7 +183,7 @@ class Target:
                 count = trait.removeprefix(KEEPS_LAST)
                 if not count.isdecimal() or int(count) < 1:
                     raise BadTarget(
-                        f"target {self.spec!r}: the trait {trait!r} names no number of messages: {KEEPS_LAST}50"
+                        f"target {self.spec!r}: the trait {trait!r} does not say how many messages: {KEEPS_LAST}50"
                     )
                 return int(count)
         return None

@@ -128,7 +128,7 @@ class Worker:
         self._process.join(1)
         code = self._process.exitcode
         how = f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
-        return f"the target's process ended by itself ({how})"
+        return f"the target's process ended on its own ({how})"
 
 
 class Workers:

@@ -71,7 +71,7 @@ class Connection(Stream):
         if kind == b"-":
             raise RespError(_text(rest))
         if kind not in (b":", b"$", b"*"):
-            raise Garbled(f"the server's answer {line[:80]!r} is not one of Redis")
+            raise Garbled(f"the server's answer {line[:80]!r} is not one that Redis gives")
         number = _number(rest)
         if kind == b":":
             return number

@@ -68,7 +68,7 @@ class PrestartedRedis(RedisEngine):
         while not template.connected(_POLL_S):
             if not self._template_process.alive() or time.monotonic() > give_up:
                 template.close()
-                raise self._start_failed("did not come to the point where it reads its data")
+                raise self._start_failed("did not get as far as reading its data")
         return template
 
     def _wait_for(self, copy: Copy) -> None:

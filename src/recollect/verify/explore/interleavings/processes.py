@@ -245,7 +245,7 @@ class ProcessWorld:
                 if other is not client:
                     other.rounds = 0
         if client.rounds > ROUNDS_MAX:
-            raise Unfinished(f"{client.name} asks the same again and again")
+            raise Unfinished(f"{client.name} asks the same question over and over")
 
     def _answered(self, client: _GatedClient, link: GatedLink) -> None:
         link.forward()

@@ -109,7 +109,7 @@ class ClientsProgram:
 
 def _before(text: str, number: str) -> int:
     if not number.isascii() or not number.isdigit() or not 0 < int(number) <= BEFORE_MAX:
-        raise BadProgram(f"program {text!r}: {number!r} before the + is no number from 1 to {BEFORE_MAX}")
+        raise BadProgram(f"program {text!r}: {number!r} before the + is not a number from 1 to {BEFORE_MAX}")
     return int(number)
 
 
@@ -123,7 +123,7 @@ def _operations(text: str, part: str) -> Iterator[ProgramOp]:
         found = _WORD.fullmatch(word)
         if found is None or found[1] not in CALLED:
             known = ", ".join(f"{letter} {called}" for letter, called in CALLED.items())
-            raise BadProgram(f"program {text!r}: {word!r} is no operation; there are {known}")
+            raise BadProgram(f"program {text!r}: {word!r} is not an operation; there are {known}")
         yield ProgramOp(found[1], int(found[2] or 0))
 
 

@@ -85,7 +85,7 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
             return "every distinguishable order"
         if self.bound >= 0:
             return f"every order with at most {self.bound} preemption{'' if self.bound == 1 else 's'}"
-        return "a part of the orders" if self.judged else "nothing (the time ended)"
+        return "some of the orders" if self.judged else "nothing (the time ended)"
 
     @property
     def gap(self) -> str | None:
@@ -93,9 +93,9 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
         if self.doubt is not None:
             return self.doubt
         if self.diverged:
-            return f"{self.diverged} schedules went another way when they were repeated"
+            return f"{self.diverged} schedules went differently when they were repeated"
         if self.unfinished:
-            return f"{self.unfinished} schedules do not end: a client asks the same again and again"
+            return f"{self.unfinished} schedules do not end: a client asks the same question over and over"
         return None
 
 

@@ -27,7 +27,7 @@ class Stuck(Exception):
 
 
 class Unfinished(Exception):
-    """The schedule does not end: a client asks the same again and again, and nobody else can move."""
+    """The schedule does not end: a client asks the same question over and over, and nobody else can move."""
 
 
 @dataclass

@@ -25,6 +25,6 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 def describe(evidence: Evidence, detection: Detection) -> str:
     never = "" if was_seen(evidence, detection.element) else " was in no read: it"
     return (
-        f"No fault came between and nobody wrote over it, and yet {subject(evidence, detection)},{never} is missing "
+        f"There was no fault in between and nobody overwrote it, but {subject(evidence, detection)},{never} is missing "
         f"from the read that ended at event {detection.events[1]} and from every read since."
     )

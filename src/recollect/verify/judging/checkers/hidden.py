@@ -30,6 +30,6 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     return (
-        f"Reading does not return {subject(evidence, detection)}, but it is not gone: asked directly (event "
+        f"Reading does not return {subject(evidence, detection)}, but it is not gone: when asked directly (event "
         f"{detection.events[2]}), the engine has {detection.text} (event {detection.events[1]})."
     )

@@ -60,6 +60,6 @@ def describe(evidence: Evidence, detection: Detection) -> str:
     if turn in evidence.bases:
         over += f", from the list it had read at event {evidence.bases[turn]}"
     return (
-        f"No fault came between, and yet {who}, is missing from the read that ended at event "
+        f"There was no fault in between, but {who}, is missing from the read that ended at event "
         f"{detection.events[1]} and from every read since; {over}."
     )

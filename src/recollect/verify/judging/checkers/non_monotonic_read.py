@@ -35,5 +35,5 @@ def describe(evidence: Evidence, detection: Detection) -> str:
     after = f", {detection.disturbance.name} came between" if detection.disturbance is not None else ""
     return (
         f"Process {detection.other} saw {subject(evidence, detection)}, in the read that ended at event "
-        f"{detection.events[0]}, and no more in the one that ended at event {detection.events[1]}{after}."
+        f"{detection.events[0]}, and no longer in the one that ended at event {detection.events[1]}{after}."
     )

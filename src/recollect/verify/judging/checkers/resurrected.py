@@ -36,10 +36,10 @@ def describe(evidence: Evidence, detection: Detection) -> str:
     if detection.element in evidence.taken_back:
         fault = "" if detection.disturbance is None else f", with {detection.disturbance.name} in between"
         return (
-            f"Taken back and yet there: {subject(evidence, detection)}, is in the read from event {begun} to {ended}, "
+            f"Removed, but still there: {subject(evidence, detection)}, is in the read from event {begun} to {ended}, "
             f"although its removal had been acknowledged at event {forgotten}{fault}."
         )
     return (
-        f"Forgotten and yet there: {subject(evidence, detection)}, is in the read from event {begun} to "
+        f"Forgotten, but still there: {subject(evidence, detection)}, is in the read from event {begun} to "
         f"{ended}, although the session's forget had been acknowledged at event {forgotten}."
     )

@@ -24,5 +24,5 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 def describe(evidence: Evidence, detection: Detection) -> str:
     return (
         f"The oldest end of the session is gone: {subject(evidence, detection)}, is missing from the read that ended "
-        f"at event {detection.events[1]} and from every read since, with everything older; nobody had it forgotten."
+        f"at event {detection.events[1]} and from every read since, with everything older; nobody asked to forget it."
     )

@@ -117,7 +117,7 @@ def _sweep(run: FaultedRun, least: int, sweep_s: float, die_at: Callable[[Line],
         deaths += die_at(line)
     run.remark(f"{run.scenario.fault}: died on {deaths} of the {len(lines)} lines of an append")
     if not deaths:
-        run.give_up("no append reached the line that it was to die on")
+        run.give_up("no append reached the line that it was supposed to die on")
 
 
 class KillAppAtLine(Injection):
@@ -159,7 +159,7 @@ LINE_FAULTS = (
         KillAppAtLine,
         verifies="whichever line of the store's own code the application dies on, turns are whole and others go on",
         does_not_verify="dying inside a driver or the engine; lines that an append did not execute when recorded;"
-        f" without {EVERY_LINE}, lines for which {SWEEP_S:g} s were too short",
+        f" without {EVERY_LINE}, lines that {SWEEP_S:g} s were not enough for",
         variants=("", EVERY_LINE),
         named_variant="a line of the store's code, such as memory.py:17",
     ),
@@ -167,7 +167,7 @@ LINE_FAULTS = (
         "kill-engine-at-line",
         KillEngineAtLine,
         verifies="the engine dies when the store reaches a line of its own code, such as between two writes of a turn",
-        does_not_verify=f"lines beyond {ENGINE_LINES_MAX}, if it is not told {EVERY_LINE} or which one",
+        does_not_verify=f"lines beyond {ENGINE_LINES_MAX}, unless {EVERY_LINE} or one of them is asked for",
         obstacle=servers_only,
         variants=("", EVERY_LINE),
         named_variant="a line of the store's code, such as memory.py:17",

@@ -67,7 +67,7 @@ def _persistence(redis: RedisEngine) -> dict[str, str]:
 
 def _redis(run: FaultedRun) -> RedisEngine:
     if not isinstance(run.engine, RedisEngine):
-        run.skip("the moment can only be seen in a Redis that runs as a process of this machine")
+        run.skip("this moment can only be seen in a Redis that runs as a process on this machine")
     return run.engine
 
 
@@ -92,7 +92,7 @@ def kill_between_writes(run: FaultedRun) -> None:
     """
     engine = run.engine
     if not isinstance(engine, Counting):
-        run.skip("only an engine that runs as a process of this machine can be asked what was written to it")
+        run.skip("only an engine that runs as a process on this machine can be asked what was written to it")
     run.settle()
     line = run.rng.choice(_lines_between(run, engine))
     guest = watching(run, pipe.Watch("stop", line))

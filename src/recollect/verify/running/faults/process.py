@@ -130,9 +130,9 @@ PROCESS_FAULTS = (
     Fault(
         "none",
         Undisturbed,
-        verifies="a store that nothing happens to keeps what it is given, of one writer, of several, and of several"
+        verifies="a store that is left alone keeps what it is given, by one writer, by several, and by several"
         " tasks or threads that share one store",
-        does_not_verify="anything that breaks: whatever shows here is there in every other cell",
+        does_not_verify="anything that breaks; whatever is found here is there in every other cell too",
         variants=(ONE_WRITER, SEVERAL_WRITERS, SEVERAL_CALLERS),
         usual_variants=3,
         clients={ONE_WRITER: (1, 1)},
@@ -141,7 +141,7 @@ PROCESS_FAULTS = (
     Fault(
         "restart",
         Restart,
-        verifies="what was acknowledged is there after an orderly stop and start, as a deploy or an upgrade makes one",
+        verifies="what was acknowledged is there after an orderly stop and start, such as a deploy or an upgrade",
         does_not_verify="a crash: engines save on the way out, so an orderly stop hides what a crash would lose",
         obstacle=ours_only,
     ),

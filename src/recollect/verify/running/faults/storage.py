@@ -84,7 +84,7 @@ class Evict(Injection):
 
         run, engine = self.run, self.run.engine
         if not isinstance(engine, RedisEngine):
-            run.skip("only a Redis that runs as a process of this machine is given a limit")
+            run.skip("only a Redis that runs as a process on this machine is given a limit")
         memory = fields_of(engine.ask("INFO", "memory"))
         used, dataset = int(memory["used_memory"]), int(memory["used_memory_dataset"])
         with run.striking("evict"):
