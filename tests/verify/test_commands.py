@@ -178,8 +178,8 @@ def test_shards_are_merged(tmp_path: Path) -> None:
 def test_a_shard_without_cells_is_no_failure_and_merges(tmp_path: Path) -> None:
     for index in (1, 2):
         done = recollect(
-            "verify", "sqlite", "--policy", "wal-full", "--fault", "kill-app", "--seed", f"{index}",
-            "--shard", f"{index}/2", "--out", f"shard{index}", cwd=tmp_path,
+            "verify", "sqlite", "--policy", "wal-full", "--fault", "kill-app", "--workload", "append",
+            "--seed", f"{index}", "--shard", f"{index}/2", "--out", f"shard{index}", cwd=tmp_path,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
     assert "shard 2/2 has no cells" in " ".join(done.stdout.split())

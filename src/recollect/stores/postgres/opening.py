@@ -101,11 +101,25 @@ async def check_not_shared(connection: Connection, url: str, deadline: float) ->
     except POOLED as error:
         raise CannotOpen(f"PostgreSQL: {POOLED_CURE}") from error
     except asyncpg.ConnectionDoesNotExistError as error:
-        if "statement pooling" in str(error):  # has no transactions
+        if await _refuses_transactions(url, deadline):
             raise CannotOpen(f"PostgreSQL: {POOLED_CURE}") from error
         raise
     if shared:
         raise CannotOpen(f"PostgreSQL: {POOLED_CURE}")
+
+
+async def _refuses_transactions(url: str, deadline: float) -> bool:
+    """Whether BEGIN ends a fresh connection that works: statement mode. Not every asyncpg repeats the pooler's words."""
+    other = await connect(url, deadline)
+    try:
+        await other.fetchval("SELECT 1", timeout=remaining_s(deadline))
+        try:
+            await other.execute("BEGIN", timeout=remaining_s(deadline))
+        except asyncpg.ConnectionDoesNotExistError:
+            return True
+    finally:
+        await _end(other)
+    return False
 
 
 async def _is_shared(connection: Connection, url: str, name: str, deadline: float) -> bool:
