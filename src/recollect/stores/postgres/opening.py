@@ -109,7 +109,7 @@ async def check_not_shared(connection: Connection, url: str, deadline: float) ->
 
 
 async def _refuses_transactions(url: str, deadline: float) -> bool:
-    """Whether BEGIN ends a fresh connection that works: statement mode. Not every asyncpg repeats the pooler's words."""
+    """Whether BEGIN ends a connection that works: statement mode. Old drivers do not repeat the pooler's words."""
     other = await connect(url, deadline)
     try:
         await other.fetchval("SELECT 1", timeout=remaining_s(deadline))
