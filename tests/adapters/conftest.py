@@ -9,6 +9,7 @@ __all__ = ["engine_of", "place", "session", "store"]
 NEEDS = {
     "test_openai_agents.py": "agents",
     "test_langchain.py": "langchain_core",
+    "test_langgraph.py": "langgraph",
 }
 
 collect_ignore = [name for name, package in NEEDS.items() if find_spec(package) is None]

@@ -51,16 +51,21 @@ async def _opened(url: str) -> Store:
 
 
 def compared(make: Callable[[World], RuleBasedStateMachine], url: str, steps: int = 25) -> None:
+    """For async stores."""
     world = World(url)
     try:
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
-            cast(Any, lambda: make(world)),
-            settings=settings(
-                max_examples=EXAMPLES,
-                stateful_step_count=steps,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        machine(lambda: make(world), steps)
     finally:
         world.close()
+
+
+def machine(make: Callable[[], RuleBasedStateMachine], steps: int = 25) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        cast(Any, make),
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,552 @@
+"""`RecollectSaver`: LangGraph's checkpoints on SQLite, PostgreSQL or Redis.
+
+    from recollect.adapters.langgraph import RecollectSaver
+
+    with RecollectSaver("postgresql://localhost/memory") as saver:
+        graph = builder.compile(checkpointer=saver)
+        graph.invoke(state, {"configurable": {"thread_id": "user-42"}})
+
+One saver serves `invoke` and `ainvoke`, any number of threads and event loops: its connections live on a loop of their
+own. Changes are repeated while it is not known whether they happened, which is safe because repeating one changes
+nothing, and a cancelled call is finished first (`carrying`).
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, TypeVar, Unpack, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    PendingWrite,
+    SerializerProtocol,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+)
+
+from recollect.adapters.carrying import carried, settled
+from recollect.adapters.langgraph.shelf import (
+    EMPTY,
+    CheckpointRow,
+    Found,
+    Listing,
+    PendingRow,
+    Place,
+    Shelf,
+    key,
+    packed,
+    reference,
+    reference_prefix,
+    text_of,
+    unpacked,
+)
+from recollect.errors import CannotOpen, MissingExtra, Refused, StoreClosed
+from recollect.owner import Owner
+from recollect.secret import check_address, scheme_of
+from recollect.store import OpenOptions, Options
+
+_HERE = "recollect.adapters.langgraph"
+_SQLITE = (f"{_HERE}.shelf_sqlite", "SqliteShelf", None)
+_REDIS = (f"{_HERE}.shelf_redis", "RedisShelf", "redis")
+_POSTGRES = (f"{_HERE}.shelf_postgres", "PostgresShelf", "postgres")
+SHELVES: dict[str, tuple[str, str, str | None]] = {
+    "sqlite": _SQLITE,
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "unix": _REDIS,
+    "valkey": _REDIS,
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
+}
+
+PAGE = 50
+"""Checkpoints that a listing reads at once."""
+ANCESTORS_AT_ONCE = 100
+COUNTERS = "counters_since_delta_snapshot"
+"""In the metadata of checkpoints with delta channels: their names."""
+
+Value = TypeVar("Value")
+
+list_ = list
+"""The built-in: inside of the class, `list` is LangGraph's method."""
+
+
+class RecollectSaver(BaseCheckpointSaver[str]):
+    """See the module. Opened when it is made; `close` it, or use it in a ``with`` or ``async with``.
+
+    The options are those of `open_store` that make sense here: `durability`, `replicas`, `timeout_s`, `pool_size` and
+    `file_mode`. `serde` is LangGraph's serializer, as in its own savers.
+    """
+
+    def __init__(
+        self, url: str, *, serde: SerializerProtocol | None = None, **options: Unpack[OpenOptions]
+    ) -> None:
+        super().__init__(serde=serde)
+        kind = _shelf_class(url)
+        self._line = _Line()
+        try:
+            self._shelf: Shelf = self._line.wait(kind.open(url, _checked(options)))
+        except BaseException:
+            self._line.end()
+            raise
+
+    # ---- reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that the config names, or the latest of its thread."""
+        return self._line.wait(self._get(config))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """`get_tuple`."""
+        return await self._line.reach(self._get(config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, the latest first; without a config those of all threads."""
+        listing = _listing(config, before, filter, limit)
+        while listing is not None and (limit is None or limit > 0):
+            found, listing = self._line.wait(self._page(listing))
+            for one in found:
+                if _fits(one, filter) and (limit is None or limit > 0):
+                    limit = None if limit is None else limit - 1
+                    yield one
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """`list`."""
+        listing = _listing(config, before, filter, limit)
+        while listing is not None and (limit is None or limit > 0):
+            found, listing = await self._line.reach(self._page(listing))
+            for one in found:
+                if _fits(one, filter) and (limit is None or limit > 0):
+                    limit = None if limit is None else limit - 1
+                    yield one
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What was written to these channels since their last stored values, read in large steps."""
+        return self._line.wait(self._deltas(config, channels))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """`get_delta_channel_history`."""
+        return await self._line.reach(self._deltas(config, channels))
+
+    # ---- writing
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Keeps a checkpoint, with the channel values that are new in it, in one step."""
+        row, values = self._row(config, checkpoint, metadata, new_versions)
+        self._line.wait(carried(lambda _: self._shelf.put(row, values)))
+        return _config(row.place, row.id)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """`put`."""
+        row, values = self._row(config, checkpoint, metadata, new_versions)
+        await self._line.reach(carried(lambda _: self._shelf.put(row, values)))
+        return _config(row.place, row.id)
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Keeps what a task wrote: if it is run again, what it wrote first stays."""
+        self._line.wait(self._put_writes(config, self._pending(writes, task_id, task_path)))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """`put_writes`."""
+        await self._line.reach(self._put_writes(config, self._pending(writes, task_id, task_path)))
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Removes everything of a thread."""
+        self._line.wait(self._delete_thread(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """`delete_thread`."""
+        await self._line.reach(self._delete_thread(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Removes the checkpoints that these runs made, and what was written to them."""
+        self._line.wait(self._delete_for_runs(run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """`delete_for_runs`."""
+        await self._line.reach(self._delete_for_runs(run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies everything of a thread to another, in one step."""
+        self._line.wait(self._copy_thread(source_thread_id, target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """`copy_thread`."""
+        await self._line.reach(self._copy_thread(source_thread_id, target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keeps the latest checkpoint of each namespace, and those before it that its delta channels are made from;
+        with the strategy "delete", nothing."""
+        self._line.wait(self._prune(thread_ids, strategy))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """`prune`."""
+        await self._line.reach(self._prune(thread_ids, strategy))
+
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        """A number that grows, and something random: two branches of a thread do not take each other's values."""
+        number = 0 if current is None else int(str(current).split(".")[0])
+        return f"{number + 1:032}.{random.random():016}"
+
+    # ---- life
+
+    def close(self) -> None:
+        """Ends the connections. What was acknowledged is not affected."""
+        self._line.close(self._shelf.close)
+
+    async def aclose(self) -> None:
+        """`close`."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> "RecollectSaver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> "RecollectSaver":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # ---- on the saver's loop
+
+    async def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
+        given = get_checkpoint_id(config)
+        found = await self._shelf.get(_place(config), key(given) if given else None)
+        return None if found is None else self._tuple(found)
+
+    async def _page(self, listing: Listing) -> "tuple[list_[CheckpointTuple], Listing | None]":
+        found = await self._shelf.page(listing)
+        following = None
+        if len(found) == listing.limit:
+            last = found[-1].row
+            following = _after(listing, (last.id, last.place.thread, last.place.namespace))
+        return [self._tuple(one) for one in found], following
+
+    async def _deltas(
+        self, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        place = _place(config)
+        given = get_checkpoint_id(config)
+        target = await self._shelf.get(place, key(given) if given else None) if channels else None
+        waiting = set(channels)
+        writes: dict[str, list_[PendingWrite]] = {channel: [] for channel in channels}
+        seeds: dict[str, Any] = {}
+        async for found in self._line_of(place, target.row.parent if target else None, waiting):
+            for write in sorted(found.writes, key=lambda one: one.order, reverse=True):
+                if (channel := text_of(write.channel)) in waiting:
+                    writes[channel].append(self._write(write))
+            for channel, value in self._values(found, waiting).items():
+                seeds[channel] = value
+                waiting.discard(channel)
+        made: dict[str, DeltaChannelHistory] = {}
+        for channel in channels:
+            made[channel] = {"writes": writes[channel][::-1]}
+            if channel in seeds:
+                made[channel]["seed"] = seeds[channel]
+        return made
+
+    async def _line_of(self, place: Place, first: bytes | None, waiting: "set[str]") -> AsyncIterator[Found]:
+        """A checkpoint, its parent and so on, for as long as somebody is waiting for something."""
+        while first is not None and waiting:
+            prefixes = [reference_prefix(channel) for channel in waiting]
+            some = await self._shelf.ancestors(place, first, prefixes, ANCESTORS_AT_ONCE)
+            for found in some:
+                if not waiting:
+                    return
+                yield found
+            first = some[-1].row.parent if len(some) == ANCESTORS_AT_ONCE else None
+
+    async def _put_writes(self, config: RunnableConfig, writes: "list_[PendingRow]") -> None:
+        checkpoint = key(config["configurable"]["checkpoint_id"])
+        if writes:
+            await carried(lambda _: self._shelf.put_writes(_place(config), checkpoint, writes))
+
+    async def _delete_thread(self, thread: str) -> None:
+        await carried(lambda _: self._shelf.delete_thread(key(thread)))
+
+    async def _copy_thread(self, source: str, target: str) -> None:
+        if source != target:
+            await carried(lambda _: self._shelf.copy_thread(key(source), key(target)))
+
+    async def _delete_for_runs(self, runs: Sequence[str]) -> None:
+        ids: dict[Place, list_[bytes]] = {}
+        for place, checkpoint in await self._shelf.of_runs([key(run) for run in runs]):
+            ids.setdefault(place, []).append(checkpoint)
+        for place, checkpoints in ids.items():
+            await self._drop(place, checkpoints)
+
+    async def _drop(self, place: Place, checkpoints: "list_[bytes]") -> None:
+        await carried(lambda _: self._shelf.drop(place, checkpoints))
+
+    async def _prune(self, threads: Sequence[str], strategy: str) -> None:
+        if strategy not in ("keep_latest", "delete", "delete_all"):
+            raise Refused(f"strategy: 'keep_latest' or 'delete', not {strategy!r}")
+        for thread in threads:
+            if strategy != "keep_latest":
+                await self._delete_thread(thread)
+                continue
+            for namespace in await self._shelf.namespaces(key(thread)):
+                await self._keep_latest(Place(key(thread), namespace))
+
+    async def _keep_latest(self, place: Place) -> None:
+        ids = await self._shelf.ids(place)  # first: what is put meanwhile is not among those that go
+        latest = await self._shelf.get(place, None)
+        if latest is None:
+            return
+        waiting = set(self._metadata(latest).get(COUNTERS) or ())
+        waiting.difference_update(self._values(latest, waiting))
+        kept = {latest.row.id}
+        async for found in self._line_of(place, latest.row.parent, waiting):
+            kept.add(found.row.id)
+            waiting.difference_update(self._values(found, waiting))
+        gone = [one for one in ids if one not in kept]
+        if gone:
+            await self._drop(place, gone)
+
+    # ---- between LangGraph's values and the shelf's
+
+    def _row(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> tuple[CheckpointRow, dict[bytes, bytes]]:
+        rest = dict(checkpoint)
+        channel_values = cast(dict[str, Any], rest.pop("channel_values"))
+        parent = config["configurable"].get("checkpoint_id")
+        whole_metadata = get_checkpoint_metadata(config, metadata)
+        run = whole_metadata.get("run_id")
+        row = CheckpointRow(
+            _place(config),
+            key(checkpoint["id"]),
+            key(parent) if parent else None,
+            key(str(run)) if run else None,
+            [reference(channel, version) for channel, version in checkpoint["channel_versions"].items()],
+            packed(*self.serde.dumps_typed(rest)),
+            packed(*self.serde.dumps_typed(whole_metadata)),
+        )
+        values = {
+            reference(channel, version): packed(*self.serde.dumps_typed(channel_values[channel]))
+            if channel in channel_values
+            else EMPTY
+            for channel, version in new_versions.items()
+        }
+        return row, values
+
+    def _pending(self, writes: Sequence[tuple[str, Any]], task: str, path: str) -> "list_[PendingRow]":
+        return [
+            PendingRow(
+                key(task),
+                WRITES_IDX_MAP.get(channel, number),
+                key(channel),
+                key(path),
+                packed(*self.serde.dumps_typed(value)),
+            )
+            for number, (channel, value) in enumerate(writes)
+        ]
+
+    def _tuple(self, found: Found) -> CheckpointTuple:
+        row = found.row
+        rest = self.serde.loads_typed(unpacked(row.checkpoint, f"checkpoint {text_of(row.id)}"))
+        values = self._values(found, rest["channel_versions"], rest["channel_versions"])
+        return CheckpointTuple(
+            config=_config(row.place, row.id),
+            checkpoint={**rest, "channel_values": values},
+            metadata=self._metadata(found),
+            parent_config=_config(row.place, row.parent) if row.parent else None,
+            pending_writes=[self._write(one) for one in sorted(found.writes, key=lambda one: one.order)],
+        )
+
+    def _metadata(self, found: Found) -> Any:
+        what = f"the metadata of checkpoint {text_of(found.row.id)}"
+        return self.serde.loads_typed(unpacked(found.row.metadata, what))
+
+    def _values(
+        self, found: Found, channels: "set[str] | Mapping[str, Any]", versions: ChannelVersions | None = None
+    ) -> dict[str, Any]:
+        """Of those channels that have a stored value in this checkpoint."""
+        if not channels:
+            return {}
+        if versions is None:
+            rest = self.serde.loads_typed(
+                unpacked(found.row.checkpoint, f"checkpoint {text_of(found.row.id)}")
+            )
+            versions = cast(ChannelVersions, rest["channel_versions"])
+        values: dict[str, Any] = {}
+        for channel in channels:
+            raw = found.values.get(reference(channel, versions[channel])) if channel in versions else None
+            if raw is not None and raw != EMPTY:
+                what = f"channel {channel!r} of checkpoint {text_of(found.row.id)}"
+                values[channel] = self.serde.loads_typed(unpacked(raw, what))
+        return values
+
+    def _write(self, write: PendingRow) -> PendingWrite:
+        channel = text_of(write.channel)
+        value = self.serde.loads_typed(unpacked(write.value, f"a write to channel {channel!r}"))
+        return text_of(write.task), channel, value
+
+
+class _Line:
+    """The loop that a saver's connections live on, in a thread of its own, and the ways to it."""
+
+    def __init__(self) -> None:
+        self._owner = Owner()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="recollect-saver", daemon=True)
+        self._thread.start()
+        self._gate = threading.Lock()
+        self._closed = False
+
+    def wait(self, work: Coroutine[Any, Any, Value]) -> Value:
+        """From any thread that may wait."""
+        return self._sent(work).result()
+
+    async def reach(self, work: Coroutine[Any, Any, Value]) -> Value:
+        """From any event loop."""
+        return await settled(asyncio.wrap_future(self._sent(work)))
+
+    def _sent(self, work: Coroutine[Any, Any, Value]) -> Any:
+        try:
+            if self._owner.forked:
+                raise Refused("a saver does not survive fork: open it in this process")
+            with self._gate:
+                if self._closed:
+                    raise StoreClosed("saver")
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+
+    def close(self, closing: Any) -> None:
+        if self._owner.forked:
+            return
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            ended = asyncio.run_coroutine_threadsafe(closing(), self._loop)
+        try:
+            ended.result()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _shelf_class(url: str) -> Any:
+    scheme = scheme_of(url)
+    check_address(url)
+    if scheme not in SHELVES:
+        raise CannotOpen(
+            f"no checkpoints for {scheme!r}; use one of {', '.join(SHELVES)}, such as sqlite:///memory.db"
+        )
+    module, name, extra = SHELVES[scheme]
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        if extra is None or (error.name or "").startswith("recollect"):
+            raise
+        raise MissingExtra(
+            f"{scheme}:// needs a driver ({error.name}): pip install 'recollect[{extra}]'"
+        ) from error
+
+
+def _checked(options: OpenOptions) -> Options:
+    for name in ("ttl", "witness", "read_url"):
+        if options.get(name) is not None:
+            raise Refused(f"{name}: not for checkpoints; leave it out")
+    return Options.checked(options)
+
+
+def _place(config: RunnableConfig) -> Place:
+    configurable = config["configurable"]
+    return Place(key(str(configurable["thread_id"])), key(configurable.get("checkpoint_ns") or ""))
+
+
+def _config(place: Place, checkpoint: bytes) -> RunnableConfig:
+    return {
+        "configurable": {
+            "thread_id": text_of(place.thread),
+            "checkpoint_ns": text_of(place.namespace),
+            "checkpoint_id": text_of(checkpoint),
+        }
+    }
+
+
+def _listing(
+    config: RunnableConfig | None,
+    before: RunnableConfig | None,
+    wanted: dict[str, Any] | None,
+    limit: int | None,
+) -> Listing:
+    configurable = config["configurable"] if config else {}
+    namespace = configurable.get("checkpoint_ns")
+    given = get_checkpoint_id(config) if config else None
+    bound = get_checkpoint_id(before) if before else None
+    return Listing(
+        key(str(configurable["thread_id"])) if "thread_id" in configurable else None,
+        None if namespace is None else key(namespace),
+        key(given) if given else None,
+        key(bound) if bound else None,
+        None,
+        PAGE if wanted or limit is None else max(1, min(limit, PAGE)),
+    )
+
+
+def _after(listing: Listing, last: tuple[bytes, bytes, bytes]) -> Listing:
+    return Listing(listing.thread, listing.namespace, listing.id, listing.before, last, listing.limit)
+
+
+def _fits(found: CheckpointTuple, wanted: dict[str, Any] | None) -> bool:
+    metadata = cast(dict[str, Any], found.metadata)
+    return all(metadata.get(name) == value for name, value in (wanted or {}).items())

@@ -1,0 +1,152 @@
+"""What a saver stands on: checkpoints, channel values and pending writes as bytes, on one engine.
+
+A checkpoint is kept without its channel values. It has references to them, by channel and version, and a value that did
+not change between two checkpoints is there once: a thread of a thousand steps does not hold a thousand copies of its
+messages, and the last step costs what the first did.
+
+Ids are bytes here, ordered as LangGraph's texts are, and each shelf keeps them apart without gluing them together.
+Every change is one transaction, and doing it again changes nothing: whoever does not know whether it happened may
+repeat it. Checkpoints and values carry a checksum.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from recollect.composite import composite_id
+from recollect.errors import Unreadable
+
+Version = str | int | float
+
+
+class Place(NamedTuple):
+    """A namespace of a thread: the graph itself, or one of its subgraphs."""
+
+    thread: bytes
+    namespace: bytes
+
+
+class CheckpointRow(msgspec.Struct, frozen=True):
+    """A checkpoint without its channel values."""
+
+    place: Place
+    id: bytes
+    parent: bytes | None
+    run: bytes | None
+    refs: list[bytes]
+    """Of its channel values."""
+    checkpoint: bytes
+    metadata: bytes
+
+
+class PendingRow(msgspec.Struct, frozen=True):
+    """What one task wrote to one channel. With `index` 0 or above the first stays, below it the last."""
+
+    task: bytes
+    index: int
+    channel: bytes
+    path: bytes
+    value: bytes
+
+    @property
+    def order(self) -> tuple[bytes, bytes, int]:
+        """As LangGraph's `writes_sort_key` has it."""
+        return self.path, self.task, self.index
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A checkpoint as it is read, of one moment."""
+
+    row: CheckpointRow
+    values: dict[bytes, bytes]
+    writes: list[PendingRow]
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Which checkpoints are listed, the latest first."""
+
+    thread: bytes | None = None
+    namespace: bytes | None = None
+    id: bytes | None = None
+    before: bytes | None = None
+    after: tuple[bytes, bytes, bytes] | None = None
+    """Where the last page ended: id, thread and namespace."""
+    limit: int = 100
+
+
+class Shelf(Protocol):
+    """One engine. Its calls end within its time limit, and its errors say whether something was written."""
+
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None: ...
+
+    async def put_writes(self, place: Place, checkpoint: bytes, writes: Sequence[PendingRow]) -> None: ...
+
+    async def get(self, place: Place, checkpoint: bytes | None) -> Found | None:
+        """This checkpoint, or the latest."""
+        ...
+
+    async def page(self, listing: Listing) -> list[Found]: ...
+
+    async def ancestors(
+        self, place: Place, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
+    ) -> list[Found]:
+        """From this checkpoint to its parent and on, with those values only whose reference begins so."""
+        ...
+
+    async def ids(self, place: Place) -> list[bytes]: ...
+
+    async def namespaces(self, thread: bytes) -> list[bytes]: ...
+
+    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[Place, bytes]]: ...
+
+    async def drop(self, place: Place, checkpoints: Sequence[bytes]) -> None:
+        """Removes checkpoints and their writes, and the values that no other checkpoint refers to."""
+        ...
+
+    async def delete_thread(self, thread: bytes) -> None: ...
+
+    async def copy_thread(self, source: bytes, target: bytes) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+# ---- names and values as bytes
+
+
+def key(text: str) -> bytes:
+    """Any text, lone surrogates included; the order stays that of the texts."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def text_of(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogatepass")
+
+
+def reference(channel: str, version: Version) -> bytes:
+    """Of a channel's value. The version's type is part of it: 1 and "1" are two versions."""
+    return key(composite_id(channel, f"{type(version).__name__}:{version}"))
+
+
+def reference_prefix(channel: str) -> bytes:
+    """How the references of a channel begin, and of no other."""
+    return reference(channel, 0)[: -len("int:0")]
+
+
+def packed(kind: str, data: bytes) -> bytes:
+    """What LangGraph's serializer gives, as one value with a checksum."""
+    body = kind.encode() + b"\0" + data
+    return zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def unpacked(raw: bytes, what: str) -> tuple[str, bytes]:
+    body = raw[4:]
+    if zlib.crc32(body).to_bytes(4, "big") != raw[:4]:
+        raise Unreadable(f"{what}: its checksum is wrong, these are not the bytes that were written")
+    kind, _, data = body.partition(b"\0")
+    return kind.decode(), data
+
+
+EMPTY = packed("empty", b"")
+"""A channel without a value at this version."""

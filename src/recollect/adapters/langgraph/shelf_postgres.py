@@ -1,0 +1,325 @@
+"""Checkpoints in PostgreSQL, in tables of their own beside those of the conversation store.
+
+A checkpoint with its values is one statement, and so one transaction; reads that need several statements see one
+snapshot. Connections are those of the store (`PostgresPool`), and so is what `durability` means.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from recollect.adapters.langgraph.shelf import CheckpointRow, Found, Listing, PendingRow, Place
+from recollect.errors import StoreClosed
+from recollect.owner import Owner
+from recollect.store import Durability, Options
+from recollect.stores.postgres.durability import Reach, reach, read_settings
+from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.opening import check_not_shared, check_server
+from recollect.stores.postgres.pool import Connection, PostgresPool, connect
+
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('recollect langgraph ' || current_schema(), 0))"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS langgraph_checkpoints (
+    thread bytea NOT NULL, namespace bytea NOT NULL, id bytea NOT NULL,
+    parent bytea, run bytea, refs bytea[] NOT NULL, checkpoint bytea NOT NULL, metadata bytea NOT NULL,
+    PRIMARY KEY (thread, namespace, id)
+);
+CREATE INDEX IF NOT EXISTS langgraph_by_run ON langgraph_checkpoints (run) WHERE run IS NOT NULL;
+CREATE TABLE IF NOT EXISTS langgraph_values (
+    thread bytea NOT NULL, namespace bytea NOT NULL, ref bytea NOT NULL, value bytea NOT NULL,
+    PRIMARY KEY (thread, namespace, ref)
+);
+CREATE TABLE IF NOT EXISTS langgraph_writes (
+    thread bytea NOT NULL, namespace bytea NOT NULL, id bytea NOT NULL, task bytea NOT NULL, place integer NOT NULL,
+    channel bytea NOT NULL, path bytea NOT NULL, value bytea NOT NULL,
+    PRIMARY KEY (thread, namespace, id, task, place)
+)"""
+
+_PUT = """
+WITH kept AS (
+    INSERT INTO langgraph_values
+    SELECT $1, $2, new.ref, new.value FROM unnest($9::bytea[], $10::bytea[]) AS new (ref, value)
+    ON CONFLICT (thread, namespace, ref) DO UPDATE SET value = excluded.value
+)
+INSERT INTO langgraph_checkpoints VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (thread, namespace, id) DO UPDATE SET parent = excluded.parent, run = excluded.run,
+    refs = excluded.refs, checkpoint = excluded.checkpoint, metadata = excluded.metadata"""
+
+_PUT_WRITES = """
+INSERT INTO langgraph_writes
+SELECT $1, $2, $3, new.* FROM unnest($4::bytea[], $5::int[], $6::bytea[], $7::bytea[], $8::bytea[]) AS new
+ON CONFLICT (thread, namespace, id, task, place) DO UPDATE
+   SET channel = excluded.channel, path = excluded.path, value = excluded.value
+ WHERE langgraph_writes.place < 0"""
+
+_ROW = "SELECT thread, namespace, id, parent, run, refs, checkpoint, metadata FROM langgraph_checkpoints "
+
+_ANCESTORS = """
+WITH RECURSIVE line (id, parent, depth) AS (
+    SELECT id, parent, 0 FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $3
+    UNION ALL
+    SELECT c.id, c.parent, depth + 1 FROM line JOIN langgraph_checkpoints c
+        ON c.thread = $1 AND c.namespace = $2 AND c.id = line.parent
+     WHERE depth + 1 < $4
+)
+SELECT c.thread, c.namespace, c.id, c.parent, run, refs, checkpoint, metadata
+  FROM line JOIN langgraph_checkpoints c ON c.thread = $1 AND c.namespace = $2 AND c.id = line.id
+ ORDER BY depth"""
+
+_VALUES = "SELECT ref, value FROM langgraph_values WHERE thread = $1 AND namespace = $2 AND ref = ANY($3)"
+
+_WRITES = (
+    "SELECT id, task, place, channel, path, value FROM langgraph_writes "
+    "WHERE thread = $1 AND namespace = $2 AND id = ANY($3)"
+)
+
+_UNREFERRED = """
+DELETE FROM langgraph_values v WHERE thread = $1 AND namespace = $2 AND ref <> ALL (ARRAY(
+    SELECT DISTINCT unnest(refs) FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2))"""
+
+_TABLES = {
+    "langgraph_checkpoints": ("namespace, id", "parent, run, refs, checkpoint, metadata"),
+    "langgraph_values": ("namespace, ref", "value"),
+    "langgraph_writes": ("namespace, id, task, place", "channel, path, value"),
+}
+"""Each with its key and its other columns, besides the thread."""
+
+
+class PostgresShelf:
+    """See `Shelf`."""
+
+    def __init__(self, url: str, options: Options, reached: Reach) -> None:
+        self._timeout_s = options.timeout_s
+        self._reach = reached
+        self.notice = reached.notice
+        self._pool = PostgresPool(url, options.pool_size, self._prepare)
+        self._owner = Owner()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, url: str, options: Options) -> "PostgresShelf":
+        deadline = time.monotonic() + options.timeout_s
+        connection = await connect(url, deadline)
+        try:
+            await check_not_shared(connection, url, deadline)
+            async with connection.transaction():
+                await connection.execute(_LOCK, timeout=options.timeout_s)
+                await connection.execute(_SCHEMA, timeout=options.timeout_s)
+            reached = reach(await read_settings(connection, options.timeout_s), options)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise read_error(error) from error
+        finally:
+            await connection.close()
+        return cls(url, options, reached)
+
+    @property
+    def durability(self) -> Durability:
+        return self._reach.durability
+
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
+        await self._write(
+            _PUT,
+            *row.place,
+            row.id,
+            row.parent,
+            row.run,
+            row.refs,
+            row.checkpoint,
+            row.metadata,
+            list(values),
+            list(values.values()),
+        )
+
+    async def put_writes(self, place: Place, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
+        # One statement may not change a row twice: of those with the same place, the one that stays is sent.
+        kept: dict[tuple[bytes, int], PendingRow] = {}
+        for write in writes:
+            if write.index < 0 or (write.task, write.index) not in kept:
+                kept[write.task, write.index] = write
+        rows = list(kept.values())
+        await self._write(
+            _PUT_WRITES,
+            *place,
+            checkpoint,
+            [write.task for write in rows],
+            [write.index for write in rows],
+            [write.channel for write in rows],
+            [write.path for write in rows],
+            [write.value for write in rows],
+        )
+
+    async def get(self, place: Place, checkpoint: bytes | None) -> Found | None:
+        async with self._snapshot() as connection:
+            if checkpoint is None:
+                statement = "WHERE thread = $1 AND namespace = $2 ORDER BY id DESC LIMIT 1"
+                rows = await connection.fetch(_ROW + statement, *place)
+            else:
+                statement = "WHERE thread = $1 AND namespace = $2 AND id = $3"
+                rows = await connection.fetch(_ROW + statement, *place, checkpoint)
+            found = await _found(connection, rows)
+        return found[0] if found else None
+
+    async def page(self, listing: Listing) -> list[Found]:
+        conditions = ["true"]
+        values: list[bytes | int] = []
+        for column, comparison, value in (
+            ("thread", "=", listing.thread),
+            ("namespace", "=", listing.namespace),
+            ("id", "=", listing.id),
+            ("id", "<", listing.before),
+        ):
+            if value is not None:
+                values.append(value)
+                conditions.append(f"{column} {comparison} ${len(values)}")
+        if listing.after is not None:
+            values.extend(listing.after)
+            last = len(values)
+            conditions.append(f"(id, thread, namespace) < (${last - 2}, ${last - 1}, ${last})")
+        values.append(listing.limit)
+        statement = (
+            f"{_ROW} WHERE {' AND '.join(conditions)} "
+            f"ORDER BY id DESC, thread DESC, namespace DESC LIMIT ${len(values)}"
+        )
+        async with self._snapshot() as connection:
+            return await _found(connection, await connection.fetch(statement, *values))
+
+    async def ancestors(
+        self, place: Place, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
+    ) -> list[Found]:
+        async with self._snapshot() as connection:
+            rows = await connection.fetch(_ANCESTORS, *place, checkpoint, limit)
+            return await _found(connection, rows, tuple(prefixes))
+
+    async def ids(self, place: Place) -> list[bytes]:
+        statement = "SELECT id FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 ORDER BY id"
+        return [row[0] for row in await self._fetch(statement, *place)]
+
+    async def namespaces(self, thread: bytes) -> list[bytes]:
+        statement = "SELECT DISTINCT namespace FROM langgraph_checkpoints WHERE thread = $1"
+        return [row[0] for row in await self._fetch(statement, thread)]
+
+    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[Place, bytes]]:
+        statement = "SELECT thread, namespace, id FROM langgraph_checkpoints WHERE run = ANY($1)"
+        return [(Place(row[0], row[1]), row[2]) for row in await self._fetch(statement, list(runs))]
+
+    async def drop(self, place: Place, checkpoints: Sequence[bytes]) -> None:
+        async with self._transaction() as connection:
+            # Nobody may put a checkpoint that refers to a value while it is decided which values are referred to.
+            await connection.execute("LOCK TABLE langgraph_checkpoints IN SHARE ROW EXCLUSIVE MODE")
+            for table in ("langgraph_checkpoints", "langgraph_writes"):
+                await connection.execute(
+                    f"DELETE FROM {table} WHERE thread = $1 AND namespace = $2 AND id = ANY($3)",
+                    *place,
+                    list(checkpoints),
+                )
+            await connection.execute(_UNREFERRED, *place)
+
+    async def delete_thread(self, thread: bytes) -> None:
+        async with self._transaction() as connection:
+            for table in _TABLES:
+                await connection.execute(f"DELETE FROM {table} WHERE thread = $1", thread)
+
+    async def copy_thread(self, source: bytes, target: bytes) -> None:
+        async with self._transaction() as connection:
+            await connection.execute("LOCK TABLE langgraph_checkpoints IN SHARE ROW EXCLUSIVE MODE")
+            for table, (key, others) in _TABLES.items():
+                set_others = ", ".join(f"{name} = excluded.{name}" for name in others.split(", "))
+                await connection.execute(
+                    f"INSERT INTO {table} (thread, {key}, {others}) "
+                    f"SELECT $1, {key}, {others} FROM {table} WHERE thread = $2 "
+                    f"ON CONFLICT (thread, {key}) DO UPDATE SET {set_others}",
+                    target,
+                    source,
+                )
+
+    async def close(self) -> None:
+        """In a fork this does nothing: the connections are those of the parent."""
+        if self._closed or self._owner.forked:
+            return
+        self._closed = True
+        await self._pool.close()
+
+    # ---- connections
+
+    async def _prepare(self, connection: Connection) -> None:
+        await check_server(connection, self._reach.commit_mode, self._timeout_s)
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[Connection]:
+        self._owner.check()
+        if self._closed:
+            raise StoreClosed("saver")
+        connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                yield connection
+        except asyncpg.PostgresError:
+            self._pool.release(connection)
+            raise
+        except BaseException:  # cancelled, or broken: what it does now is not known
+            self._pool.discard(connection)
+            raise
+        else:
+            self._pool.release(connection)
+
+    async def _write(self, statement: str, *values: Any) -> None:
+        try:
+            async with self._lent() as connection:
+                await connection.execute(statement, *values, timeout=self._timeout_s)
+        except Exception as error:
+            raise write_error(error) from error
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Connection]:
+        try:
+            async with self._lent() as connection, connection.transaction():
+                yield connection
+        except Exception as error:
+            raise write_error(error) from error
+
+    @asynccontextmanager
+    async def _snapshot(self) -> AsyncIterator[Connection]:
+        try:
+            async with (
+                self._lent() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                yield connection
+        except Exception as error:
+            raise read_error(error) from error
+
+    async def _fetch(self, statement: str, *values: Any) -> list[Any]:
+        try:
+            async with self._lent() as connection:
+                return list(await connection.fetch(statement, *values, timeout=self._timeout_s))
+        except Exception as error:
+            raise read_error(error) from error
+
+
+async def _found(
+    connection: Connection, rows: Sequence[Any], prefixes: tuple[bytes, ...] | None = None
+) -> list[Found]:
+    """The checkpoints with their values and writes: two more statements for each namespace, however many they are."""
+    made = [CheckpointRow(Place(row[0], row[1]), row[2], row[3], row[4], *row[5:]) for row in rows]
+    values: dict[tuple[Place, bytes], bytes] = {}
+    writes: dict[tuple[Place, bytes], list[PendingRow]] = {}
+    for place in dict.fromkeys(row.place for row in made):
+        here = [row for row in made if row.place == place]
+        refs = {ref for row in here for ref in row.refs if prefixes is None or ref.startswith(prefixes)}
+        for ref, value in await connection.fetch(_VALUES, *place, list(refs)):
+            values[place, ref] = value
+        for checkpoint, *write in await connection.fetch(_WRITES, *place, [row.id for row in here]):
+            writes.setdefault((place, checkpoint), []).append(PendingRow(*write))
+    return [
+        Found(
+            row,
+            {ref: values[row.place, ref] for ref in row.refs if (row.place, ref) in values},
+            writes.get((row.place, row.id), []),
+        )
+        for row in made
+    ]

@@ -1,0 +1,387 @@
+"""Checkpoints in Redis, beside the sessions of the conversation store.
+
+Keys of a namespace of a thread are `<prefix>:langgraph:<kind>:<thread>:<namespace>`, with both ids in hexadecimal:
+`c` is a hash of checkpoints by id, `i` a sorted set of their ids, `l` a hash of how they are linked (parent, run and
+references, as text that a script can read), `v` a hash of channel values, and `w:…:<id>` a hash of pending writes.
+`<prefix>:langgraph:places` is the set of all namespaces of all threads.
+
+Every change and every read of a checkpoint is one script, and so of one moment. The scripts make the names of some keys
+themselves, which a Redis Cluster does not allow: this is for a single primary.
+
+How durable a checkpoint is depends on the engine's own settings: with `appendfsync everysec` the last second can be
+lost.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import Connection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from recollect.adapters.langgraph.shelf import CheckpointRow, Found, Listing, PendingRow, Place
+from recollect.errors import (
+    DurabilityUnavailable,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    StoreClosed,
+    Unreadable,
+)
+from recollect.owner import Owner
+from recollect.store import Options
+from recollect.stores.redis.address import parse_address
+from recollect.stores.redis.errors import not_connected
+
+# KEYS: places, c, i, l, v. ARGV: the place, the id, the checkpoint, its links, then references and values in turn.
+_PUT = """
+for at = 5, #ARGV, 2 do redis.call('HSET', KEYS[5], ARGV[at], ARGV[at + 1]) end
+redis.call('HSET', KEYS[4], ARGV[2], ARGV[4])
+redis.call('ZADD', KEYS[3], 0, ARGV[2])
+redis.call('SADD', KEYS[1], ARGV[1])
+return redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+"""
+
+# KEYS: w. ARGV: whether the first stays (1) or the last (0), a name and a value, in turn.
+_PUT_WRITES = """
+for at = 1, #ARGV, 3 do
+    redis.call(ARGV[at] == '1' and 'HSETNX' or 'HSET', KEYS[1], ARGV[at + 1], ARGV[at + 2])
+end
+return 1
+"""
+
+# What the reading scripts share: a checkpoint with its values and writes, or nil.
+_READ = """
+local function parts(links) return string.match(links, '^(%x*)|(%x*)|(.*)$') end
+local function begins(ref, prefixes)
+    if not prefixes then return true end
+    for _, prefix in ipairs(prefixes) do
+        if string.sub(ref, 1, #prefix) == prefix then return true end
+    end
+    return false
+end
+local function read(c, l, v, w, id, prefixes)
+    local row, links = redis.call('HGET', c, id), redis.call('HGET', l, id)
+    if not row or not links then return nil end
+    local values = {}
+    local _, _, refs = parts(links)
+    for ref in string.gmatch(refs, '%x+') do
+        if begins(ref, prefixes) then
+            local value = redis.call('HGET', v, ref)
+            if value then values[#values + 1] = ref; values[#values + 1] = value end
+        end
+    end
+    return {id, row, links, values, redis.call('HGETALL', w .. id)}
+end
+"""
+
+# KEYS: c, i, l, v, and how the keys of writes begin. ARGV: the ids that are wanted, or none for the latest.
+_GET = (
+    _READ
+    + """
+local found = {}
+local ids = ARGV
+if #ids == 0 then ids = redis.call('ZRANGE', KEYS[2], -1, -1) end
+for _, id in ipairs(ids) do
+    local one = read(KEYS[1], KEYS[3], KEYS[4], KEYS[5], id, nil)
+    if one then found[#found + 1] = one end
+end
+return found
+"""
+)
+
+# KEYS: the same. ARGV: the first id, how many, then how references begin.
+_ANCESTORS = (
+    _READ
+    + """
+local prefixes = {}
+for at = 3, #ARGV do prefixes[#prefixes + 1] = ARGV[at] end
+local found, id = {}, ARGV[1]
+while id ~= '' and #found < tonumber(ARGV[2]) do
+    local one = read(KEYS[1], KEYS[3], KEYS[4], KEYS[5], id, prefixes)
+    if not one then break end
+    found[#found + 1] = one
+    id = parts(one[3])
+end
+return found
+"""
+)
+
+# KEYS: places, c, i, l, v, and how the keys of writes begin. ARGV: the place, then the ids that go.
+_DROP = """
+for at = 2, #ARGV do
+    redis.call('HDEL', KEYS[2], ARGV[at])
+    redis.call('ZREM', KEYS[3], ARGV[at])
+    redis.call('HDEL', KEYS[4], ARGV[at])
+    redis.call('DEL', KEYS[6] .. ARGV[at])
+end
+local referred = {}
+for _, links in ipairs(redis.call('HVALS', KEYS[4])) do
+    local refs = string.match(links, '^%x*|%x*|(.*)$')
+    for ref in string.gmatch(refs, '%x+') do referred[ref] = true end
+end
+for _, ref in ipairs(redis.call('HKEYS', KEYS[5])) do
+    if not referred[ref] then redis.call('HDEL', KEYS[5], ref) end
+end
+if redis.call('EXISTS', KEYS[2]) == 0 then redis.call('SREM', KEYS[1], ARGV[1]) end
+return 1
+"""
+
+# KEYS: how all keys begin, and the set of places. ARGV: the thread, and where it is copied to; no target deletes it.
+_EVERY_PLACE = """
+local source, target = ARGV[1], ARGV[2]
+for _, place in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+    if string.sub(place, 1, #source + 1) == source .. ':' then
+        local other = target and (target .. string.sub(place, #source + 1))
+        local keys = {}
+        for _, kind in ipairs({'c', 'i', 'l', 'v'}) do keys[#keys + 1] = kind .. ':' .. place end
+        local copies = {}
+        for _, id in ipairs(redis.call('ZRANGE', KEYS[1] .. 'i:' .. place, 0, -1)) do
+            keys[#keys + 1] = 'w:' .. place .. ':' .. id
+            copies[#keys] = other and ('w:' .. other .. ':' .. id)
+        end
+        for at, key in ipairs(keys) do
+            if target then
+                local copy = copies[at] or (string.sub(key, 1, 2) .. other)
+                redis.call('COPY', KEYS[1] .. key, KEYS[1] .. copy, 'REPLACE')
+            else
+                redis.call('DEL', KEYS[1] .. key)
+            end
+        end
+        if target then redis.call('SADD', KEYS[2], other) else redis.call('SREM', KEYS[2], place) end
+    end
+end
+return 1
+"""
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    checkpoint: bytes
+    metadata: bytes
+
+
+class _KeptWrite(msgspec.Struct, array_like=True):
+    task: bytes
+    index: int
+    channel: bytes
+    path: bytes
+    value: bytes
+
+
+class RedisShelf:
+    """See `Shelf`."""
+
+    def __init__(self, url: str, options: Options) -> None:
+        if options.durability is not None or options.replicas:
+            raise DurabilityUnavailable(
+                "checkpoints on Redis are as durable as the engine's own settings make them: open without durability= "
+                "and replicas=, or keep checkpoints on SQLite or PostgreSQL"
+            )
+        address = parse_address(url)
+        arguments = dict(address.arguments)
+        self._address = address.shown
+        self._stem = f"{address.prefix}:langgraph:"
+        self._timeout_s = options.timeout_s
+        self._redis: Any = Redis(
+            connection_pool=BlockingConnectionPool(
+                connection_class=arguments.pop("connection_class", Connection),
+                max_connections=options.pool_size,
+                timeout=options.timeout_s,
+                socket_timeout=options.timeout_s,
+                socket_connect_timeout=options.timeout_s,
+                retry=Retry(
+                    NoBackoff(), 0
+                ),  # what is sent again is decided by the saver, which knows what it is
+                **arguments,
+            )
+        )
+        self._owner = Owner()
+        self._closed = False
+        scripts = (_PUT, _PUT_WRITES, _GET, _ANCESTORS, _DROP, _EVERY_PLACE)
+        self._scripts = {source: self._redis.register_script(source) for source in scripts}
+
+    @classmethod
+    async def open(cls, url: str, options: Options) -> "RedisShelf":
+        shelf = cls(url, options)
+        try:
+            await shelf._redis.ping()
+        except (exceptions.RedisError, OSError) as error:
+            await shelf.close()
+            raise not_connected(error, shelf._address) from error
+        return shelf
+
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
+        links = (
+            f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in row.refs)}"
+        )
+        kept = msgspec.msgpack.encode(_Kept(row.checkpoint, row.metadata))
+        pairs = [part for ref, value in values.items() for part in (ref.hex(), value)]
+        name = _name(row.place)
+        keys = [self._places, *self._keys(row.place)]
+        await self._change(_PUT, keys, [name, row.id.hex(), kept, links, *pairs])
+
+    async def put_writes(self, place: Place, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
+        arguments: list[bytes] = []
+        for write in writes:
+            kept = _KeptWrite(write.task, write.index, write.channel, write.path, write.value)
+            name = msgspec.msgpack.encode((write.task, write.index))
+            arguments += [b"1" if write.index >= 0 else b"0", name, msgspec.msgpack.encode(kept)]
+        await self._change(_PUT_WRITES, [self._writes(place) + checkpoint.hex()], arguments)
+
+    async def get(self, place: Place, checkpoint: bytes | None) -> Found | None:
+        wanted = [] if checkpoint is None else [checkpoint.hex()]
+        found = await self._ask(_GET, [*self._keys(place), self._writes(place)], wanted)
+        return _found(place, found[0]) if found else None
+
+    async def page(self, listing: Listing) -> list[Found]:
+        listed = [
+            (identity, place.thread, place.namespace)
+            for place in await self._all_places(listing.thread, listing.namespace)
+            for identity in await self.ids(place)
+        ]
+        chosen = [
+            entry
+            for entry in sorted(listed, reverse=True)
+            if (listing.id is None or entry[0] == listing.id)
+            and (listing.before is None or entry[0] < listing.before)
+            and (listing.after is None or entry < listing.after)
+        ]
+        found = [
+            await self.get(Place(thread, name), identity)
+            for identity, thread, name in chosen[: listing.limit]
+        ]
+        return [one for one in found if one is not None]
+
+    async def ancestors(
+        self, place: Place, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
+    ) -> list[Found]:
+        arguments = [checkpoint.hex(), limit, *[prefix.hex() for prefix in prefixes]]
+        found = await self._ask(_ANCESTORS, [*self._keys(place), self._writes(place)], arguments)
+        return [_found(place, one) for one in found]
+
+    async def ids(self, place: Place) -> list[bytes]:
+        listed = await self._reading(self._redis.zrange(self._keys(place)[1], 0, -1))
+        return [bytes.fromhex(one.decode()) for one in listed]
+
+    async def namespaces(self, thread: bytes) -> list[bytes]:
+        return [place.namespace for place in await self._all_places(thread, None)]
+
+    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[Place, bytes]]:
+        """Looks through the links of all checkpoints, which are short."""
+        wanted = {run.hex().encode() for run in runs if run}
+        return [
+            (place, bytes.fromhex(identity.decode()))
+            for place in await self._all_places(None, None)
+            for identity, links in (await self._reading(self._redis.hgetall(self._keys(place)[2]))).items()
+            if links.split(b"|")[1] in wanted
+        ]
+
+    async def drop(self, place: Place, checkpoints: Sequence[bytes]) -> None:
+        keys = [self._places, *self._keys(place), self._writes(place)]
+        await self._change(_DROP, keys, [_name(place), *[one.hex() for one in checkpoints]])
+
+    async def delete_thread(self, thread: bytes) -> None:
+        await self._change(_EVERY_PLACE, [self._stem, self._places], [thread.hex()])
+
+    async def copy_thread(self, source: bytes, target: bytes) -> None:
+        await self._change(_EVERY_PLACE, [self._stem, self._places], [source.hex(), target.hex()])
+
+    async def close(self) -> None:
+        """In a fork this does nothing: the connections are those of the parent."""
+        if self._closed or self._owner.forked:
+            return
+        self._closed = True
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
+
+    # ---- names of keys
+
+    @property
+    def _places(self) -> str:
+        return f"{self._stem}places"
+
+    def _keys(self, place: Place) -> list[str]:
+        return [f"{self._stem}{kind}:{_name(place)}" for kind in "cilv"]
+
+    def _writes(self, place: Place) -> str:
+        return f"{self._stem}w:{_name(place)}:"
+
+    async def _all_places(self, thread: bytes | None, namespace: bytes | None) -> list[Place]:
+        if thread is not None and namespace is not None:
+            return [Place(thread, namespace)]
+        names = [name.decode().split(":") for name in await self._reading(self._redis.smembers(self._places))]
+        places = [Place(bytes.fromhex(one), bytes.fromhex(other)) for one, other in names]
+        return [
+            place
+            for place in places
+            if (thread is None or place.thread == thread)
+            and (namespace is None or place.namespace == namespace)
+        ]
+
+    # ---- calls
+
+    async def _change(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> None:
+        self._check_open()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._scripts[script](keys=keys, args=arguments)
+        except exceptions.ResponseError as error:
+            raise NotWritten(f"{self._address} refused: {error}; nothing was written") from error
+        except (exceptions.RedisError, OSError) as error:
+            raise OutcomeUnknown(
+                f"{self._address}: {error}; written or not: the same call may be repeated"
+            ) from error
+
+    async def _ask(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        return await self._reading(self._scripts[script](keys=keys, args=arguments))
+
+    async def _reading(self, answer: Any) -> Any:
+        try:
+            self._check_open()
+            async with asyncio.timeout(self._timeout_s):
+                return await answer
+        except RecollectError:
+            answer.close()
+            raise
+        except exceptions.ResponseError as error:
+            raise Unreadable(f"{self._address}: {error}") from error
+        except (exceptions.RedisError, OSError) as error:
+            raise EngineUnavailable(f"{self._address}: {error}") from error
+
+    def _check_open(self) -> None:
+        self._owner.check()
+        if self._closed:
+            raise StoreClosed("saver")
+
+
+def _name(place: Place) -> str:
+    return f"{place.thread.hex()}:{place.namespace.hex()}"
+
+
+def _found(place: Place, answer: Sequence[Any]) -> Found:
+    identity, kept, links, values, writes = answer
+    parent, run, refs = links.decode().split("|")
+    row = msgspec.msgpack.decode(kept, type=_Kept)
+    return Found(
+        CheckpointRow(
+            place,
+            bytes.fromhex(identity.decode()),
+            bytes.fromhex(parent) or None,
+            bytes.fromhex(run) or None,
+            [bytes.fromhex(ref) for ref in refs.split(",") if ref],
+            row.checkpoint,
+            row.metadata,
+        ),
+        {bytes.fromhex(ref.decode()): value for ref, value in zip(values[::2], values[1::2], strict=True)},
+        [_pending(raw) for raw in writes[1::2]],
+    )
+
+
+def _pending(raw: bytes) -> PendingRow:
+    write = msgspec.msgpack.decode(raw, type=_KeptWrite)
+    return PendingRow(write.task, write.index, write.channel, write.path, write.value)

@@ -1,0 +1,290 @@
+"""Checkpoints in one SQLite file, which may be the file of the conversation store.
+
+Transactions run as those of the store do (`SqliteTransactions`): durable by the same policies, guarded against a file
+that is taken away.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from recollect.adapters.langgraph.shelf import CheckpointRow, Found, Listing, PendingRow, Place
+from recollect.errors import EngineUnavailable, NotWritten, RecollectError
+from recollect.store import Options
+from recollect.stores.sqlite.file import ChosenPolicy, choose_policy, opening, parse_url, prepare_file, until
+from recollect.stores.sqlite.transactions import SqliteTransactions
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS langgraph_checkpoints (
+    thread BLOB NOT NULL, namespace BLOB NOT NULL, id BLOB NOT NULL,
+    parent BLOB, run BLOB, refs BLOB NOT NULL, checkpoint BLOB NOT NULL, metadata BLOB NOT NULL,
+    PRIMARY KEY (thread, namespace, id)
+);
+CREATE INDEX IF NOT EXISTS langgraph_by_run ON langgraph_checkpoints (run) WHERE run IS NOT NULL;
+CREATE TABLE IF NOT EXISTS langgraph_values (
+    thread BLOB NOT NULL, namespace BLOB NOT NULL, ref BLOB NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (thread, namespace, ref)
+);
+CREATE TABLE IF NOT EXISTS langgraph_writes (
+    thread BLOB NOT NULL, namespace BLOB NOT NULL, id BLOB NOT NULL, task BLOB NOT NULL, place INTEGER NOT NULL,
+    channel BLOB NOT NULL, path BLOB NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (thread, namespace, id, task, place)
+)"""
+
+_ROW = "SELECT thread, namespace, id, parent, run, refs, checkpoint, metadata FROM langgraph_checkpoints "
+
+_ANCESTORS = """
+WITH RECURSIVE line (id, parent, depth) AS (
+    SELECT id, parent, 0 FROM langgraph_checkpoints WHERE thread = ?1 AND namespace = ?2 AND id = ?3
+    UNION ALL
+    SELECT c.id, c.parent, depth + 1 FROM line JOIN langgraph_checkpoints c
+        ON c.thread = ?1 AND c.namespace = ?2 AND c.id = line.parent
+     WHERE depth + 1 < ?4
+)
+SELECT thread, namespace, c.id, c.parent, run, refs, checkpoint, metadata
+  FROM line CROSS JOIN langgraph_checkpoints c ON c.thread = ?1 AND c.namespace = ?2 AND c.id = line.id
+ ORDER BY depth"""
+
+_TABLES = {
+    "langgraph_checkpoints": "namespace, id, parent, run, refs, checkpoint, metadata",
+    "langgraph_values": "namespace, ref, value",
+    "langgraph_writes": "namespace, id, task, place, channel, path, value",
+}
+"""Each with its columns besides the thread."""
+
+AT_ONCE = 500
+"""Parameters in one statement."""
+
+Job = Callable[[sqlite3.Connection], Any]
+Value = TypeVar("Value")
+
+
+class SqliteShelf(SqliteTransactions[Job]):
+    """See `Shelf`."""
+
+    _CALLED = "saver"
+    _THREADS = "recollect-checkpoints"
+
+    @classmethod
+    async def open(cls, url: str, options: Options) -> "SqliteShelf":
+        path, asked = parse_url(url)
+        shelf = await asyncio.to_thread(_open, cls, path, asked, options)
+        shelf._owner.take_loop()
+        return shelf
+
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            connection.executemany(
+                "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)",
+                [(*row.place, ref, value) for ref, value in values.items()],
+            )
+            connection.execute(
+                "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *row.place,
+                    row.id,
+                    row.parent,
+                    row.run,
+                    msgspec.msgpack.encode(row.refs),
+                    row.checkpoint,
+                    row.metadata,
+                ),
+            )
+
+        await self._submit(job)
+
+    async def put_writes(self, place: Place, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            for write in writes:
+                connection.execute(
+                    f"INSERT OR {'IGNORE' if write.index >= 0 else 'REPLACE'} INTO langgraph_writes "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (*place, checkpoint, write.task, write.index, write.channel, write.path, write.value),
+                )
+
+        await self._submit(job)
+
+    async def get(self, place: Place, checkpoint: bytes | None) -> Found | None:
+        def query(connection: sqlite3.Connection) -> Found | None:
+            if checkpoint is None:
+                statement = "WHERE thread = ? AND namespace = ? ORDER BY id DESC LIMIT 1"
+                found = connection.execute(_ROW + statement, place).fetchone()
+            else:
+                statement = "WHERE thread = ? AND namespace = ? AND id = ?"
+                found = connection.execute(_ROW + statement, (*place, checkpoint)).fetchone()
+            return None if found is None else _found(connection, _row(found))
+
+        return await self._read(_at_one_moment(query), inline=True)
+
+    async def page(self, listing: Listing) -> list[Found]:
+        conditions = ["1"]
+        values: list[bytes | int] = []
+        for column, comparison, value in (
+            ("thread", "=", listing.thread),
+            ("namespace", "=", listing.namespace),
+            ("id", "=", listing.id),
+            ("id", "<", listing.before),
+        ):
+            if value is not None:
+                conditions.append(f"{column} {comparison} ?")
+                values.append(value)
+        if listing.after is not None:
+            conditions.append("(id, thread, namespace) < (?, ?, ?)")
+            values.extend(listing.after)
+        statement = (
+            f"{_ROW} WHERE {' AND '.join(conditions)} ORDER BY id DESC, thread DESC, namespace DESC LIMIT ?"
+        )
+
+        def query(connection: sqlite3.Connection) -> list[Found]:
+            rows = connection.execute(statement, (*values, listing.limit)).fetchall()
+            return [_found(connection, _row(row)) for row in rows]
+
+        return await self._read(_at_one_moment(query))
+
+    async def ancestors(
+        self, place: Place, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
+    ) -> list[Found]:
+        def query(connection: sqlite3.Connection) -> list[Found]:
+            rows = connection.execute(_ANCESTORS, (*place, checkpoint, limit)).fetchall()
+            return [_found(connection, _row(row), tuple(prefixes)) for row in rows]
+
+        return await self._read(_at_one_moment(query))
+
+    async def ids(self, place: Place) -> list[bytes]:
+        statement = "SELECT id FROM langgraph_checkpoints WHERE thread = ? AND namespace = ? ORDER BY id"
+        return [row[0] for row in await self._rows(statement, place)]
+
+    async def namespaces(self, thread: bytes) -> list[bytes]:
+        statement = "SELECT DISTINCT namespace FROM langgraph_checkpoints WHERE thread = ?"
+        return [row[0] for row in await self._rows(statement, (thread,))]
+
+    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[Place, bytes]]:
+        found: list[tuple[Place, bytes]] = []
+        for start in range(0, len(runs), AT_ONCE):
+            some = runs[start : start + AT_ONCE]
+            statement = (
+                "SELECT thread, namespace, id FROM langgraph_checkpoints "
+                f"WHERE run IN ({','.join('?' * len(some))})"
+            )
+            found += [(Place(thread, name), key) for thread, name, key in await self._rows(statement, some)]
+        return found
+
+    async def drop(self, place: Place, checkpoints: Sequence[bytes]) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            for table in ("langgraph_checkpoints", "langgraph_writes"):
+                connection.executemany(
+                    f"DELETE FROM {table} WHERE thread = ? AND namespace = ? AND id = ?",
+                    [(*place, checkpoint) for checkpoint in checkpoints],
+                )
+            where = "WHERE thread = ? AND namespace = ?"
+            kept = connection.execute(f"SELECT refs FROM langgraph_checkpoints {where}", place).fetchall()
+            referred = {ref for (refs,) in kept for ref in _refs(refs)}
+            there = connection.execute(f"SELECT ref FROM langgraph_values {where}", place).fetchall()
+            connection.executemany(
+                f"DELETE FROM langgraph_values {where} AND ref = ?",
+                [(*place, ref) for (ref,) in there if ref not in referred],
+            )
+
+        await self._submit(job)
+
+    async def delete_thread(self, thread: bytes) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            for table in _TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
+
+        await self._submit(job)
+
+    async def copy_thread(self, source: bytes, target: bytes) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            for table, columns in _TABLES.items():
+                connection.execute(
+                    f"INSERT OR REPLACE INTO {table} (thread, {columns}) "
+                    f"SELECT ?, {columns} FROM {table} WHERE thread = ?",
+                    (target, source),
+                )
+
+        await self._submit(job)
+
+    # ---- running transactions
+
+    async def _submit(self, job: Job) -> None:
+        self._check_open(NotWritten)
+        await self._batcher.submit(job)
+
+    def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
+        try:
+            return job(connection)
+        except RecollectError as error:
+            return error
+
+    async def _rows(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        return await self._read(
+            lambda connection: connection.execute(statement, tuple(values)).fetchall(), inline=True
+        )
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
+        connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
+        return connection
+
+
+def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Options) -> SqliteShelf:
+    policy: ChosenPolicy = choose_policy(asked, options, path)
+    deadline = time.monotonic() + options.timeout_s
+    with opening(path):
+        prepare_file(path, policy, options.file_mode, deadline)
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        try:
+            for statement in _SCHEMA.split(";\n"):
+                if not until(deadline, lambda statement=statement: connection.execute(statement)):  # type: ignore[misc]
+                    raise EngineUnavailable(f"{path} is locked by another process")
+        finally:
+            connection.close()
+        return kind(path, policy, options)
+
+
+def _at_one_moment(query: Callable[[sqlite3.Connection], Value]) -> Callable[[sqlite3.Connection], Value]:
+    """Several statements see one state of the file."""
+
+    def whole(connection: sqlite3.Connection) -> Value:
+        connection.execute("BEGIN")
+        try:
+            return query(connection)
+        finally:
+            connection.execute("ROLLBACK")
+
+    return whole
+
+
+def _row(found: Sequence[Any]) -> CheckpointRow:
+    thread, namespace, checkpoint, parent, run, refs, content, metadata = found
+    return CheckpointRow(Place(thread, namespace), checkpoint, parent, run, _refs(refs), content, metadata)
+
+
+def _refs(raw: bytes) -> list[bytes]:
+    return msgspec.msgpack.decode(raw, type=list[bytes])
+
+
+def _found(
+    connection: sqlite3.Connection, row: CheckpointRow, prefixes: tuple[bytes, ...] | None = None
+) -> Found:
+    refs = row.refs if prefixes is None else [ref for ref in row.refs if ref.startswith(prefixes)]
+    values: dict[bytes, bytes] = {}
+    for ref in refs:
+        value = connection.execute(
+            "SELECT value FROM langgraph_values WHERE thread = ? AND namespace = ? AND ref = ?",
+            (*row.place, ref),
+        ).fetchone()
+        if value is not None:
+            values[ref] = value[0]
+    writes = connection.execute(
+        "SELECT task, place, channel, path, value FROM langgraph_writes "
+        "WHERE thread = ? AND namespace = ? AND id = ?",
+        (*row.place, row.id),
+    ).fetchall()
+    return Found(row, values, [PendingRow(*write) for write in writes])

@@ -1,0 +1,332 @@
+"""`RecollectSaver` passes LangGraph's own conformance suite, answers as its in-memory saver does, and drives graphs."""
+
+import asyncio
+import operator
+import os
+import sqlite3
+import uuid
+from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
+
+from recollect import CannotOpen, OutcomeUnknown, Refused, StoreClosed, Unreadable
+from recollect.adapters import carrying
+from recollect.adapters.langgraph import RecollectSaver
+from tests.adapters.oracle import machine
+from tests.contract.conftest import Place
+
+
+@pytest.fixture
+def saver(place: Place) -> Iterator[RecollectSaver]:
+    with RecollectSaver(place.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def thread() -> str:
+    """A thread that no other test uses: the engines are shared."""
+    return f"thread-{uuid.uuid4()}"
+
+
+# ---- LangGraph's own suite
+
+
+async def test_it_passes_langgraphs_conformance_suite(place: Place) -> None:
+    @checkpointer_test(name=f"RecollectSaver on {place.name}")
+    async def made() -> AsyncGenerator[RecollectSaver, None]:
+        saver = await asyncio.to_thread(RecollectSaver, place.url)
+        yield saver
+        await saver.aclose()
+
+    report = await validate(made)
+    failures = {name: result.failures for name, result in report.results.items() if result.passed is not True}
+    assert not failures
+    assert sum(result.tests_passed for result in report.results.values()) >= 60
+
+
+# ---- beside the in-memory saver
+
+VALUES = (
+    st.none() | st.integers(-(2**53), 2**53) | st.text(max_size=5) | st.lists(st.text(max_size=3), max_size=2)
+)
+CHANNELS = st.sampled_from(["messages", "a/b", "a~b", ""])
+NAMESPACES = st.sampled_from(["", "child", "child|1"])
+STATES = st.dictionaries(CHANNELS, VALUES, max_size=3)
+TASKS = st.sampled_from(["t1", "t2"])
+WRITTEN = st.lists(
+    st.tuples(CHANNELS | st.sampled_from(["__error__", "__interrupt__", "__resume__"]), VALUES), max_size=3
+)
+
+
+class Savers(RuleBasedStateMachine):
+    """The same checkpoints, forks, writes and deletions on both."""
+
+    def __init__(self, saver: RecollectSaver) -> None:
+        super().__init__()
+        self.ours, self.oracle = saver, InMemorySaver()
+        self.threads = [f"thread-{uuid.uuid4()}" for _ in range(2)]
+        self.made: list[dict[str, Any]] = []
+        self.number = 0
+
+    def both(self, name: str, *given: Any, **options: Any) -> None:
+        for saver in (self.ours, self.oracle):
+            getattr(saver, name)(*given, **options)
+
+    @rule(
+        thread=st.integers(0, 1),
+        name=NAMESPACES,
+        state=STATES,
+        fork=st.integers(0, 50),
+        run=st.integers(0, 2),
+    )
+    def put(self, thread: int, name: str, state: dict[str, Any], fork: int, run: int) -> None:
+        here = {"thread_id": self.threads[thread], "checkpoint_ns": name}
+        parents = [one for one in self.made if here.items() <= one.items()]
+        parent = parents[fork % len(parents)] if parents else here
+        self.number += 1
+        versions: dict[str, Any] = dict.fromkeys(state, f"{self.number:032}.0")
+        checkpoint: Any = {
+            **empty_checkpoint(),
+            "id": f"{self.number:08}",
+            "channel_values": state,
+            "channel_versions": {**parent.get("versions", {}), **versions},
+        }
+        config: Any = {"configurable": {name: value for name, value in parent.items() if name != "versions"}}
+        metadata: Any = {"source": "loop", "step": self.number, "run_id": f"run-{run}"}
+        new = {**versions, "messages": f"{self.number:032}.0"} if self.number % 2 else versions
+        checkpoint["channel_versions"].update(new)
+        self.both("put", config, checkpoint, metadata, new)
+        self.made.append(
+            {**here, "checkpoint_id": checkpoint["id"], "versions": dict(checkpoint["channel_versions"])}
+        )
+
+    @rule(which=st.integers(0, 50), task=TASKS, writes=WRITTEN, path=st.sampled_from(["", "~a", "~b"]))
+    def put_writes(self, which: int, task: str, writes: list[tuple[str, Any]], path: str) -> None:
+        if self.made:
+            chosen = self.made[which % len(self.made)]
+            config = {"configurable": {name: value for name, value in chosen.items() if name != "versions"}}
+            self.both("put_writes", config, writes, task, path)
+
+    @rule(thread=st.integers(0, 1))
+    def delete_a_thread(self, thread: int) -> None:
+        self.both("delete_thread", self.threads[thread])
+        self.made = [one for one in self.made if one["thread_id"] != self.threads[thread]]
+
+    @rule(
+        name=NAMESPACES,
+        step=st.integers(0, 20),
+        limit=st.none() | st.integers(0, 3),
+        before=st.integers(0, 20),
+    )
+    def list_some(self, name: str, step: int, limit: int | None, before: int) -> None:
+        config: Any = {"configurable": {"thread_id": self.threads[0], "checkpoint_ns": name}}
+        bound: Any = {"configurable": {"checkpoint_id": f"{before:08}"}} if before else None
+        for wanted in (None, {"step": step}, {"source": "loop"}, {"no such": 1}):
+            listed = [
+                list(saver.list(config, filter=wanted, before=bound, limit=limit))
+                for saver in (self.ours, self.oracle)
+            ]
+            assert listed[0] == listed[1]
+
+    @rule(which=st.integers(0, 50))
+    def ask_for_deltas(self, which: int) -> None:
+        if self.made:
+            chosen = self.made[which % len(self.made)]
+            config: Any = {
+                "configurable": {name: value for name, value in chosen.items() if name != "versions"}
+            }
+            channels = ["messages", "a/b", "a~b", "never"]
+            asked = [
+                saver.get_delta_channel_history(config=config, channels=channels)
+                for saver in (self.ours, self.oracle)
+            ]
+            assert asked[0] == asked[1]
+
+    @invariant()
+    def the_same_is_there(self) -> None:
+        for thread in self.threads:
+            for name in ("", "child", "child|1"):
+                latest: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": name}}
+                assert self.ours.get_tuple(latest) == self.oracle.get_tuple(latest)
+                assert list(self.ours.list(latest)) == list(self.oracle.list(latest))
+
+
+def test_it_answers_as_langgraphs_own_saver(saver: RecollectSaver) -> None:
+    machine(lambda: Savers(saver), steps=20)
+
+
+# ---- graphs
+
+
+class State(TypedDict):
+    said: Annotated[list[str], operator.add]
+
+
+def _graph(saver: RecollectSaver) -> Any:
+    """Asks a human, in the middle."""
+    builder = StateGraph(State)
+    builder.add_node("first", lambda state: {"said": ["first"]})
+    builder.add_node("human", lambda state: {"said": [interrupt("and you?")]})
+    builder.add_node("last", lambda state: {"said": ["last"]})
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "human")
+    builder.add_edge("human", "last")
+    builder.add_edge("last", END)
+    return builder.compile(checkpointer=saver)
+
+
+def test_a_graph_that_waits_for_a_human_goes_on_in_another_process(place: Place, thread: str) -> None:
+    """Another saver knows where the first one stopped."""
+    config: Any = {"configurable": {"thread_id": thread}}
+    with RecollectSaver(place.url) as saver:
+        stopped = _graph(saver).invoke({"said": ["hello"]}, config)
+        assert stopped["__interrupt__"][0].value == "and you?"
+    with RecollectSaver(place.url) as saver:
+        graph = _graph(saver)
+        assert graph.get_state(config).next == ("human",)
+        assert graph.invoke(Command(resume="me"), config)["said"] == ["hello", "first", "me", "last"]
+        assert [step.metadata["step"] for step in graph.get_state_history(config)] == [3, 2, 1, 0, -1]
+
+
+async def test_a_graph_with_await_and_without_share_a_thread(saver: RecollectSaver, thread: str) -> None:
+    config: Any = {"configurable": {"thread_id": thread}}
+    graph = _graph(saver)
+    await graph.ainvoke({"said": ["hello"]}, config)
+    ended = await asyncio.to_thread(graph.invoke, Command(resume="me"), config)
+    assert ended["said"] == ["hello", "first", "me", "last"]
+    steps = [step.values async for step in graph.aget_state_history(config)]
+    assert steps[0] == ended
+
+
+def test_values_that_did_not_change_are_kept_once(tmp_path: Any) -> None:
+    class Two(TypedDict):
+        large: str
+        count: int
+
+    builder = StateGraph(Two)
+    builder.add_node("count", lambda state: {"count": state["count"] + 1})
+    builder.add_edge(START, "count")
+    builder.add_conditional_edges("count", lambda state: "count" if state["count"] < 20 else END)
+    with RecollectSaver(f"sqlite:///{tmp_path}/memory.db") as saver:
+        config: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 50}
+        builder.compile(checkpointer=saver).invoke({"large": "x" * 10_000, "count": 0}, config)
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as file:
+            [(held,)] = file.execute(
+                "SELECT count(*) FROM langgraph_values WHERE length(value) > 10000"
+            ).fetchall()
+    assert held <= 2  # the input, and the channel
+
+
+# ---- prune
+
+
+def test_pruning_keeps_what_delta_channels_are_made_from(saver: RecollectSaver, thread: str) -> None:
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    for step in range(6):
+        checkpoint: Any = {**empty_checkpoint(), "id": f"{step:04}"}
+        checkpoint["channel_versions"] = {"log": f"{step}", "other": f"{step}"}
+        # The third is a snapshot; the others only say that there are deltas.
+        checkpoint["channel_values"] = {"other": step, **({"log": ["snapshot"]} if step == 2 else {})}
+        metadata: Any = {"step": step, "counters_since_delta_snapshot": {"log": [1, 1]}}
+        config = saver.put(config, checkpoint, metadata, checkpoint["channel_versions"])
+        saver.put_writes(config, [("log", f"write {step}")], "task")
+    before = saver.get_delta_channel_history(config=config, channels=["log"])
+    assert before["log"]["seed"] == ["snapshot"]
+    saver.prune([thread])
+    kept = [one.checkpoint["id"] for one in saver.list({"configurable": {"thread_id": thread}})]
+    assert kept == ["0005", "0004", "0003", "0002"]
+    assert saver.get_delta_channel_history(config=config, channels=["log"]) == before
+    latest: Any = saver.get_tuple({"configurable": {"thread_id": thread}})
+    assert latest.checkpoint["channel_values"] == {"other": 5}
+
+
+# ---- when things go wrong
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("the connection broke"), None])
+def test_a_put_whose_answer_is_lost_is_done_again(
+    saver: RecollectSaver, thread: str, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    put, calls = saver._shelf.put, 0
+
+    async def losing(*given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        await put(*given)
+        if calls == 1 and error is not None:
+            raise error
+
+    monkeypatch.setattr(saver._shelf, "put", losing)
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    saver.put(config, empty_checkpoint(), {}, {})
+    assert calls == (1 if error is None else 2)
+    assert len(list(saver.list(config))) == 1
+
+
+def test_a_changed_byte_is_told_and_not_loaded(tmp_path: Any) -> None:
+    with RecollectSaver(f"sqlite:///{tmp_path}/memory.db") as saver:
+        config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        checkpoint: Any = {
+            **empty_checkpoint(),
+            "channel_values": {"a": "broken"},
+            "channel_versions": {"a": 1},
+        }
+        saver.put(config, checkpoint, {}, {"a": 1})
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as file, file:
+            [(value,)] = file.execute("SELECT value FROM langgraph_values").fetchall()
+            file.execute("UPDATE langgraph_values SET value = ?", (value.replace(b"broken", b"Broken"),))
+        with pytest.raises(Unreadable, match="channel 'a'"):
+            saver.get_tuple(config)
+
+
+def test_a_closed_saver_says_so(place: Place, thread: str) -> None:
+    saver = RecollectSaver(place.url)
+    saver.close()
+    saver.close()
+    with pytest.raises(StoreClosed):
+        saver.get_tuple({"configurable": {"thread_id": thread}})
+
+
+def test_what_cannot_be_opened_is_refused() -> None:
+    with pytest.raises(CannotOpen, match="mongodb"):
+        RecollectSaver("mongodb://localhost/x")
+    with pytest.raises(Refused, match="witness"):
+        RecollectSaver("sqlite:///x.db", witness="w")
+
+
+def test_a_fork_is_refused(saver: RecollectSaver, thread: str) -> None:
+    """It would wait for a loop that does not run there."""
+    saver.get_tuple({"configurable": {"thread_id": thread}})
+    child = os.fork()
+    if child == 0:
+        refused = False
+        try:
+            saver.get_tuple({"configurable": {"thread_id": thread}})
+        except Refused:
+            refused = True
+        finally:
+            os._exit(0 if refused else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_threads_at_once_lose_nothing(saver: RecollectSaver, thread: str) -> None:
+    def put(number: int) -> None:
+        config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+        checkpoint: Any = {**empty_checkpoint(), "id": f"{number:04}"}
+        saver.put_writes(saver.put(config, checkpoint, {"step": number}, {}), [("a", number)], "task")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, range(40)))
+    listed = list(saver.list({"configurable": {"thread_id": thread}}))
+    assert [one.pending_writes for one in listed] == [[("task", "a", number)] for number in range(39, -1, -1)]
