@@ -22,6 +22,7 @@ from langgraph.types import Command, interrupt
 from recollect import CannotOpen, OutcomeUnknown, Refused, StoreClosed, Unreadable
 from recollect.adapters import carrying
 from recollect.adapters.langgraph import RecollectSaver
+from recollect.adapters.langgraph import saver as saver_module
 from tests.adapters.oracle import machine
 from tests.contract.conftest import Place
 
@@ -90,7 +91,7 @@ class Savers(RuleBasedStateMachine):
         run=st.integers(0, 2),
     )
     def put(self, thread: int, name: str, state: dict[str, Any], fork: int, run: int) -> None:
-        here = {"thread_id": self.threads[thread], "checkpoint_ns": name}
+        here: dict[str, Any] = {"thread_id": self.threads[thread], "checkpoint_ns": name}
         parents = [one for one in self.made if here.items() <= one.items()]
         parent = parents[fork % len(parents)] if parents else here
         self.number += 1
@@ -163,6 +164,29 @@ class Savers(RuleBasedStateMachine):
 
 def test_it_answers_as_langgraphs_own_saver(saver: RecollectSaver) -> None:
     machine(lambda: Savers(saver), steps=20)
+
+
+def test_a_listing_goes_over_pages_and_threads(
+    saver: RecollectSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saver_module, "PAGE", 3)
+    threads = [f"thread-{uuid.uuid4()}" for _ in range(2)]
+    for thread in threads:
+        for name in ("", "child"):
+            for step in range(4):
+                config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": name}}
+                saver.put(config, {**empty_checkpoint(), "id": f"{step:04}"}, {"step": step}, {})
+    listed = [one.config["configurable"] for one in saver.list(None)]
+    ours = [one for one in listed if one["thread_id"] in threads]
+    assert len(ours) == len({tuple(one.values()) for one in ours}) == 16
+    ids = [one["checkpoint_id"] for one in listed]
+    assert ids == sorted(ids, reverse=True)
+    one_thread: Any = {"configurable": {"thread_id": threads[0]}}
+    assert len(list(saver.list(one_thread))) == 8
+    assert len(list(saver.list(one_thread, limit=5))) == 5
+    assert [one.metadata["step"] for one in saver.list(one_thread, filter={"step": 0})] == [0, 0]
+    exactly: Any = {"configurable": {"thread_id": threads[0], "checkpoint_ns": "", "checkpoint_id": "0002"}}
+    assert [one.metadata["step"] for one in saver.list(exactly)] == [2]
 
 
 # ---- graphs

@@ -278,18 +278,6 @@ class SqliteRows(SqliteTransactions[RowsJob]):
 
     # ---- running transactions
 
-    async def _submit(self, job: RowsJob) -> Any:
-        self._check_open(NotWritten)
-        if self._batcher.alone() and self._inline():
-            results = self._commit([job], 0.0)
-            if results is not None:
-                if self._batcher.yield_due():
-                    await asyncio.sleep(0)
-                if isinstance(results[0], Exception):
-                    raise results[0]
-                return results[0]
-        return await self._batcher.submit(job)
-
     def _outcome(self, job: RowsJob, connection: sqlite3.Connection) -> Any:
         try:
             return self._write(connection, job) if isinstance(job, MemoryWrite) else job(connection)

@@ -15,9 +15,11 @@ import asyncio
 import random
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from importlib import import_module
 from typing import Any, TypeVar, Unpack, cast
 
+import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -28,20 +30,20 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
     PendingWrite,
-    SerializerProtocol,
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from recollect.adapters.carrying import carried, settled
 from recollect.adapters.langgraph.shelf import (
     EMPTY,
+    CheckpointListing,
     CheckpointRow,
-    Found,
-    Listing,
+    FoundCheckpoint,
     PendingRow,
-    Place,
     Shelf,
+    ThreadPlace,
     key,
     packed,
     reference,
@@ -92,22 +94,22 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde)
         kind = _shelf_class(url)
-        self._line = _Line()
+        self._saver_loop = _SaverLoop()
         try:
-            self._shelf: Shelf = self._line.wait(kind.open(url, _checked(options)))
+            self._shelf: Shelf = self._saver_loop.wait(kind.open(url, _checked(options)))
         except BaseException:
-            self._line.end()
+            self._saver_loop.end()
             raise
 
     # ---- reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that the config names, or the latest of its thread."""
-        return self._line.wait(self._get(config))
+        return self._saver_loop.wait(self._get(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple`."""
-        return await self._line.reach(self._get(config))
+        return await self._saver_loop.reach(self._get(config))
 
     def list(
         self,
@@ -118,9 +120,9 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints, the latest first; without a config those of all threads."""
-        listing = _listing(config, before, filter, limit)
+        listing: CheckpointListing | None = _listing(config, before, filter, limit)
         while listing is not None and (limit is None or limit > 0):
-            found, listing = self._line.wait(self._page(listing))
+            found, listing = self._saver_loop.wait(self._page(listing))
             for one in found:
                 if _fits(one, filter) and (limit is None or limit > 0):
                     limit = None if limit is None else limit - 1
@@ -135,9 +137,9 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """`list`."""
-        listing = _listing(config, before, filter, limit)
+        listing: CheckpointListing | None = _listing(config, before, filter, limit)
         while listing is not None and (limit is None or limit > 0):
-            found, listing = await self._line.reach(self._page(listing))
+            found, listing = await self._saver_loop.reach(self._page(listing))
             for one in found:
                 if _fits(one, filter) and (limit is None or limit > 0):
                     limit = None if limit is None else limit - 1
@@ -147,13 +149,13 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """What was written to these channels since their last stored values, read in large steps."""
-        return self._line.wait(self._deltas(config, channels))
+        return self._saver_loop.wait(self._deltas(config, channels))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """`get_delta_channel_history`."""
-        return await self._line.reach(self._deltas(config, channels))
+        return await self._saver_loop.reach(self._deltas(config, channels))
 
     # ---- writing
 
@@ -166,7 +168,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Keeps a checkpoint, with the channel values that are new in it, in one step."""
         row, values = self._row(config, checkpoint, metadata, new_versions)
-        self._line.wait(carried(lambda _: self._shelf.put(row, values)))
+        self._saver_loop.wait(carried(lambda _: self._shelf.put(row, values)))
         return _config(row.place, row.id)
 
     async def aput(
@@ -178,53 +180,53 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """`put`."""
         row, values = self._row(config, checkpoint, metadata, new_versions)
-        await self._line.reach(carried(lambda _: self._shelf.put(row, values)))
+        await self._saver_loop.reach(carried(lambda _: self._shelf.put(row, values)))
         return _config(row.place, row.id)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Keeps what a task wrote: if it is run again, what it wrote first stays."""
-        self._line.wait(self._put_writes(config, self._pending(writes, task_id, task_path)))
+        self._saver_loop.wait(self._put_writes(config, self._pending(writes, task_id, task_path)))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """`put_writes`."""
-        await self._line.reach(self._put_writes(config, self._pending(writes, task_id, task_path)))
+        await self._saver_loop.reach(self._put_writes(config, self._pending(writes, task_id, task_path)))
 
     def delete_thread(self, thread_id: str) -> None:
         """Removes everything of a thread."""
-        self._line.wait(self._delete_thread(thread_id))
+        self._saver_loop.wait(self._delete_thread(thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread`."""
-        await self._line.reach(self._delete_thread(thread_id))
+        await self._saver_loop.reach(self._delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Removes the checkpoints that these runs made, and what was written to them."""
-        self._line.wait(self._delete_for_runs(run_ids))
+        self._saver_loop.wait(self._delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """`delete_for_runs`."""
-        await self._line.reach(self._delete_for_runs(run_ids))
+        await self._saver_loop.reach(self._delete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies everything of a thread to another, in one step."""
-        self._line.wait(self._copy_thread(source_thread_id, target_thread_id))
+        self._saver_loop.wait(self._copy_thread(source_thread_id, target_thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """`copy_thread`."""
-        await self._line.reach(self._copy_thread(source_thread_id, target_thread_id))
+        await self._saver_loop.reach(self._copy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keeps the latest checkpoint of each namespace, and those before it that its delta channels are made from;
         with the strategy "delete", nothing."""
-        self._line.wait(self._prune(thread_ids, strategy))
+        self._saver_loop.wait(self._prune(thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """`prune`."""
-        await self._line.reach(self._prune(thread_ids, strategy))
+        await self._saver_loop.reach(self._prune(thread_ids, strategy))
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """A number that grows, and something random: two branches of a thread do not take each other's values."""
@@ -235,7 +237,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """Ends the connections. What was acknowledged is not affected."""
-        self._line.close(self._shelf.close)
+        self._saver_loop.close(self._shelf.close)
 
     async def aclose(self) -> None:
         """`close`."""
@@ -260,12 +262,15 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         found = await self._shelf.get(_place(config), key(given) if given else None)
         return None if found is None else self._tuple(found)
 
-    async def _page(self, listing: Listing) -> "tuple[list_[CheckpointTuple], Listing | None]":
+    async def _page(
+        self, listing: CheckpointListing
+    ) -> "tuple[list_[CheckpointTuple], CheckpointListing | None]":
         found = await self._shelf.page(listing)
         following = None
         if len(found) == listing.limit:
             last = found[-1].row
-            following = _after(listing, (last.id, last.place.thread, last.place.namespace))
+            end = (last.id, last.place.thread, last.place.namespace)
+            following = msgspec.structs.replace(listing, after=end)
         return [self._tuple(one) for one in found], following
 
     async def _deltas(
@@ -291,7 +296,9 @@ class RecollectSaver(BaseCheckpointSaver[str]):
                 made[channel]["seed"] = seeds[channel]
         return made
 
-    async def _line_of(self, place: Place, first: bytes | None, waiting: "set[str]") -> AsyncIterator[Found]:
+    async def _line_of(
+        self, place: ThreadPlace, first: bytes | None, waiting: "set[str]"
+    ) -> AsyncIterator[FoundCheckpoint]:
         """A checkpoint, its parent and so on, for as long as somebody is waiting for something."""
         while first is not None and waiting:
             prefixes = [reference_prefix(channel) for channel in waiting]
@@ -315,13 +322,13 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             await carried(lambda _: self._shelf.copy_thread(key(source), key(target)))
 
     async def _delete_for_runs(self, runs: Sequence[str]) -> None:
-        ids: dict[Place, list_[bytes]] = {}
+        ids: dict[ThreadPlace, list_[bytes]] = {}
         for place, checkpoint in await self._shelf.of_runs([key(run) for run in runs]):
             ids.setdefault(place, []).append(checkpoint)
         for place, checkpoints in ids.items():
             await self._drop(place, checkpoints)
 
-    async def _drop(self, place: Place, checkpoints: "list_[bytes]") -> None:
+    async def _drop(self, place: ThreadPlace, checkpoints: "list_[bytes]") -> None:
         await carried(lambda _: self._shelf.drop(place, checkpoints))
 
     async def _prune(self, threads: Sequence[str], strategy: str) -> None:
@@ -332,9 +339,9 @@ class RecollectSaver(BaseCheckpointSaver[str]):
                 await self._delete_thread(thread)
                 continue
             for namespace in await self._shelf.namespaces(key(thread)):
-                await self._keep_latest(Place(key(thread), namespace))
+                await self._keep_latest(ThreadPlace(key(thread), namespace))
 
-    async def _keep_latest(self, place: Place) -> None:
+    async def _keep_latest(self, place: ThreadPlace) -> None:
         ids = await self._shelf.ids(place)  # first: what is put meanwhile is not among those that go
         latest = await self._shelf.get(place, None)
         if latest is None:
@@ -392,24 +399,27 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             for number, (channel, value) in enumerate(writes)
         ]
 
-    def _tuple(self, found: Found) -> CheckpointTuple:
+    def _tuple(self, found: FoundCheckpoint) -> CheckpointTuple:
         row = found.row
         rest = self.serde.loads_typed(unpacked(row.checkpoint, f"checkpoint {text_of(row.id)}"))
         values = self._values(found, rest["channel_versions"], rest["channel_versions"])
         return CheckpointTuple(
             config=_config(row.place, row.id),
-            checkpoint={**rest, "channel_values": values},
+            checkpoint=cast(Checkpoint, {**rest, "channel_values": values}),
             metadata=self._metadata(found),
             parent_config=_config(row.place, row.parent) if row.parent else None,
             pending_writes=[self._write(one) for one in sorted(found.writes, key=lambda one: one.order)],
         )
 
-    def _metadata(self, found: Found) -> Any:
+    def _metadata(self, found: FoundCheckpoint) -> Any:
         what = f"the metadata of checkpoint {text_of(found.row.id)}"
         return self.serde.loads_typed(unpacked(found.row.metadata, what))
 
     def _values(
-        self, found: Found, channels: "set[str] | Mapping[str, Any]", versions: ChannelVersions | None = None
+        self,
+        found: FoundCheckpoint,
+        channels: "set[str] | Mapping[str, Any]",
+        versions: ChannelVersions | None = None,
     ) -> dict[str, Any]:
         """Of those channels that have a stored value in this checkpoint."""
         if not channels:
@@ -433,7 +443,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         return text_of(write.task), channel, value
 
 
-class _Line:
+class _SaverLoop:
     """The loop that a saver's connections live on, in a thread of its own, and the ways to it."""
 
     def __init__(self) -> None:
@@ -452,7 +462,7 @@ class _Line:
         """From any event loop."""
         return await settled(asyncio.wrap_future(self._sent(work)))
 
-    def _sent(self, work: Coroutine[Any, Any, Value]) -> Any:
+    def _sent(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
         try:
             if self._owner.forked:
                 raise Refused("a saver does not survive fork: open it in this process")
@@ -508,12 +518,12 @@ def _checked(options: OpenOptions) -> Options:
     return Options.checked(options)
 
 
-def _place(config: RunnableConfig) -> Place:
+def _place(config: RunnableConfig) -> ThreadPlace:
     configurable = config["configurable"]
-    return Place(key(str(configurable["thread_id"])), key(configurable.get("checkpoint_ns") or ""))
+    return ThreadPlace(key(str(configurable["thread_id"])), key(configurable.get("checkpoint_ns") or ""))
 
 
-def _config(place: Place, checkpoint: bytes) -> RunnableConfig:
+def _config(place: ThreadPlace, checkpoint: bytes) -> RunnableConfig:
     return {
         "configurable": {
             "thread_id": text_of(place.thread),
@@ -528,12 +538,12 @@ def _listing(
     before: RunnableConfig | None,
     wanted: dict[str, Any] | None,
     limit: int | None,
-) -> Listing:
+) -> CheckpointListing:
     configurable = config["configurable"] if config else {}
     namespace = configurable.get("checkpoint_ns")
     given = get_checkpoint_id(config) if config else None
     bound = get_checkpoint_id(before) if before else None
-    return Listing(
+    return CheckpointListing(
         key(str(configurable["thread_id"])) if "thread_id" in configurable else None,
         None if namespace is None else key(namespace),
         key(given) if given else None,
@@ -541,10 +551,6 @@ def _listing(
         None,
         PAGE if wanted or limit is None else max(1, min(limit, PAGE)),
     )
-
-
-def _after(listing: Listing, last: tuple[bytes, bytes, bytes]) -> Listing:
-    return Listing(listing.thread, listing.namespace, listing.id, listing.before, last, listing.limit)
 
 
 def _fits(found: CheckpointTuple, wanted: dict[str, Any] | None) -> bool:

@@ -21,7 +21,7 @@ from recollect.errors import Unreadable
 Version = str | int | float
 
 
-class Place(NamedTuple):
+class ThreadPlace(NamedTuple):
     """A namespace of a thread: the graph itself, or one of its subgraphs."""
 
     thread: bytes
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 class CheckpointRow(msgspec.Struct, frozen=True):
     """A checkpoint without its channel values."""
 
-    place: Place
+    place: ThreadPlace
     id: bytes
     parent: bytes | None
     run: bytes | None
@@ -56,7 +56,7 @@ class PendingRow(msgspec.Struct, frozen=True):
         return self.path, self.task, self.index
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint as it is read, of one moment."""
 
     row: CheckpointRow
@@ -64,7 +64,7 @@ class Found(msgspec.Struct, frozen=True):
     writes: list[PendingRow]
 
 
-class Listing(msgspec.Struct, frozen=True):
+class CheckpointListing(msgspec.Struct, frozen=True):
     """Which checkpoints are listed, the latest first."""
 
     thread: bytes | None = None
@@ -81,27 +81,29 @@ class Shelf(Protocol):
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None: ...
 
-    async def put_writes(self, place: Place, checkpoint: bytes, writes: Sequence[PendingRow]) -> None: ...
+    async def put_writes(
+        self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]
+    ) -> None: ...
 
-    async def get(self, place: Place, checkpoint: bytes | None) -> Found | None:
+    async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
         """This checkpoint, or the latest."""
         ...
 
-    async def page(self, listing: Listing) -> list[Found]: ...
+    async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]: ...
 
     async def ancestors(
-        self, place: Place, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
-    ) -> list[Found]:
+        self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
+    ) -> list[FoundCheckpoint]:
         """From this checkpoint to its parent and on, with those values only whose reference begins so."""
         ...
 
-    async def ids(self, place: Place) -> list[bytes]: ...
+    async def ids(self, place: ThreadPlace) -> list[bytes]: ...
 
     async def namespaces(self, thread: bytes) -> list[bytes]: ...
 
-    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[Place, bytes]]: ...
+    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[ThreadPlace, bytes]]: ...
 
-    async def drop(self, place: Place, checkpoints: Sequence[bytes]) -> None:
+    async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
         """Removes checkpoints and their writes, and the values that no other checkpoint refers to."""
         ...
 

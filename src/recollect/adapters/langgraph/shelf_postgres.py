@@ -12,14 +12,21 @@ from typing import Any
 
 import asyncpg
 
-from recollect.adapters.langgraph.shelf import CheckpointRow, Found, Listing, PendingRow, Place
+from recollect.adapters.langgraph.shelf import (
+    CheckpointListing,
+    CheckpointRow,
+    FoundCheckpoint,
+    PendingRow,
+    ThreadPlace,
+)
 from recollect.errors import StoreClosed
 from recollect.owner import Owner
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.opening import check_not_shared, check_server
-from recollect.stores.postgres.pool import Connection, PostgresPool, connect
+from recollect.stores.postgres.pool import PostgresPool
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('recollect langgraph ' || current_schema(), 0))"
 
@@ -135,7 +142,7 @@ class PostgresShelf:
             list(values.values()),
         )
 
-    async def put_writes(self, place: Place, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
+    async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         # One statement may not change a row twice: of those with the same place, the one that stays is sent.
         kept: dict[tuple[bytes, int], PendingRow] = {}
         for write in writes:
@@ -153,7 +160,7 @@ class PostgresShelf:
             [write.value for write in rows],
         )
 
-    async def get(self, place: Place, checkpoint: bytes | None) -> Found | None:
+    async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
         async with self._snapshot() as connection:
             if checkpoint is None:
                 statement = "WHERE thread = $1 AND namespace = $2 ORDER BY id DESC LIMIT 1"
@@ -164,7 +171,7 @@ class PostgresShelf:
             found = await _found(connection, rows)
         return found[0] if found else None
 
-    async def page(self, listing: Listing) -> list[Found]:
+    async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
         conditions = ["true"]
         values: list[bytes | int] = []
         for column, comparison, value in (
@@ -189,13 +196,13 @@ class PostgresShelf:
             return await _found(connection, await connection.fetch(statement, *values))
 
     async def ancestors(
-        self, place: Place, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
-    ) -> list[Found]:
+        self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
+    ) -> list[FoundCheckpoint]:
         async with self._snapshot() as connection:
             rows = await connection.fetch(_ANCESTORS, *place, checkpoint, limit)
             return await _found(connection, rows, tuple(prefixes))
 
-    async def ids(self, place: Place) -> list[bytes]:
+    async def ids(self, place: ThreadPlace) -> list[bytes]:
         statement = "SELECT id FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 ORDER BY id"
         return [row[0] for row in await self._fetch(statement, *place)]
 
@@ -203,11 +210,11 @@ class PostgresShelf:
         statement = "SELECT DISTINCT namespace FROM langgraph_checkpoints WHERE thread = $1"
         return [row[0] for row in await self._fetch(statement, thread)]
 
-    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[Place, bytes]]:
+    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[ThreadPlace, bytes]]:
         statement = "SELECT thread, namespace, id FROM langgraph_checkpoints WHERE run = ANY($1)"
-        return [(Place(row[0], row[1]), row[2]) for row in await self._fetch(statement, list(runs))]
+        return [(ThreadPlace(row[0], row[1]), row[2]) for row in await self._fetch(statement, list(runs))]
 
-    async def drop(self, place: Place, checkpoints: Sequence[bytes]) -> None:
+    async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
         async with self._transaction() as connection:
             # Nobody may put a checkpoint that refers to a value while it is decided which values are referred to.
             await connection.execute("LOCK TABLE langgraph_checkpoints IN SHARE ROW EXCLUSIVE MODE")
@@ -303,11 +310,11 @@ class PostgresShelf:
 
 async def _found(
     connection: Connection, rows: Sequence[Any], prefixes: tuple[bytes, ...] | None = None
-) -> list[Found]:
+) -> list[FoundCheckpoint]:
     """The checkpoints with their values and writes: two more statements for each namespace, however many they are."""
-    made = [CheckpointRow(Place(row[0], row[1]), row[2], row[3], row[4], *row[5:]) for row in rows]
-    values: dict[tuple[Place, bytes], bytes] = {}
-    writes: dict[tuple[Place, bytes], list[PendingRow]] = {}
+    made = [CheckpointRow(ThreadPlace(row[0], row[1]), row[2], row[3], row[4], *row[5:]) for row in rows]
+    values: dict[tuple[ThreadPlace, bytes], bytes] = {}
+    writes: dict[tuple[ThreadPlace, bytes], list[PendingRow]] = {}
     for place in dict.fromkeys(row.place for row in made):
         here = [row for row in made if row.place == place]
         refs = {ref for row in here for ref in row.refs if prefixes is None or ref.startswith(prefixes)}
@@ -316,7 +323,7 @@ async def _found(
         for checkpoint, *write in await connection.fetch(_WRITES, *place, [row.id for row in here]):
             writes.setdefault((place, checkpoint), []).append(PendingRow(*write))
     return [
-        Found(
+        FoundCheckpoint(
             row,
             {ref: values[row.place, ref] for ref in row.refs if (row.place, ref) in values},
             writes.get((row.place, row.id), []),

@@ -23,7 +23,13 @@ from redis.asyncio.connection import Connection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from recollect.adapters.langgraph.shelf import CheckpointRow, Found, Listing, PendingRow, Place
+from recollect.adapters.langgraph.shelf import (
+    CheckpointListing,
+    CheckpointRow,
+    FoundCheckpoint,
+    PendingRow,
+    ThreadPlace,
+)
 from recollect.errors import (
     DurabilityUnavailable,
     EngineUnavailable,
@@ -225,7 +231,7 @@ class RedisShelf:
         keys = [self._places, *self._keys(row.place)]
         await self._change(_PUT, keys, [name, row.id.hex(), kept, links, *pairs])
 
-    async def put_writes(self, place: Place, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
+    async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         arguments: list[bytes] = []
         for write in writes:
             kept = _KeptWrite(write.task, write.index, write.channel, write.path, write.value)
@@ -233,45 +239,65 @@ class RedisShelf:
             arguments += [b"1" if write.index >= 0 else b"0", name, msgspec.msgpack.encode(kept)]
         await self._change(_PUT_WRITES, [self._writes(place) + checkpoint.hex()], arguments)
 
-    async def get(self, place: Place, checkpoint: bytes | None) -> Found | None:
+    async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
         wanted = [] if checkpoint is None else [checkpoint.hex()]
         found = await self._ask(_GET, [*self._keys(place), self._writes(place)], wanted)
         return _found(place, found[0]) if found else None
 
-    async def page(self, listing: Listing) -> list[Found]:
-        listed = [
-            (identity, place.thread, place.namespace)
-            for place in await self._all_places(listing.thread, listing.namespace)
-            for identity in await self.ids(place)
-        ]
-        chosen = [
+    async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
+        """Goes on until the page is full: what was deleted while it was listed must not make it look like the last."""
+        found: list[FoundCheckpoint] = []
+        places = await self._all_places(listing.thread, listing.namespace)
+        while True:
+            listed = [entry for place in places for entry in await self._latest(place, listing)]
+            some = sorted(listed, reverse=True)[: listing.limit]
+            for identity, thread, namespace in some:
+                one = await self.get(ThreadPlace(thread, namespace), identity)
+                if one is not None:
+                    found.append(one)
+                if len(found) == listing.limit:
+                    return found
+            if len(some) < listing.limit:
+                return found
+            listing = msgspec.structs.replace(listing, after=some[-1])
+
+    async def _latest(
+        self, place: ThreadPlace, listing: CheckpointListing
+    ) -> list[tuple[bytes, bytes, bytes]]:
+        """As many as the page may have of this place, and one more, which the last page may have had."""
+        if listing.id is not None:
+            ids = [listing.id]
+        else:
+            highest = "+" if listing.before is None else f"({listing.before.hex()}"
+            if listing.after is not None:  # below `before`, because the last page was
+                highest = f"[{listing.after[0].hex()}"
+            names = await self._reading(
+                self._redis.zrevrangebylex(self._keys(place)[1], highest, "-", start=0, num=listing.limit + 1)
+            )
+            ids = [bytes.fromhex(name.decode()) for name in names]
+        return [
             entry
-            for entry in sorted(listed, reverse=True)
-            if (listing.id is None or entry[0] == listing.id)
-            and (listing.before is None or entry[0] < listing.before)
-            and (listing.after is None or entry < listing.after)
+            for identity in ids
+            if (listing.before is None or identity < listing.before)
+            and (listing.after is None or (identity, *place) < listing.after)
+            for entry in [(identity, *place)]
         ]
-        found = [
-            await self.get(Place(thread, name), identity)
-            for identity, thread, name in chosen[: listing.limit]
-        ]
-        return [one for one in found if one is not None]
 
     async def ancestors(
-        self, place: Place, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
-    ) -> list[Found]:
+        self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
+    ) -> list[FoundCheckpoint]:
         arguments = [checkpoint.hex(), limit, *[prefix.hex() for prefix in prefixes]]
         found = await self._ask(_ANCESTORS, [*self._keys(place), self._writes(place)], arguments)
         return [_found(place, one) for one in found]
 
-    async def ids(self, place: Place) -> list[bytes]:
+    async def ids(self, place: ThreadPlace) -> list[bytes]:
         listed = await self._reading(self._redis.zrange(self._keys(place)[1], 0, -1))
         return [bytes.fromhex(one.decode()) for one in listed]
 
     async def namespaces(self, thread: bytes) -> list[bytes]:
         return [place.namespace for place in await self._all_places(thread, None)]
 
-    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[Place, bytes]]:
+    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[ThreadPlace, bytes]]:
         """Looks through the links of all checkpoints, which are short."""
         wanted = {run.hex().encode() for run in runs if run}
         return [
@@ -281,7 +307,7 @@ class RedisShelf:
             if links.split(b"|")[1] in wanted
         ]
 
-    async def drop(self, place: Place, checkpoints: Sequence[bytes]) -> None:
+    async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
         keys = [self._places, *self._keys(place), self._writes(place)]
         await self._change(_DROP, keys, [_name(place), *[one.hex() for one in checkpoints]])
 
@@ -305,17 +331,17 @@ class RedisShelf:
     def _places(self) -> str:
         return f"{self._stem}places"
 
-    def _keys(self, place: Place) -> list[str]:
+    def _keys(self, place: ThreadPlace) -> list[str]:
         return [f"{self._stem}{kind}:{_name(place)}" for kind in "cilv"]
 
-    def _writes(self, place: Place) -> str:
+    def _writes(self, place: ThreadPlace) -> str:
         return f"{self._stem}w:{_name(place)}:"
 
-    async def _all_places(self, thread: bytes | None, namespace: bytes | None) -> list[Place]:
+    async def _all_places(self, thread: bytes | None, namespace: bytes | None) -> list[ThreadPlace]:
         if thread is not None and namespace is not None:
-            return [Place(thread, namespace)]
+            return [ThreadPlace(thread, namespace)]
         names = [name.decode().split(":") for name in await self._reading(self._redis.smembers(self._places))]
-        places = [Place(bytes.fromhex(one), bytes.fromhex(other)) for one, other in names]
+        places = [ThreadPlace(bytes.fromhex(one), bytes.fromhex(other)) for one, other in names]
         return [
             place
             for place in places
@@ -359,15 +385,15 @@ class RedisShelf:
             raise StoreClosed("saver")
 
 
-def _name(place: Place) -> str:
+def _name(place: ThreadPlace) -> str:
     return f"{place.thread.hex()}:{place.namespace.hex()}"
 
 
-def _found(place: Place, answer: Sequence[Any]) -> Found:
+def _found(place: ThreadPlace, answer: Sequence[Any]) -> FoundCheckpoint:
     identity, kept, links, values, writes = answer
     parent, run, refs = links.decode().split("|")
     row = msgspec.msgpack.decode(kept, type=_Kept)
-    return Found(
+    return FoundCheckpoint(
         CheckpointRow(
             place,
             bytes.fromhex(identity.decode()),

@@ -13,8 +13,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from recollect.adapters.langgraph.shelf import CheckpointRow, Found, Listing, PendingRow, Place
-from recollect.errors import EngineUnavailable, NotWritten, RecollectError
+from recollect.adapters.langgraph.shelf import (
+    CheckpointListing,
+    CheckpointRow,
+    FoundCheckpoint,
+    PendingRow,
+    ThreadPlace,
+)
+from recollect.errors import EngineUnavailable, RecollectError
 from recollect.store import Options
 from recollect.stores.sqlite.file import ChosenPolicy, choose_policy, opening, parse_url, prepare_file, until
 from recollect.stores.sqlite.transactions import SqliteTransactions
@@ -98,7 +104,7 @@ class SqliteShelf(SqliteTransactions[Job]):
 
         await self._submit(job)
 
-    async def put_writes(self, place: Place, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
+    async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         def job(connection: sqlite3.Connection) -> None:
             for write in writes:
                 connection.execute(
@@ -109,8 +115,8 @@ class SqliteShelf(SqliteTransactions[Job]):
 
         await self._submit(job)
 
-    async def get(self, place: Place, checkpoint: bytes | None) -> Found | None:
-        def query(connection: sqlite3.Connection) -> Found | None:
+    async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
+        def query(connection: sqlite3.Connection) -> FoundCheckpoint | None:
             if checkpoint is None:
                 statement = "WHERE thread = ? AND namespace = ? ORDER BY id DESC LIMIT 1"
                 found = connection.execute(_ROW + statement, place).fetchone()
@@ -121,7 +127,7 @@ class SqliteShelf(SqliteTransactions[Job]):
 
         return await self._read(_at_one_moment(query), inline=True)
 
-    async def page(self, listing: Listing) -> list[Found]:
+    async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
         conditions = ["1"]
         values: list[bytes | int] = []
         for column, comparison, value in (
@@ -140,22 +146,22 @@ class SqliteShelf(SqliteTransactions[Job]):
             f"{_ROW} WHERE {' AND '.join(conditions)} ORDER BY id DESC, thread DESC, namespace DESC LIMIT ?"
         )
 
-        def query(connection: sqlite3.Connection) -> list[Found]:
+        def query(connection: sqlite3.Connection) -> list[FoundCheckpoint]:
             rows = connection.execute(statement, (*values, listing.limit)).fetchall()
             return [_found(connection, _row(row)) for row in rows]
 
         return await self._read(_at_one_moment(query))
 
     async def ancestors(
-        self, place: Place, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
-    ) -> list[Found]:
-        def query(connection: sqlite3.Connection) -> list[Found]:
+        self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
+    ) -> list[FoundCheckpoint]:
+        def query(connection: sqlite3.Connection) -> list[FoundCheckpoint]:
             rows = connection.execute(_ANCESTORS, (*place, checkpoint, limit)).fetchall()
             return [_found(connection, _row(row), tuple(prefixes)) for row in rows]
 
         return await self._read(_at_one_moment(query))
 
-    async def ids(self, place: Place) -> list[bytes]:
+    async def ids(self, place: ThreadPlace) -> list[bytes]:
         statement = "SELECT id FROM langgraph_checkpoints WHERE thread = ? AND namespace = ? ORDER BY id"
         return [row[0] for row in await self._rows(statement, place)]
 
@@ -163,18 +169,20 @@ class SqliteShelf(SqliteTransactions[Job]):
         statement = "SELECT DISTINCT namespace FROM langgraph_checkpoints WHERE thread = ?"
         return [row[0] for row in await self._rows(statement, (thread,))]
 
-    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[Place, bytes]]:
-        found: list[tuple[Place, bytes]] = []
+    async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[ThreadPlace, bytes]]:
+        found: list[tuple[ThreadPlace, bytes]] = []
         for start in range(0, len(runs), AT_ONCE):
             some = runs[start : start + AT_ONCE]
             statement = (
                 "SELECT thread, namespace, id FROM langgraph_checkpoints "
                 f"WHERE run IN ({','.join('?' * len(some))})"
             )
-            found += [(Place(thread, name), key) for thread, name, key in await self._rows(statement, some)]
+            found += [
+                (ThreadPlace(thread, name), key) for thread, name, key in await self._rows(statement, some)
+            ]
         return found
 
-    async def drop(self, place: Place, checkpoints: Sequence[bytes]) -> None:
+    async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
         def job(connection: sqlite3.Connection) -> None:
             for table in ("langgraph_checkpoints", "langgraph_writes"):
                 connection.executemany(
@@ -211,10 +219,6 @@ class SqliteShelf(SqliteTransactions[Job]):
         await self._submit(job)
 
     # ---- running transactions
-
-    async def _submit(self, job: Job) -> None:
-        self._check_open(NotWritten)
-        await self._batcher.submit(job)
 
     def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
         try:
@@ -263,7 +267,9 @@ def _at_one_moment(query: Callable[[sqlite3.Connection], Value]) -> Callable[[sq
 
 def _row(found: Sequence[Any]) -> CheckpointRow:
     thread, namespace, checkpoint, parent, run, refs, content, metadata = found
-    return CheckpointRow(Place(thread, namespace), checkpoint, parent, run, _refs(refs), content, metadata)
+    return CheckpointRow(
+        ThreadPlace(thread, namespace), checkpoint, parent, run, _refs(refs), content, metadata
+    )
 
 
 def _refs(raw: bytes) -> list[bytes]:
@@ -272,7 +278,7 @@ def _refs(raw: bytes) -> list[bytes]:
 
 def _found(
     connection: sqlite3.Connection, row: CheckpointRow, prefixes: tuple[bytes, ...] | None = None
-) -> Found:
+) -> FoundCheckpoint:
     refs = row.refs if prefixes is None else [ref for ref in row.refs if ref.startswith(prefixes)]
     values: dict[bytes, bytes] = {}
     for ref in refs:
@@ -287,4 +293,4 @@ def _found(
         "WHERE thread = ? AND namespace = ? AND id = ?",
         (*row.place, row.id),
     ).fetchall()
-    return Found(row, values, [PendingRow(*write) for write in writes])
+    return FoundCheckpoint(row, values, [PendingRow(*write) for write in writes])

@@ -121,6 +121,19 @@ class SqliteTransactions(ABC, Generic[Job]):
         """Whether commits are short enough for the event loop."""
         return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
 
+    async def _submit(self, job: Job) -> Any:
+        """The job's result: at once if nobody else writes and commits are short, else together with others."""
+        self._check_open(NotWritten)
+        if self._batcher.alone() and self._inline():
+            results = self._commit([job], 0.0)
+            if results is not None:
+                if self._batcher.yield_due():
+                    await asyncio.sleep(0)
+                if isinstance(results[0], Exception):
+                    raise results[0]
+                return results[0]
+        return await self._batcher.submit(job)
+
     async def _run(self, jobs: list[Job]) -> list[Any]:
         if self._inline():
             results = self._commit(jobs, wait_s=0.0)
