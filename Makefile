@@ -6,7 +6,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 
-.PHONY: setup verify test test-lowest adapters test-adapters lint coverage sanitize bench lock clean engines
+.PHONY: setup verify test test-engines test-lowest adapters test-adapters lint coverage sanitize bench lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -29,6 +29,12 @@ verify: setup
 test: setup adapters engines
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/adapters
+
+# The contract of the stores on every version that is supported.
+ENGINES ?= sqlite,redis@6.2,redis@7,valkey,postgres@15,postgres@16,postgres@18
+
+test-engines: setup engines
+	RECOLLECT_CONTRACT_ENGINES=$(ENGINES) $(BIN)/python -m pytest -n 2 --dist loadgroup tests/contract
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,5 +1,10 @@
-"""The contract suite runs on every store, each on a real engine that this test process started."""
+"""The contract suite runs on every store, each on a real engine that this test process started.
 
+By default one engine of each kind. `RECOLLECT_CONTRACT_ENGINES=redis@6.2,postgres@16` names others, and `make
+test-engines` has all that are supported.
+"""
+
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -13,8 +18,14 @@ from recollect import Store, open_store
 from recollect.verify import engines
 from recollect.verify.engines import Engine
 
-STORES = ("sqlite", "redis", "postgres")
+STORES = tuple(os.environ.get("RECOLLECT_CONTRACT_ENGINES", "sqlite,redis,postgres").split(","))
 POLICIES = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}
+
+
+def kind_of(spec: str) -> str:
+    """Of an engine like redis@6.2: which store lives on it."""
+    name = spec.partition("@")[0]
+    return "redis" if name == "valkey" else name
 
 
 @dataclass
@@ -38,7 +49,7 @@ def engine_of() -> Iterator[Callable[[str], Engine]]:
 
     def get(name: str) -> Engine:
         if name not in started:
-            started[name] = engines.create(name, POLICIES[name])
+            started[name] = engines.create(name, POLICIES[kind_of(name)])
             started[name].start()
         return started[name]
 
@@ -52,20 +63,20 @@ def place(request: pytest.FixtureRequest, engine_of: Callable[[str], Engine], tm
     engine = engine_of(request.param)
     if request.param == "sqlite":
         return Place("sqlite", engine, f"sqlite:///{tmp_path}/memory.db")
-    return Place(request.param, engine, engine.endpoint.socket_url or engine.endpoint.url)
+    return Place(kind_of(request.param), engine, engine.endpoint.socket_url or engine.endpoint.url)
 
 
 @pytest.fixture(params=STORES)
 def own_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """A place with an engine of its own, for tests that break or wipe it."""
-    engine = engines.create(request.param, POLICIES[request.param])
+    engine = engines.create(request.param, POLICIES[kind_of(request.param)])
     endpoint = engine.start()
     url = (
         f"sqlite:///{tmp_path}/memory.db"
         if request.param == "sqlite"
         else endpoint.socket_url or endpoint.url
     )
-    yield Place(request.param, engine, url)
+    yield Place(kind_of(request.param), engine, url)
     engine.close()
 
 
