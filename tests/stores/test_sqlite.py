@@ -4,10 +4,12 @@ import asyncio
 import shutil
 import sqlite3
 import struct
+import threading
 import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,9 @@ from recollect import (
     Unreadable,
     open_store,
 )
+from recollect.changing import Fork
+from recollect.store import Receipt
+from recollect.stores.sqlite import rows
 from recollect.stores.sqlite.rows import _PLACES, _RECORDS, _SESSION
 from recollect.stores.sqlite.store import SqliteStore
 from tests.disks import BEST
@@ -284,3 +289,43 @@ async def test_two_policies_share_a_file(path: Path) -> None:
             before = commits_in_wal(path)
             await careful.append("s", [Message("user", "a")], turn="t")
             assert commits_in_wal(path) == before + 1, "a repeated turn is synced, not only found"
+
+
+async def test_a_long_fork_leaves_the_event_loop_to_others(tmp_path: Path) -> None:
+    """It copies as many rows as there are, on the thread of writes."""
+    async with open_store(f"sqlite:///{tmp_path}/memory.db") as store:
+        assert isinstance(store, SqliteStore)
+        await store.append("s", [Message("user", "x")] * 1000)
+        threads: list[str] = []
+        fork = store._fork
+
+        def noted(connection: sqlite3.Connection, change: Fork) -> Receipt:
+            threads.append(threading.current_thread().name)
+            return fork(connection, change)
+
+        store._fork = noted  # type: ignore[method-assign]
+        await store.fork("s", "copy")
+        assert len(await store.history("copy")) == 1000
+    assert len(threads) == 1
+    assert threads[0].startswith("recollect-sqlite-write")
+
+
+async def test_sweep_looks_at_no_session_twice(tmp_path: Path) -> None:
+    async with open_store(f"sqlite:///{tmp_path}/memory.db", ttl=timedelta(milliseconds=1)) as store:
+        assert isinstance(store, SqliteStore)
+        for number in range(250):
+            await store.append(f"s{number}", [Message("user", "x")])
+        asked: list[int] = []
+        read = store._read
+
+        async def noted(query: Any, **options: Any) -> Any:
+            if getattr(query, "func", None) is rows.expired_sessions:
+                asked.append(query.keywords["above"])
+            return await read(query, **options)
+
+        store._read = noted  # type: ignore[method-assign]
+        deadline = time.monotonic() + 30
+        while await store.state("s249") is not SessionState.EXPIRED:
+            assert time.monotonic() < deadline
+        assert await store.sweep() == 250
+    assert asked == [0, 100, 200, 250]

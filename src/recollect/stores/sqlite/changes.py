@@ -65,6 +65,10 @@ DELETE FROM recollect_fingerprints WHERE session = ?1 AND first < (
 StoreJob = Append | Callable[[sqlite3.Connection], Any]
 
 
+class LongJob(partial[Any]):
+    """A change that writes as many rows as a session has: not on the event loop."""
+
+
 class SqliteChanges(SqliteTransactions[StoreJob]):
     """The part of `SqliteStore` that changes, names and describes sessions."""
 
@@ -142,7 +146,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
     ) -> Receipt:
         """See `recollect.store.Forkable`."""
         change = checked_fork(session, new, upto, turn, expect)
-        return self._noted(await self._submit(partial(self._fork, change=change)))
+        return self._noted(await self._submit(LongJob(self._fork, change=change)))
 
     async def append_many(
         self,
@@ -197,6 +201,9 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             above = rows[-1][0]
 
     # ---- inside the write transaction
+
+    def _may_take_long(self, job: StoreJob) -> bool:
+        return isinstance(job, LongJob)
 
     @abstractmethod
     def _append(self, connection: sqlite3.Connection, append: Append) -> Receipt: ...

@@ -36,7 +36,7 @@ from recollect.stores.sqlite.file import (
 )
 from recollect.stores.sqlite.rows import (
     SEQUENCE_MAX,
-    expired_keys,
+    expired_sessions,
     free,
     freeable,
     history_rows,
@@ -133,10 +133,11 @@ class SqliteStore(SqliteChanges):
 
     async def sweep(self) -> int:
         """Frees what expired sessions still occupy; returns how many were freed."""
-        freed = 0
-        while keys := await self._read(expired_keys, inline=False):
-            for key in keys:
+        freed = above = 0
+        while expired := await self._read(partial(expired_sessions, above=above)):
+            for _, key in expired:
                 freed += await self._submit(partial(self._sweep_one, key=key))
+            above = expired[-1][0]
         above = 0
         while rows := await self._read(partial(freeable, above=above)):
             for (session,) in rows:

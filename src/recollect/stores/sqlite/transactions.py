@@ -112,6 +112,10 @@ class SqliteTransactions(ABC, Generic[Job]):
     def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
         """The job's result, or the `RecollectError` that it ended with."""
 
+    def _may_take_long(self, job: Job) -> bool:
+        """Whether a job is to leave the event loop, however short commits are on average."""
+        return False
+
     def _begun(self, connection: sqlite3.Connection) -> None:
         """Called in each write transaction before its jobs."""
 
@@ -135,7 +139,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         return await self._batcher.submit(job)
 
     async def _run(self, jobs: list[Job]) -> list[Any]:
-        if self._inline():
+        if self._inline() and not any(map(self._may_take_long, jobs)):
             results = self._commit(jobs, wait_s=0.0)
             if results is not None:
                 return results
