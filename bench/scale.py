@@ -48,7 +48,7 @@ RAW: dict[str, type[RawSqlite | RawRedis | RawPostgres]] = {
 SMALL, TURN, SHORT = 1_000, 20, 100
 FLAT = 1.3
 EXPIRED_PART = 10
-"""One session of so many has expired when `sweep` comes."""
+"""One session out of this many has expired when `sweep` comes."""
 ROUNDS, SLICE_S = 20, 0.15
 FILL_AT_ONCE = 64
 CHUNK = 1_000
