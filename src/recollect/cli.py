@@ -140,7 +140,7 @@ def _scrub_output(arguments: list[str]) -> None:
 
 
 def _interrupt_again(unraisable: Any) -> None:
-    """An interrupt that strikes inside of a finaliser is swallowed there: it is raised anew, outside."""
+    """An interrupt that strikes inside a finaliser is swallowed there: it is raised again, outside."""
     if unraisable.exc_type is KeyboardInterrupt:
         signal.raise_signal(signal.SIGINT)
     else:

@@ -1,6 +1,6 @@
 """What a turn id stands for: a digest of its messages, kept with the id.
 
-A retry is the same turn again; other messages under the same id are another turn, and would be lost without a word if
+A retry is the same turn again; other messages under the same id are another turn, and would be lost silently if
 they were taken for a retry. The digest tells the two apart in 16 bytes, however large the turn was.
 
 What counts is what was said: role, content, metadata and the fields of a newer release, of every message in order. What

@@ -172,7 +172,7 @@ class Retractable(Protocol):
     ) -> Receipt:
         """Removes single messages, all or none; their sequences are not given again.
 
-        If one of them is not there (any more), nothing is changed and `NotFound` is raised: of several callers that
+        If one of them is not (or no longer) there, nothing is changed and `NotFound` is raised: of several callers that
         take the same message one succeeds. The retraction itself takes the session's next sequence, which is `first`
         and `last` of the receipt, so that `expect` notices it. To pop the last message::
 

@@ -116,8 +116,8 @@ async def test_an_index_that_cannot_be_built_anew_is_named(
 
         monkeypatch.setattr(Slot, "fresh", fail)
         report = await recall.erase("alice")
-        assert any("could not be built anew" in each.why for each in report.unreached)
+        assert any("could not be rebuilt" in each.why for each in report.unreached)
         monkeypatch.undo()
         again = await recall.erase("alice")
-        assert not any("could not be built anew" in each.why for each in again.unreached)
+        assert not any("could not be rebuilt" in each.why for each in again.unreached)
         assert list(found_in([tmp_path], await canaries())) == []

@@ -9,7 +9,7 @@
 Messages come back equal to what was added: tool calls, usage, ids and chunks included. The same message twice is two
 messages. One `add_messages` is one turn: it is there whole or not at all.
 
-A message that cannot be read any more keeps its place, as a message that says so.
+A message that can no longer be read keeps its place, as a message that says so.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@
 Items are kept as they are, in order; the same item twice is two items. One `add_items` is one turn: it is there whole
 or not at all. The SDK gives no id for it, so the session makes one and uses it for its own retries (`carrying`).
 
-An item that cannot be read any more keeps its place, as a system message that says so.
+An item that can no longer be read keeps its place, as a system message that says so.
 """
 
 from collections.abc import Mapping

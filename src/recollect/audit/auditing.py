@@ -28,7 +28,7 @@ RATE = 10_000.0
 """Records a second, unless asked otherwise."""
 SAVED_EVERY_S = 2.0
 READINGS_MAX = 5
-"""Of a session that is erased and begun anew while it is read."""
+"""Of a session that is erased and started again while it is read."""
 KEPT_MAX = 100
 """Findings of one name that are told whole; all are counted."""
 
@@ -96,7 +96,7 @@ class _Audit:
         return gaps + reading.findings
 
     async def _read(self, ref: SessionRef) -> SessionReading | None:
-        """The whole session; None if it is not there any more."""
+        """The whole session; None if it is gone."""
         for _ in range(READINGS_MAX):
             reading = SessionReading(name_of(ref.key))
             try:

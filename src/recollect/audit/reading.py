@@ -6,8 +6,8 @@ Between two pieces the session may change, so each piece is judged by its own co
 * what was replaced or forgotten meanwhile is below the piece's floor;
 * what was retracted meanwhile may have joined a run that begins before the piece, so its first record may be such a
   run;
-* a session that is not there any more, or has fewer sequences than were read already, was erased: it is not judged, or
-  read anew.
+* a session that is gone, or has fewer sequences than were read already, was erased: it is not judged, or
+  read again.
 
 Nothing but counters is kept, however long the session is.
 """
@@ -47,7 +47,7 @@ class SessionPiece:
 
 
 class ErasedMeanwhile(Exception):
-    """The session begins anew: what was read of it is of another life."""
+    """The session starts over: what was read of it belongs to its earlier life."""
 
 
 @dataclass

@@ -31,7 +31,7 @@ class AuditProgress(msgspec.Struct, kw_only=True):
 def load(path: Path | None, identity: str | None, place: str) -> AuditProgress:
     """Where the audit goes on: at the beginning, if the file is not there, or its audit was done.
 
-    A cursor is good for the server that gave it. After a restart of Redis the scan begins anew; what was found stays
+    A cursor is good for the server that gave it. After a restart of Redis the scan starts over; what was found stays
     out then, for it will be found again.
     """
     new = AuditProgress(identity=identity, place=place)

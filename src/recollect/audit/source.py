@@ -50,7 +50,7 @@ class AuditSource(Protocol):
         ...
 
     async def piece(self, ref: SessionRef, after: int) -> SessionPiece | None:
-        """What follows a sequence, of one moment; None if there is no such session (any more), or it expired."""
+        """What follows a sequence, of one moment; None if there is no such session (or no longer), or it expired."""
         ...
 
     async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:

@@ -262,7 +262,7 @@ class SqliteAudit:
         return self._connection
 
     def _changed(self, before: object) -> bool:
-        """Whether somebody has opened the file since; then the connection is of no use any more."""
+        """Whether somebody has opened the file since; then the connection is no longer of use."""
         if _state(self._path) == before:
             return False
         if self._connection is not None:

@@ -99,7 +99,7 @@ def _load(path: Path) -> Results:
 
 
 def _judged_again(result: Result, folder: Path) -> Result:
-    """The verdict anew where there is a history; runs that never got that far keep their reason."""
+    """A fresh verdict where there is a history; runs that never got that far keep their reason."""
     history = folder / result.folder / saved.HISTORY
     if not result.folder or not history.exists() or result.verdict.status in ("skipped", "unknown"):
         return result

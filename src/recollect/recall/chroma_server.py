@@ -115,7 +115,7 @@ class ChromaServerIndex:
         return [], [
             Unreached(
                 "the Chroma server's files",
-                "its collection was deleted and built anew; on its host, stop it and run "
+                "its collection was deleted and rebuilt; on its host, stop it and run "
                 "`chroma vacuum --path FOLDER`",
             )
         ]

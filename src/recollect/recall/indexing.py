@@ -96,7 +96,7 @@ class Indexer:
         self._doubt: str | None = "opened"
         self._closed = False
         self._erasures: list[asyncio.Future[str | None]] = []
-        """Who waits for the index to be built anew: why it was not, or None."""
+        """Who waits for the index to be rebuilt: why it was not, or None."""
         self.state = IndexState.REBUILDING
         self.rebuilds = 0
         self._task = asyncio.get_running_loop().create_task(self._follow())
@@ -171,7 +171,7 @@ class Indexer:
                 self._hurry.clear()
 
     async def erase(self) -> tuple[list[str], list[Unreached]]:
-        """Builds the index anew from the rows, and says which files have nothing from before."""
+        """Rebuilds the index from the rows, and says which files have nothing from before."""
         if self._closed:
             raise StoreClosed("memory")
         rebuilt: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -180,7 +180,7 @@ class Indexer:
         why = await rebuilt
         if why is None:
             return self._index.erased()
-        return [], [Unreached(self._index.name, f"it could not be built anew ({why}); erase again")]
+        return [], [Unreached(self._index.name, f"it could not be rebuilt ({why}); erase again")]
 
     async def close(self) -> None:
         self._closed = True

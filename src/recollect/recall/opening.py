@@ -75,7 +75,7 @@ def open_recall(
     """Opens the long-term memory whose rows are at `url` (``sqlite:///memory.db`` or ``postgresql://host/db``).
 
     Without an `embedder` the hashing one is taken: lexical, nothing to download. If the memory was embedded by another
-    one, it is refused, or with `reembed` embedded anew before it opens. `on_progress` hears of every batch of a
+    one, it is refused, or with `reembed` embedded again before it opens. `on_progress` hears of every batch of a
     re-embedding, a rebuild or a catching-up of the index. The memories of a user who has up to `exact_rows_max` are
     compared one by one instead of asking the index.
     """

@@ -147,7 +147,7 @@ class PgVectorIndex:
         await self._with(work, BUILD_TIMEOUT_S)
 
     def erased(self) -> tuple[list[str], list[Unreached]]:
-        """Its tables were dropped and made anew."""
+        """Its tables were dropped and recreated."""
         why = "the write-ahead log keeps what was written until its segments are recycled"
         return ["recall_index_vectors"], [Unreached("pg_wal", why)]
 

@@ -286,10 +286,10 @@ class Recall:
         return count
 
     async def erase(self, user: str, sequence: int | None = None) -> Erasure:
-        """Forgets one memory of the user, or all of them, and has the engines write their files anew without them.
+        """Forgets one memory of the user, or all of them, and has the engines rewrite their files without them.
 
         The report says which files have the bytes no more, and which may: `Erasure.session` is the user. What was
-        forgotten before is erased, too. The index is built anew, which takes as long as it is large; searches scan the
+        forgotten before is erased, too. The index is rebuilt, which takes as long as it is large; searches scan the
         rows meanwhile. The conversation is not touched: erase its session in its store.
         """
         await self.forget(user, sequence)

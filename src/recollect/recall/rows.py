@@ -124,7 +124,7 @@ class Rows(Protocol):
         ...
 
     async def erase(self) -> tuple[list[str], list[Unreached]]:
-        """Has the engine write its files anew, without what was forgotten: which were, and which were not."""
+        """Has the engine rewrite its files, without what was forgotten: which were, and which were not."""
         ...
 
     async def probe(self) -> None:

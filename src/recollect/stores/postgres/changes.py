@@ -308,7 +308,7 @@ class PostgresChanges(ABC):
             self._witness.note(session, last)
 
     async def _free(self, unfreed: int, deadline: float) -> None:
-        """Room of a session's messages that are not shown any more, as far as there is time."""
+        """Room of a session's messages that are no longer shown, as far as there is time."""
         try:
             while unfreed:
                 if time.monotonic() > deadline - self._timeout_s / 2:

@@ -1,9 +1,9 @@
 """Takes a session out of PostgreSQL's tables, and out of the files under them.
 
-A deleted row stays in its page until VACUUM, and its bytes until the page is used again: so the tables are written anew
+A deleted row stays in its page until VACUUM, and its bytes until the page is used again: so the tables are rewritten
 (``VACUUM FULL``), which locks them meanwhile. A transaction that is older than the deletion still has a right to the
 rows, and VACUUM keeps them for it: that is waited for. The planner's statistics hold examples of values, so they are
-made anew as well. The write-ahead log keeps what was written until its segments are recycled, and cannot be rewritten.
+recreated as well. The write-ahead log keeps what was written until its segments are recycled, and cannot be rewritten.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def erase_rows(connection: asyncpg.Connection, key: bytes, timeout_s: floa
 async def rewrite_files(
     connection: asyncpg.Connection, deleted_by: str, wait_s: float, tables: Sequence[str] = TABLES
 ) -> tuple[list[str], list[Unreached]]:
-    """What was written anew, and what was not."""
+    """What was rewritten, and what was not."""
     reached: list[str] = []
     unreached: list[Unreached] = []
     older = await _wait_for_older(connection, deleted_by, time.monotonic() + wait_s)

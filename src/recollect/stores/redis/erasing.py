@@ -1,4 +1,4 @@
-"""Has the engine write its files anew, so that they no longer have what was deleted.
+"""Has the engine rewrite its files, so that they no longer have what was deleted.
 
 The append-only file keeps every command until it is rewritten; a snapshot keeps what was there when it was made. A
 rewrite or a save that was under way before the deletion does not count, so it is waited for first.
@@ -19,7 +19,7 @@ Ask = Callable[[bytes, int], Awaitable[list[Reply]]]
 
 
 async def rewrite_files(ask: Ask) -> tuple[list[str], list[Unreached]]:
-    """What was written anew, and what was not."""
+    """What was rewritten, and what was not."""
     reached: list[str] = []
     unreached: list[Unreached] = []
     info = await _info(ask)
@@ -56,7 +56,7 @@ async def _saves(ask: Ask) -> bool:
 
 
 async def _rewritten(ask: Ask, command: str, running: str, status: str) -> str | None:
-    """Why the file was not written anew; None if it was."""
+    """Why the file was not rewritten; None if it was."""
     deadline = time.monotonic() + WAIT_S
     while True:
         if not await _idle(ask, deadline):

@@ -12,7 +12,7 @@ whether that thread is busy. The following holds for Redis and Valkey since 7.0 
 What could go wrong in between: a rewrite begins, and the next fsync is one of another file (the old one is fsynced by
 the same thread; so a write into the new one, the `nudge`, has its fsync after that); an fsync fails and the next one
 succeeds (a second apart: there is no gap in our looking as long as that); the engine's clock is set back, and no fsync
-is due until it has caught up. In all of them the wait begins anew.
+is due until it has caught up. In all of them the wait starts over.
 """
 
 import asyncio

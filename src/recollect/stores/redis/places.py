@@ -1,7 +1,7 @@
 """The sessions a store used lately: what its requests for them have in common, and how far it knows each to be.
 
 Both are bounded; `recollect.known` has the second. The packed keys are several times as long as the id, once escaped:
-they are kept up to `BYTES_MAX` in all, and made anew for an id so long that few would fill that.
+they are kept up to `BYTES_MAX` in all, and recomputed for an id so long that few would fill that.
 """
 
 from recollect.known import SESSIONS_KNOWN_MAX, Known, KnownSessions

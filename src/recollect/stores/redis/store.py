@@ -89,7 +89,7 @@ class RedisStore(RedisChanges):
         self._replaced: str | None = None
         self._closed = False
         self._denied = False
-        """The last change was stopped because the user may not run one of its commands any more."""
+        """The last change was stopped because the user may no longer run one of its commands."""
         self._owner = Owner()
         self._places = Places(address)
         ttl_ms = None if options.ttl is None else max(1, round(options.ttl.total_seconds() * 1000))
@@ -299,7 +299,7 @@ class RedisStore(RedisChanges):
             if isinstance(identity, ReplyError) and identity.code == "NOAUTH":
                 raise CredentialsRefused(self._address.shown, identity.text)
             if isinstance(identity, ReplyError) and identity.code not in told_later:
-                raise read_refused(identity)  # still loading, or not allowed any more
+                raise read_refused(identity)  # still loading, or no longer allowed
             settings = read_settings(answers, self._address.shown)
             if settings.is_cluster_node:
                 async with asyncio.timeout(timeout_s):

@@ -2,7 +2,7 @@
 
 redis-py makes the connection (address, TLS, authentication, database). After that its transport is spoken to directly,
 in RESP2: a request is a run of packed commands written at once, and the replies are handed over together. That is what
-a group commit needs, costs less than the client's own path, and leaves no place for a driver that retries by itself.
+a group commit needs, costs less than the client's own path, and leaves no place for a driver that retries on its own.
 
 A wire has at most one request under way. Whether a request can have reached the engine is always known: before `ask` it
 cannot, after it, it may.

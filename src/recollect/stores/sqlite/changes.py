@@ -313,7 +313,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         turn: bool = True,
     ) -> Session | Receipt | None:
         """The session to be changed; its receipt, if the turn is known; None if it is not there, or, unless the change
-        can make it anew (`made`), has nothing to show."""
+        can recreate it (`made`), has nothing to show."""
         self._known.pop(key, None)
         found = session_row(connection, key)
         if turn and found is not None:
@@ -456,7 +456,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         return await self._batcher.submit(job)
 
     async def _free_all(self, unfreed: int | None, deadline: float) -> None:
-        """Room of a session's messages that are not shown any more, as far as there is time."""
+        """Room of a session's messages that are no longer shown, as far as there is time."""
         try:
             while unfreed is not None:
                 if time.monotonic() > deadline:

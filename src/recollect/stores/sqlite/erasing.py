@@ -1,7 +1,7 @@
 """Takes a session out of a SQLite file, and out of its log.
 
 A deleted row stays in its page, and pages that were split keep what was moved: so the rows are overwritten
-(``secure_delete``), the file is written anew (``VACUUM``), and the log is moved into it and cut to nothing. That takes
+(``secure_delete``), the file is rewritten (``VACUUM``), and the log is moved into it and cut to nothing. That takes
 a while and twice the room, and other writers wait for it.
 
 The session's row stays, without its id: another process may know the row by its number, which must not become another
@@ -29,7 +29,7 @@ _NO_ID = b"\xff"
 def erase_from_file(
     path: Path, key: bytes, policy: ChosenPolicy, timeout_s: float
 ) -> tuple[list[str], list[Unreached]]:
-    """What was written anew, and what was not. Only locks have a time limit: the work takes as long as it takes."""
+    """What was rewritten, and what was not. Only locks have a time limit: the work takes as long as it takes."""
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA synchronous = {policy.synchronous}")

@@ -242,7 +242,7 @@ def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: f
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuses a file whose own structure is damaged: it would show less than was written, without a word."""
+    """Refuses a file whose own structure is damaged: it would show less than was written, without saying so."""
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     missing = _FIRST_TABLES - found
     if missing and missing != _FIRST_TABLES:

@@ -9,7 +9,7 @@ Which file is meant. Whether the paths still name the files that were opened tak
 so it is asked when the folder has changed, and every `PATHS_CHECK_S` in case a folder further up was moved or mounted
 over. The ``-shm`` is looked after as well: without it, two processes write past each other.
 
-Which cut is wrong. A log only ever grows, until it is begun anew with another header: SQLite shortens it only then (a
+Which cut is wrong. A log only ever grows, until it starts over with another header: SQLite shortens it only then (a
 size limit), or to nothing (a checkpoint that truncates). So a log that is shorter under the header it had was cut by
 somebody else; and where nothing is left of it, SQLite is asked whether it still counts on anything in there.
 

@@ -123,7 +123,7 @@ def _checksum(
 
 
 def free(connection: sqlite3.Connection, session: int) -> bool:
-    """Removes some of the messages that are not shown any more; whether there may be more of them."""
+    """Removes some of the messages that are no longer shown; whether there may be more of them."""
     return connection.execute(_FREE, (session, ROWS_FREED_MAX)).rowcount == ROWS_FREED_MAX
 
 

@@ -9,7 +9,7 @@ A sync takes effect when it returned (SYNC_END), with what had been written when
 `ext4`    (data=ordered, the default) Names and lengths are journaled, in order. An fsync that has something
           to commit commits the journal up to that moment, whatever it is about; an fdatasync does so only
           if the file's length changed. A file that is renamed over another, or closed after it was cut to
-          nothing and written anew, takes its data with it (auto_da_alloc).
+          nothing and rewritten, takes its data with it (auto_da_alloc).
 `strict`  What POSIX promises and no more: fsync makes that file's data durable, and a directory entry is
           durable only after an fsync of its directory. A rename is atomic and durable with the directory it
           moves into.

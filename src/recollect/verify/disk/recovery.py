@@ -36,7 +36,7 @@ START_TIMEOUT_S = 20.0
 def never_read(spec: str) -> Callable[[str], bool]:
     """Paths whose content recovery does not look at, so that states which differ in nothing else are one state.
 
-    SQLite builds its shared-memory file anew. PostgreSQL deletes its cached catalogues (`pg_internal.init`) before it
+    SQLite rebuilds its shared-memory file. PostgreSQL deletes its cached catalogues (`pg_internal.init`) before it
     replays anything, and writes `postmaster.opts` for people.
     """
     if spec.startswith("sqlite"):

@@ -231,7 +231,7 @@ def socket_folder(preferred: Path) -> Path:
 
 
 def note_shared_memory(process: processes.OwnedProcess) -> None:
-    """Shared memory outlives a process that dies without a word. What this one has is removed when it is killed, when
+    """Shared memory outlives a process that dies suddenly. What this one has is removed when it is killed, when
     it is found dead, or, if the warden could not, by the sweep of the next run."""
     process.note_shared_memory(current() / _SHARED_MEMORY_FILE)
 

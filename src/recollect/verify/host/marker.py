@@ -1,7 +1,7 @@
 """What proves that a thing is ours to remove.
 
 A name proves nothing: anybody may call a database `recollect_production`. So whatever outlives a killed run, and may be
-removed by a later one, gets a name that is the digest of a random proof, and keeps the proof inside of it: in a lease,
+removed by a later one, gets a name that is the digest of a random proof, and keeps the proof inside it: in a lease,
 a file or a label. Nobody has a name whose proof he does not know, and no proof can be found for a name that exists
 already. What cannot be read, or does not match, is not ours and stays.
 """

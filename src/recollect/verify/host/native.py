@@ -2,7 +2,7 @@
 
 1. Built into the wheel, where the builder had a compiler (`hatch_build.py`).
 2. Compiled at first use and kept in the user's cache folder, under a name made of its sources, so that an upgrade
-   compiles anew and two processes that compile at once cannot harm each other (each renames a whole file into place).
+   compiles again and two processes that compile at once cannot harm each other (each renames a whole file into place).
 3. Otherwise there is none: `NativeUnavailableError` has the reason, and what needs the library is `skipped` with it.
 """
 

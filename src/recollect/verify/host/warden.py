@@ -326,7 +326,7 @@ class Warden:
     # Ending ---------------------------------------------------------------------------------------
 
     def _kill_tree(self, root: int) -> list[int]:
-        """Kill the root first, so that nothing forks any more, then all below it; return those that would not
+        """Kill the root first, so that nothing forks, then all below it; return those that would not
         go.
 
         What the root forked between the listing and its death has come to us as an orphan by the time the

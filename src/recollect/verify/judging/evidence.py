@@ -33,7 +33,7 @@ CLAIMS: tuple[str | None, ...] = (None, *DURABILITIES)
 
 CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
 LASTING = frozenset({"disk-full", "slow-fsync", "fsync-error"})
-"""Faults under which an engine may die by itself, and come back, long before the kill at their end."""
+"""Faults under which an engine may die on its own, and come back, long before the kill at their end."""
 # Several writers are how people use memory, and a clock that stands still makes nothing expire: neither is a
 # disturbance that could excuse a loss.
 NOT_A_DISTURBANCE = frozenset({"none", "concurrent-writers", "clock-frozen"})

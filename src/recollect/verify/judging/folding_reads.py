@@ -70,7 +70,7 @@ class ReadFolder:
             tail = self.evidence.odds.decode_tail(seen) if seen.odd else from_runs(seen.tail)
             moved = [(m, self._entered[m]) for m in removed if m >= 0] if removed else ()
             self._extend(session, chain, read, tail)
-            for message, entered in moved:  # coded anew because something before it left
+            for message, entered in moved:  # coded again because something before it left
                 self._entered[message] = entered
         if removed:
             self._leave(session, chain, read, removed, NEVER)

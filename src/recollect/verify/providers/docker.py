@@ -80,7 +80,7 @@ def client() -> DockerClient:
 
 
 def builds(engine: str) -> list[Build]:
-    """Local images; none, in silence, where there is no daemon: `gaps` says that."""
+    """Local images; none, silently, where there is no daemon: `gaps` says that."""
     if not any(family.engine == engine for family in _FAMILIES):
         return []
     try:

@@ -84,7 +84,7 @@ class Driver:
         return any(client.intent is not None or not client.ended for client in self._clients.present)
 
     def settle(self, quiet_s: float = QUIET_S) -> None:
-        """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
+        """Waits until nothing is under way, then leaves the engine alone for a moment."""
         end = time.monotonic() + SETTLE_TIMEOUT_S
         while self._waiting:
             self._hear_or_check(0.1)

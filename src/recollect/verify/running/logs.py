@@ -28,7 +28,7 @@ def keep_engine_log(engine: Engine | Attached, folder: Path, scrub: Scrubber) ->
 
 
 def conceal(log: Path, scrub: Scrubber) -> None:
-    """Takes the credentials out of what the target printed, once nobody writes it any more."""
+    """Takes the credentials out of what the target printed, once nobody writes to it."""
     if scrub and log.exists():
         said = log.read_text("utf-8", "surrogateescape")
         private.write_artifact(log, scrub(said))

@@ -17,7 +17,7 @@ _SPIN_S = 0.002
 
 
 class GaveUp(Exception):
-    """The caller gave up, and the store did not answer any more, or with an error."""
+    """The caller gave up, and the store then did not answer, or answered with an error."""
 
 
 class Patience:

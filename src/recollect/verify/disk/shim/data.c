@@ -97,7 +97,7 @@ EXPORT int __open64_2(const char *path, int flags) { return open_recorded(AT_FDC
 EXPORT int __openat_2(int dirfd, const char *path, int flags) { return open_recorded(dirfd, path, flags, 0); }
 EXPORT int __openat64_2(int dirfd, const char *path, int flags) { return open_recorded(dirfd, path, flags, 0); }
 
-/* ext4 and XFS write out a file that was cut to nothing and written anew as soon as it is closed. */
+/* ext4 and XFS write out a file that was cut to nothing and rewritten as soon as it is closed. */
 void log_close(const struct file *file)
 {
     if (file->kind != REGULAR || !file->writable)

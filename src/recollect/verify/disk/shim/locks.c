@@ -1,7 +1,7 @@
 /* Locks for the little that cannot be done with one atomic operation: the tables of mappings and of page sums.
  *
  * A lock that somebody holds at the moment of a fork would stay locked in the child for ever, since its holder is not
- * there to let it go: the child makes them anew. (To take them before the fork, as is often done, is no cure: fork takes
+ * there to let it go: the child recreates them. (To take them before the fork, as is often done, is no cure: fork takes
  * locks of libc as well, and a thread that was interrupted by a signal while it had one of those, and whose handler
  * waits for one of ours, would hang together with whoever forks.) What the holder was changing is half done in the child;
  * so a mapping is valid at any moment (memory.c), and the sums are forgotten.

@@ -1,6 +1,6 @@
 /* Which descriptors and paths lie under the root.
  *
- * A descriptor is looked at anew on every call, because numbers are reused behind our back (close inside libc,
+ * A descriptor is looked up again on every call, because numbers are reused behind our back (close inside libc,
  * dup, fork). Only the answer "this inode lies under the root" is remembered per number; opening and closing forget it.
  */
 #include "shim.h"

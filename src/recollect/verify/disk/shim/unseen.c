@@ -39,7 +39,7 @@ void unseen_add(uint64_t ino)
     }
 }
 
-/* What the log says about such a file has changed: whoever has sums of its pages has to read it anew. */
+/* What the log says about such a file has changed: whoever has sums of its pages has to read it again. */
 void unseen_changed(uint64_t ino)
 {
     uint64_t *slot = slot_of(ino);

@@ -54,7 +54,7 @@ ROUNDS_MAX = 20
 ROUNDS_FREE = 5
 """So often it may do so while others could move: a store that gives up waiting gives up in time."""
 SCHEDULES_PER_STORE = 50
-"""A store remembers sessions; every so often it is opened anew."""
+"""A store remembers sessions; every so often it is reopened."""
 OPENING_S = 60.0
 LEAVING_S = 10.0
 """In the store's time, for operations of a schedule that was cut short."""

@@ -41,7 +41,7 @@ class ScheduleRun:
 
 
 class World(Protocol):
-    """A target, used by several clients at once. The store is opened anew when the last schedule may have damaged it,
+    """A target, used by several clients at once. The store is reopened when the last schedule may have damaged it,
     when another program comes, and when it is told to."""
 
     @property

@@ -1,6 +1,6 @@
 """Listed but not found by search, or the reverse.
 
-Verifies: messages acknowledged before the search began; also that a forgotten one is not found any more.
+Verifies: messages acknowledged before the search began; also that a forgotten one is no longer found.
 Does not verify: ranking and relevance; messages written while the search ran.
 """
 

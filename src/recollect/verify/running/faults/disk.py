@@ -43,7 +43,7 @@ SYNC_PERIOD_S = 1.1
 BAD_MOMENTS_MAX = 10
 BETWEEN_MOMENTS_S = 0.05
 _REBUILT = "-shm"
-"""SQLite's index of the WAL: never synced, made anew at every recovery."""
+"""SQLite's index of the WAL: never synced, recreated at every recovery."""
 
 
 class _DiskFault(Recorded):
@@ -172,7 +172,8 @@ DISK_FAULTS = (
         "power-loss",
         PowerLoss,
         verifies="what was acknowledged survives the loss of everything that was not synced to the disk",
-        does_not_verify="disks that lie about a cache flush; how likely the loss is (the kernel writes back by itself)",
+        does_not_verify="disks that lie about a cache flush; how likely the loss is"
+        " (the kernel writes back on its own)",
         obstacle=_obstacle,
         variants=("", "strict", "busy", ZEROS, *BESIDE_A_CHILD, FLUSH),
         clients=ALONE,

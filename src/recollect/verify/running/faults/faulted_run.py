@@ -121,7 +121,7 @@ class FaultedRun(Protocol):
         """The same, and no longer than anybody has something to do."""
 
     def settle(self, quiet_s: float = ...) -> None:
-        """Waits until nothing is under way any more, then lets the engine be quiet for a moment."""
+        """Waits until nothing is under way, then leaves the engine alone for a moment."""
 
     def striking(self, name: str, detail: str = "", offset_s: float = 0.0) -> AbstractContextManager[None]:
         """Records that the fault is injected, and, when the block ends, that it is healed. `offset_s` is how far the

@@ -119,8 +119,8 @@ NETWORK_FAULTS = (
         "cut",
         Cut,
         verifies="connections that are reset, then refused for a while, lose and double nothing, and the store"
-        " comes back by itself",
-        does_not_verify="connections that end without a word: see half-open",
+        " comes back on its own",
+        does_not_verify="connections that end silently: see half-open",
         obstacle=_networked,
     ),
     Fault(
