@@ -28,7 +28,7 @@ verify: setup
 
 test: setup adapters engines
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
-	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/adapters
+	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup $(ADAPTERS_TESTS)
 
 # The contract of the stores on every version that is supported.
 ENGINES ?= sqlite,redis@6.2,redis@7,valkey,postgres@15,postgres@16,postgres@18
@@ -83,6 +83,8 @@ bench: $(BENCH_VENV)/.ready engines
 
 # The agent frameworks that recollect is the memory of, likewise.
 ADAPTERS_VENV := .venv-adapters
+# Also what the kit says through their own message classes.
+ADAPTERS_TESTS := tests/adapters tests/verify/test_contents.py
 
 adapters: $(ADAPTERS_VENV)/.ready
 
@@ -93,7 +95,7 @@ $(ADAPTERS_VENV)/.ready: requirements/adapters.txt pyproject.toml $(VENV)/.ready
 	@touch $@
 
 test-adapters: adapters engines
-	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/adapters
+	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup $(ADAPTERS_TESTS)
 
 # Pins every version with its hash; no address is recorded.
 lock:
