@@ -36,6 +36,16 @@ def test_only_what_is_new_fails(tmp_path: Path) -> None:
     assert any("Finding 1: lost-update" in line and line.endswith("known") for line in lines)
 
 
+def test_another_bug_of_a_known_name_is_new(tmp_path: Path) -> None:
+    moved, killed = cell("clock-back", "reorder"), cell("kill-engine", "reorder")
+    known = known_of(tmp_path, moved)
+    both = baseline.compared(Results(results=(killed, moved)), known)
+    assert document(both)["baseline"] == {"new": [1], "still": [2], "fixed": [], "not_run": []}
+    other_cell = cell("clock-frozen", "reorder")
+    again = baseline.compared(Results(results=(other_cell,)), known)
+    assert document(again)["baseline"]["still"] == [1], "the only one of that name on both sides"
+
+
 def test_the_page_tells_what_is_new_known_and_fixed(tmp_path: Path) -> None:
     overwritten, doubled = cell("none", "lost-update"), cell("lost-ack", "duplicate", apart=True)
     known = known_of(tmp_path, overwritten, cell("pause", "unreadable", apart=True))

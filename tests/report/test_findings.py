@@ -199,3 +199,61 @@ def test_a_hidden_cell_names_the_finding_by_its_number_in_the_end() -> None:
     (finding,) = findings(results)
     assert finding.hides == (1,)
     assert any("hides rdb concurrent-writers append" in line for line in printed(*results.results, width=200))
+
+
+# ---- two bugs of one name
+
+
+ALONE = cell("none", status="held", variant="one-writer", workload="turns")
+IN_CONTENTS = cell("none", "duplicate", variant="one-writer", workload="contents")
+
+
+def test_what_takes_a_certain_content_does_not_explain_a_fault_without_it() -> None:
+    retried = cell("lost-ack", "duplicate", workload="turns")
+    assert told(ALONE, IN_CONTENTS, retried) == [("duplicate", (1,)), ("duplicate", (2,))]
+    same_content = cell("lost-ack", "duplicate", workload="contents")
+    assert told(ALONE, IN_CONTENTS, same_content) == [("duplicate", (1, 2))]
+
+
+def test_what_one_writer_with_plain_texts_shows_is_everywhere() -> None:
+    plain = cell("none", "duplicate", variant="one-writer", workload="turns")
+    assert told(plain, IN_CONTENTS, cell("lost-ack", "duplicate", workload="turns")) == [
+        ("duplicate", (0, 1, 2))
+    ]
+
+
+def test_a_race_and_a_content_are_two_bugs_only_if_one_writer_with_plain_texts_was_fine() -> None:
+    race = cell("none", "duplicate", variant="several-writers", workload="turns")
+    assert told(ALONE, race, IN_CONTENTS) == [("duplicate", (1,)), ("duplicate", (2,))]
+    assert told(race, IN_CONTENTS) == [("duplicate", (0, 1))], "it was not tried"
+    both = cell("none", "duplicate", variant="several-writers", workload="contents")
+    assert told(ALONE, race, both) == [("duplicate", (1, 2))], "it may be the race in both"
+
+
+def test_what_many_messages_are_enough_for_is_one_bug() -> None:
+    many = cell("none", "trimmed", variant="several-writers", workload="turns")
+    long = cell("none", "trimmed", variant="one-writer", workload="trimmed")
+    assert told(ALONE, many, long, cell("kill-engine", "trimmed", workload="turns")) == [
+        ("trimmed", (1, 2, 3))
+    ]
+
+
+def test_a_clock_that_is_changed_does_not_do_what_a_dead_engine_does() -> None:
+    moved, frozen = cell("clock-back", "reorder"), cell("clock-frozen", "reorder")
+    killed, cut = cell("kill-engine", "reorder"), cell("cut", "reorder")
+    assert told(moved, killed, cut, frozen) == [("reorder", (1, 2)), ("reorder", (0, 3))]
+
+
+def test_a_race_that_is_kept_away_is_not_what_few_of_the_other_cells_show() -> None:
+    race = cell("none", "reorder", variant="several-writers", workload="turns")
+    fine = [
+        cell(fault, status="held", workload="turns", apart=True)
+        for fault in ("restart", "cut", "pause", "latency")
+    ]
+    moved = cell("clock-back", "reorder", workload="turns", apart=True)
+    assert told(ALONE, race, *fine, moved) == [("reorder", (1,)), ("reorder", (6,))]
+    assert told(ALONE, race, *fine[:2], moved) == [("reorder", (1, 4))], "too few to tell"
+    shown = [cell(one.scenario.fault, "reorder", workload="turns", apart=True) for one in fine]
+    assert told(ALONE, race, *shown, moved) == [("reorder", (1, 2, 3, 4, 5, 6))], (
+        "keeping apart does not help"
+    )

@@ -60,7 +60,27 @@ def test_what_needs_no_fault_is_looked_into_before_anything_else(tmp_path: Path)
     assert result.reproduced == (3, 3)
     assert result.smallest_run is not None
     assert (result.smallest_run.scenario.writers, result.smallest_run.scenario.ops_max) == (2, 1)
-    assert result.shrunk == "nothing smaller shows it"
+    assert result.smallest_run.shown == (3, 3)
+    assert result.shrunk == "seen in 3 of 3 runs of that size; nothing smaller shows it"
+
+
+def test_a_size_that_showed_it_by_chance_says_how_often(tmp_path: Path) -> None:
+    matrix = Stepped([Cell(BARE)], tmp_path)
+    assert matrix.take() == BARE
+    matrix.end("lost-update")
+    for _ in range(3):
+        matrix.take()
+        matrix.end("lost-update")
+    shown: set[Scenario] = set()
+    runs = 0
+    while (smaller := matrix.take()) is not None:
+        runs += 1
+        lucky = smaller.writers > 1 and smaller not in shown
+        shown.add(smaller)
+        matrix.end(*(["lost-update"] if lucky else []))
+    assert runs > 3
+    result = matrix.results().results[0]
+    assert result.shrunk == "seen in 1 of 3 runs of that size; nothing smaller shows it"
 
 
 def test_a_slow_first_phase_does_not_take_the_time_of_the_others(tmp_path: Path) -> None:

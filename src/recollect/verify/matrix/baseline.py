@@ -1,7 +1,7 @@
 """Findings that are known: what is new, what is still there and what is fixed, against the JSON of an earlier run.
 
-A finding is known if the earlier run had one of the same store under one of the same names. It is fixed if the cells
-that showed it ran again and none of them shows it.
+A finding is known if the earlier run had one of the same store under one of the same names; where there are several of
+that name, in one of the same cells. It is fixed if the cells that showed it ran again and none of them shows it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def load(file: Path) -> tuple[KnownFinding, ...]:
 def compared(results: Results, known: tuple[KnownFinding, ...]) -> Results:
     """The results with what is known of them."""
     found = findings(results)
-    still = {finding.number for finding in found if any(_same(finding, earlier) for earlier in known)}
-    gone = [earlier for earlier in known if not any(_same(finding, earlier) for finding in found)]
+    pairs = _pairs(found, known, results)
+    still = {number for number, _ in pairs}
+    gone = [earlier for place, earlier in enumerate(known) if place not in {other for _, other in pairs}]
     ran = {
         result.scenario.title
         for result in results.results
@@ -80,5 +81,27 @@ def _known_cells(found: tuple[Finding, ...], still: set[int]) -> tuple[int, ...]
     return tuple(sorted(known - new))
 
 
-def _same(finding: Finding, earlier: KnownFinding) -> bool:
-    return finding.target == earlier.target and not earlier.names.isdisjoint(finding.names)
+def _pairs(
+    found: tuple[Finding, ...], known: tuple[KnownFinding, ...], results: Results
+) -> set[tuple[int, int]]:
+    """Numbers of findings, and places of the earlier ones that are the same. Where several share a name, it is the one
+    that was seen in the same cell."""
+    alike = {
+        (finding.number, place)
+        for finding in found
+        for place, earlier in enumerate(known)
+        if finding.target == earlier.target and not earlier.names.isdisjoint(finding.names)
+    }
+    cells = {
+        finding.number: {results.results[place].scenario.title for place in finding.cells}
+        for finding in found
+    }
+
+    def is_plain(number: int, place: int) -> bool:
+        return sum(one == number or other == place for one, other in alike) == 1
+
+    return {
+        (number, place)
+        for number, place in alike
+        if is_plain(number, place) or not cells[number].isdisjoint(known[place].cells)
+    }

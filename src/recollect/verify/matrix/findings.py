@@ -1,14 +1,16 @@
 """Findings: violated cells grouped by their cause, so that one bug is told once.
 
 A cell that needs no fault comes first: what shows there is there in every cell, under whatever name the fault lends
-it. Cells that need one are one finding where they share the name of an anomaly. Numbers go by importance, the first
-one is to be mended first; whoever prints them to a terminal prints that one last, where it is seen.
+it. Cells that need one are one finding where they share the name of an anomaly. Two bugs may have the same name: they
+are told apart where what one of them takes is not there in the other's cells (`_differ`, `_explained`). Numbers go by
+importance, the first one is to be mended first; whoever prints them to a terminal prints that one last, where it is
+seen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
 import msgspec
@@ -45,6 +47,17 @@ FAMILIES: tuple[frozenset[str], ...] = (
     frozenset({"corrupted", "unreadable", "cross-session-leak"}),
 )
 """What one mistake may be called, depending on when it is looked at."""
+
+
+TIME = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
+"""Faults that change nothing but the time: what shows under one is not what a dead engine or a cut line did."""
+
+BY_VOLUME = frozenset({"trimmed", "hidden", "unreadable", "silent-reset"})
+"""What may only take many messages, which several writers have sooner than one: a name that tells nothing apart."""
+
+FEW = 0.25
+"""Of the cells in which writers were kept apart: a race that needs no shared session shows in more of them."""
+FEW_OF_LEAST = 4
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +145,7 @@ def _groups(results: Results, target: str) -> list[_Cause]:
         if result.verdict.status == "violated" and result.scenario.target == target
     }
     bare = {place: names for place, names in violated.items() if _needs_no_fault(results.results[place])}
-    groups = _joined(bare, _races(results, bare))
+    groups = _joined(bare, _races(results, bare), differ=lambda one, other: _differ(results, one, other))
     rest: dict[int, set[str]] = {}
     for place, names in violated.items():
         if place in bare:
@@ -140,8 +153,51 @@ def _groups(results: Results, target: str) -> list[_Cause]:
         if (known := _explained(results, groups, place, names)) is not None:
             known.cells.append(place)
         else:
-            rest[place] = names - {name for group in groups for name in group.names} or names
-    return groups + _joined(rest)
+            rest[place] = names - _names_there(results, groups, place, names) or names
+    return groups + _joined(rest, differ=lambda one, other: _differ(results, one, other))
+
+
+def _names_there(results: Results, groups: list[_Cause], place: int, names: set[str]) -> set[str]:
+    """What bugs that need no fault do in this cell, too."""
+    there = [group for group in groups if not _is_avoided(results, group, place, names)]
+    return {name for group in there for name in group.names}
+
+
+def _differ(results: Results, one: int, other: int) -> bool:
+    """Whether two cells that share a name cannot have it from the same bug: neither has what the other takes.
+
+    With a fault: only the time was changed in one of them, and not in the other. Without: one has a single writer and a
+    certain use of memory, the other several writers and plain texts, and one writer with plain texts was fine.
+    """
+    first, second = results.results[one], results.results[other]
+    if not _needs_no_fault(first):
+        return (first.scenario.fault in TIME) != (second.scenario.fault in TIME)
+    if _names_of(first) & _names_of(second) & BY_VOLUME or not _fine_alone(results, first.scenario.target):
+        return False
+    return {_takes(first), _takes(second)} == {"use", "writers"}
+
+
+def _names_of(result: Result) -> set[str]:
+    return {anomaly.name for anomaly in broken_of(result)}
+
+
+def _takes(result: Result) -> str:
+    """What a cell without a fault has beyond plain texts of one writer; empty if it has both, or neither."""
+    plain = result.scenario.workload in (*DEFAULT_WORKLOADS, INTERLEAVINGS)
+    writers = _writers(result) > 1
+    return "writers" if plain and writers else "use" if not plain and not writers else ""
+
+
+def _fine_alone(results: Results, target: str) -> bool:
+    """Whether one writer with plain texts was tried, and nothing was wrong."""
+    return any(
+        _needs_no_fault(result)
+        and result.scenario.target == target
+        and result.verdict.status == "held"
+        and result.scenario.workload in DEFAULT_WORKLOADS
+        and _writers(result) == 1
+        for result in results.results
+    )
 
 
 def _races(results: Results, bare: dict[int, set[str]]) -> set[int]:
@@ -172,12 +228,39 @@ def _explained(results: Results, groups: list[_Cause], place: int, names: set[st
     for group in groups:
         # With one writer and plain texts there is nothing to avoid: the fault only lends it another name.
         everywhere = any(is_alone(results.results[cell]) for cell in group.cells)
+        if not everywhere and _is_avoided(results, group, place, names):
+            continue
         if names <= (_family(group.names) if everywhere else group.names):
             return group
         # Where writers get into each other's way, the rest of what such a cell shows says nothing of its own.
         if not everywhere and not results.results[place].scenario.apart and names & group.names:
             return group
     return None
+
+
+def _is_avoided(results: Results, group: _Cause, place: int, names: set[str]) -> bool:
+    """Whether this cell has not what the group's bug takes, so that what it shows is another one of that name."""
+    if names & BY_VOLUME:
+        return False
+    scenario = results.results[place].scenario
+    bare = [result for cell in group.cells if _needs_no_fault(result := results.results[cell])]
+    takes = set(map(_takes, bare))
+    if takes == {"use"}:
+        return scenario.workload not in {result.scenario.workload for result in bare}
+    return takes == {"writers"} and scenario.apart and _shows_in_few(results, group, scenario.target)
+
+
+def _shows_in_few(results: Results, group: _Cause, target: str) -> bool:
+    """Whether keeping the writers apart did keep the bug away: nearly all cells in which they were are without it."""
+    told = [
+        bool(_names_of(result) & group.names)
+        for result in results.results
+        if result.scenario.apart
+        and result.scenario.target == target
+        and not _needs_no_fault(result)
+        and result.verdict.status not in ("skipped", "unknown")
+    ]
+    return len(told) >= FEW_OF_LEAST and sum(told) <= FEW * len(told)
 
 
 def is_alone(result: Result) -> bool:
@@ -195,15 +278,20 @@ def _family(names: set[str]) -> set[str]:
     return names.union(*(family for family in FAMILIES if family & names))
 
 
-def _joined(cells: dict[int, set[str]], same: Set[int] = frozenset()) -> list[_Cause]:
-    """Cells that share a name, directly or through others, are one group; so are those that are the `same`."""
+def _joined(
+    cells: dict[int, set[str]], same: Set[int] = frozenset(), *, differ: Callable[[int, int], bool]
+) -> list[_Cause]:
+    """Cells that share a name, directly or through others, are one group, unless they `differ`.
+
+    So are those that are the `same`."""
     groups: list[_Cause] = []
     for place, names in cells.items():
         joined = _Cause([place], set(names))
         for group in [
             group
             for group in groups
-            if group.names & names or (place in same and not same.isdisjoint(group.cells))
+            if any(cells[other] & names and not differ(other, place) for other in group.cells)
+            or (place in same and not same.isdisjoint(group.cells))
         ]:
             joined = _Cause(group.cells + joined.cells, group.names | joined.names)
             groups.remove(group)

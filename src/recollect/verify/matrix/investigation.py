@@ -30,7 +30,7 @@ class Investigation:
         self._asked = self._seen = self._heard = 0
         self._shrinker = Shrinker(first.scenario)
         self._smallest: SmallestRun | None = None
-        self._tries = 0
+        self._tries = self._asked_small = 0
         self._began_s: float | None = None
         self._late = False
 
@@ -39,12 +39,21 @@ class Investigation:
         """What it is doing, for whoever watches."""
         if not self._tries:
             return f"confirming {self._asked} of {CONFIRM_TIMES}"
+        if self._asked_small:
+            return f"the smallest again, {self._asked_small + 1} of {CONFIRM_TIMES}"
         return f"making it smaller, try {self._tries}"
 
     @property
     def name_of_next(self) -> str:
         """Of the folder of the run that was given last."""
         return f"smaller-{self._tries}" if self._tries else f"again-{self._asked}"
+
+    def _once_more(self) -> Scenario | None:
+        """The smallest size again: that it showed the anomaly once may have been chance."""
+        if self._smallest is None or not self._shrinker.finished or self._asked_small >= CONFIRM_TIMES - 1:
+            return None
+        self._asked_small += 1
+        return self._smallest.scenario
 
     def next(self, now_s: float) -> Scenario | None:
         """The next run; None if there is none, or none before another one has ended."""
@@ -58,7 +67,7 @@ class Investigation:
         if now_s - self._began_s > self._time_s:
             self._late = not self._shrinker.finished
             return None
-        scenario = self._shrinker.next()
+        scenario = self._shrinker.next() or self._once_more()
         self._tries += scenario is not None
         return scenario
 
@@ -67,6 +76,11 @@ class Investigation:
         if self._heard < CONFIRM_TIMES:
             self._heard += 1
             self._seen += shown is not None
+        elif self._asked_small and self._smallest is not None:
+            seen, runs = self._smallest.shown
+            self._smallest = msgspec.structs.replace(
+                self._smallest, shown=(seen + (shown is not None), runs + 1)
+            )
         elif self._shrinker.heard(scenario, shows=shown is not None) and shown is not None:
             self._smallest = SmallestRun(
                 scenario=scenario, anomaly=shown, steps=_steps(folder, shown), folder=folder.name
@@ -86,13 +100,11 @@ class Investigation:
     def _how_far(self) -> str:
         if not self._seen:
             return "not made smaller: no other run showed it"
-        if self._shrinker.finished:
-            return "nothing smaller shows it"
-        return (
-            "there was no time to make it smaller"
-            if self._smallest is None
-            else "there was no time to continue"
-        )
+        if self._smallest is None:
+            finished = self._shrinker.finished
+            return "nothing smaller shows it" if finished else "there was no time to make it smaller"
+        further = "nothing smaller shows it" if self._shrinker.finished else "there was no time to continue"
+        return f"seen in {'{} of {}'.format(*self._smallest.shown)} runs of that size; {further}"
 
 
 def _steps(folder: Path, anomaly: Anomaly) -> tuple[StepTaken, ...]:

@@ -38,6 +38,8 @@ class SmallestRun(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepTaken, ...] = ()
     folder: str = ""
     """Relative to the run's folder."""
+    shown: tuple[int, int] = (1, 1)
+    """How often of how many runs of this size it was seen."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
