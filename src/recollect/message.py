@@ -452,6 +452,7 @@ _TEXT_FIELDS = (
     "data",  # LangChain's two ways
     "kwargs",
     "parts",  # Google's
+    "contents",  # Microsoft's
     "output",  # of a tool, in OpenAI's Responses API
     "summary",  # of reasoning, there too
 )

@@ -7,6 +7,7 @@ from tests.contract.conftest import engine_of, place, session, store
 __all__ = ["engine_of", "place", "session", "store"]
 
 NEEDS = {
+    "test_agent_framework.py": "agent_framework",
     "test_openai_agents.py": "agents",
     "test_langchain.py": "langchain_core",
     "test_langgraph.py": "langgraph",
