@@ -6,7 +6,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 
-.PHONY: setup verify test test-engines test-lowest adapters test-adapters lint coverage sanitize bench lock clean engines
+.PHONY: setup verify test test-engines test-lowest adapters test-adapters lint coverage sanitize bench dist lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -97,12 +97,24 @@ $(ADAPTERS_VENV)/.ready: requirements/adapters.txt pyproject.toml $(VENV)/.ready
 test-adapters: adapters engines
 	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup $(ADAPTERS_TESTS)
 
+# Wheels for every Linux that we run on, with the compiled libraries inside, and the source; all checked.
+DIST_VENV := .venv-dist
+
+$(DIST_VENV)/.ready: requirements/dist.txt $(VENV)/.ready
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(DIST_VENV)
+	$(UV) pip sync --quiet --python $(DIST_VENV)/bin/python requirements/dist.txt
+	@touch $@
+
+dist: $(DIST_VENV)/.ready
+	$(DIST_VENV)/bin/python -m tools.dist
+
 # Pins every version with its hash; no address is recorded.
 lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify pyproject.toml requirements/bench.in -o requirements/bench.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --extra agent-framework --extra openai-agents --extra langchain --extra langgraph --group test pyproject.toml requirements/adapters.in -o requirements/adapters.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --resolution lowest-direct --generate-hashes --no-emit-index-url --extra all --group test pyproject.toml -o requirements/lowest.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url requirements/dist.in -o requirements/dist.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(LOWEST_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(LOWEST_VENV) $(DIST_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

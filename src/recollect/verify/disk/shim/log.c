@@ -58,7 +58,7 @@ EXPORT int recollect_attach(const char *path, const char *folder)
     struct stat status;
     void *map = MAP_FAILED;
     if (!syscall(SYS_fstat, fd, &status) && status.st_size > HEADER_BYTES)
-        map = (void *)syscall(SYS_mmap, NULL, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        map = (void *)syscall(SYS_mmap, NULL, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)0);
     syscall(SYS_close, fd);
     if (map == MAP_FAILED)
         return -1;

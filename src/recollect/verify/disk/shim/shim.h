@@ -10,7 +10,8 @@
  *   - a record is reserved with one atomic addition and never locked, so it is safe in signal handlers, between
  *     threads, and across fork, and a process killed half-way leaves a gap that the reader can step over.
  *
- * Kernel calls go through syscall(2) with the *at numbers, which x86-64 and aarch64 both have.
+ * Kernel calls go through syscall(2) with the *at numbers, which x86-64 and aarch64 both have. Its sixth argument is passed
+ * on the stack: a plain 0 there leaves half of a 64-bit offset to chance, so it is cast.
  *
  *   shim.h     layout shared with records.py and recorder.py: change both sides, and LAYOUT_VERSION
  *   log.c      the log: attach, append, halt
@@ -50,6 +51,10 @@
 #define FLIGHTS_MAX 256
 #define UNSEEN_MAX 1024
 #define PAGE 4096
+
+#ifndef __GLIBC__
+typedef off_t off64_t; /* musl's offsets have 64 bits anyway */
+#endif
 
 #define EXPORT __attribute__((visibility("default")))
 

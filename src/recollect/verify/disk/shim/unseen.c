@@ -72,7 +72,7 @@ static unsigned kept_next;
 static int grow(struct kept *entry, size_t pages)
 {
     size_t wanted = 2 * pages + 64;
-    uint64_t *grown = (uint64_t *)syscall(SYS_mmap, NULL, wanted * sizeof *grown, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t *grown = (uint64_t *)syscall(SYS_mmap, NULL, wanted * sizeof *grown, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
     if (grown == MAP_FAILED)
         return 0;
     if (entry->sums) {
