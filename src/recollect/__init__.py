@@ -6,7 +6,8 @@
         await store.append("session-1", [Message("user", "I am Xiao Li")])
         await store.history("session-1", last=100)
 
-`recollect.sync` has the same without async. `recollect.verify` is the kit that breaks stores.
+`recollect.sync` has the same without async. `recollect.verify` is the kit that breaks stores; `@recollect.interleaved`
+runs an asynchronous test in every order of its tasks.
 
 Names are imported when they are first used: a test suite that only has our pytest plugin installed pays for none.
 """
@@ -15,6 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Protocol, overload
+
     from recollect.erasure import Erasure
     from recollect.errors import (
         CannotOpen,
@@ -55,6 +59,25 @@ if TYPE_CHECKING:
         Stored,
     )
 
+    AsyncTest = Callable[..., Coroutine[Any, Any, None]]
+
+    class _Interleaved(Protocol):
+        """The library does not know the kit, which has the decorator: this is its signature."""
+
+        @overload
+        def __call__(self, test: AsyncTest, /) -> Callable[..., None]: ...
+        @overload
+        def __call__(
+            self,
+            *,
+            seconds: float = ...,
+            bound: int = ...,
+            engine: str | None = ...,
+            schedule: str | None = ...,
+        ) -> Callable[[AsyncTest], Callable[..., None]]: ...
+
+    interleaved: _Interleaved
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -93,6 +116,7 @@ __all__ = [
     "Stored",
     "TurnReused",
     "Unreadable",
+    "interleaved",
     "open_store",
 ]
 
@@ -100,6 +124,7 @@ _HOMES = {
     "message": ("Damaged", "Message"),
     "erasure": ("Erasure",),
     "opening": ("open_store",),
+    "verify.explore.interleavings.own_test": ("interleaved",),
     "store": (
         "Describable",
         "Description",

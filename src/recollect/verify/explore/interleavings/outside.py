@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.dialogues import carried, dialogue
 from recollect.verify.explore.interleavings.footprints import MEMORY, NOTHING, TIME, WRITES_ALL, Footprint
 from recollect.verify.explore.interleavings.held_connection import (
@@ -89,12 +88,13 @@ class Audience(Protocol):
 
 
 class Outside:
-    """`is_blocked` asks the engine whether the connection with this number of its own waits for another."""
+    """`engine` is whose protocol the connections speak. `is_blocked` asks it whether the connection with this number of
+    its own waits for another."""
 
     def __init__(
-        self, endpoint: Endpoint, audience: Audience, is_blocked: Callable[[int], bool] | None
+        self, engine: str, audience: Audience, is_blocked: Callable[[int], bool] | None = None
     ) -> None:
-        self._endpoint, self._audience, self._engine_blocks = endpoint, audience, is_blocked
+        self._engine, self._audience, self._engine_blocks = engine, audience, is_blocked
         self.now = BEGINNING_S
         self._jobs_since = real_clock()
         self.moment = 0
@@ -145,7 +145,7 @@ class Outside:
         made = HeldConnection(
             sock,
             protocol,
-            dialogue(self._endpoint.engine),
+            dialogue(self._engine),
             number=self._connections_made,
             loop=loop,
             moment=lambda: self.moment,

@@ -101,7 +101,7 @@ class TaskWorld:
     ) -> None:
         self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
         self._cancellations = cancellations
-        self._outside = Outside(endpoint, self, is_blocked)
+        self._outside = Outside(endpoint.engine, self, is_blocked)
         self.session = SessionNames("t")
         self._loop: SteppedLoop | None = None
         self._program: ClientsProgram | None = None
