@@ -291,7 +291,7 @@ class Erasable(Protocol):
     async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
         """`MemoryStore.forget`; with `erase`, returns when the bytes are gone from every file that can be reached.
 
-        That rewrites files, so it takes as long as they are large, and other writers wait for it. Erased are the
+        That rewrites files, so it takes longer the larger they are, and other writers wait for it. Erased are the
         messages, the turn ids and the session's id: if it is used again, its sequences begin at 1. The report names
         what could not be reached.
         """

@@ -73,7 +73,7 @@ async def _tried(change: Callable[[str], Awaitable[Value]]) -> Value:
 
 
 async def pop_last(store: Store, session: str) -> Message | None:
-    """Takes the last message of a session; of several callers each gets another one. None if there is none."""
+    """Takes the last message of a session; each of several callers gets a different one. None if there is none."""
     return await settled(_popped(store, session))
 
 

@@ -12,7 +12,7 @@ MEANINGS: dict[str, str] = {
     "gap": "sequences are missing that no retraction, replacement, expiry or forgetting explains",
     "half-turn": "some messages of one turn are there, and others are missing",
     "checksum": "a record is not what was written",
-    "unreadable": "something lies where a record belongs, and it is none",
+    "unreadable": "something that is not a record is where one belongs",
     "twice": "one sequence has two records",
     "counters": "what is counted about a session is not what it has",
     "index": "the engine's index and its rows disagree",

@@ -30,7 +30,7 @@ class SessionPiece:
 
     last: int
     floor: int
-    """Sequences up to here are gone by intention."""
+    """Sequences up to here are gone on purpose."""
     records: list[tuple[int | None, object]]
     """Sequence and record, in order, all above the cursor that was asked for and the floor; no sequence where an
     element of a list does not say one."""

@@ -318,7 +318,7 @@ def _orphaned(what: str, number: int) -> AuditFinding:
 def _odd_key(number: int, key: object) -> AuditFinding:
     return AuditFinding(
         name="unreadable",
-        sentence=f"session number {number} has an id that is none: {key!r}"[:200],
+        sentence=f"session number {number} has an id that is not one: {key!r}"[:200],
         first=number,
     )
 

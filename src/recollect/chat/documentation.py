@@ -1,4 +1,4 @@
-"""The API's page, from its OpenAPI description. FastAPI's own one fetches scripts from elsewhere; this one does not."""
+"""The API's page, from its OpenAPI description. FastAPI's own fetches scripts from elsewhere; this one does not."""
 
 import html
 import json

@@ -36,7 +36,7 @@ from recollect.recall.rows import memory_of
 from recollect.store import Durability, Receipt, Store, Stored
 
 PROBE_TIMEOUT_S = 3.0
-"""A write that takes longer is one that fails, to who asks for the memory's health."""
+"""To whoever asks about the memory's health, a write that takes longer has failed."""
 PROBE_EVERY_S = 1.0
 LOOKED_BACK = 4
 """Messages of a conversation that are read to say what it was about."""

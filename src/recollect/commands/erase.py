@@ -38,7 +38,7 @@ def erase(
 ) -> None:
     """Erase one session for good: its messages, its turn ids and its id, from every file that can be reached.
 
-    Files are rewritten, so it takes as long as they are large, and writers wait meanwhile. It cannot be undone.
+    Files are rewritten, so it takes longer the larger they are, and writers wait meanwhile. It cannot be undone.
     """
     if not yes and not _confirmed(session):
         typer.echo("recollect erase: nothing was erased; --yes does not ask", err=True)

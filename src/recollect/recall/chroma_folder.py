@@ -147,7 +147,7 @@ class Generation:
 
     @contextmanager
     def changing(self, size: int, threshold: int) -> Iterator[None]:
-        """Around a call with so many changes: makes a flush inside it recognisable afterwards."""
+        """Around a call with this many changes: makes a flush inside it recognisable afterwards."""
         before = self._files()
         flush = self._since_flush is None or self._since_flush + size >= threshold or not before
         if flush:

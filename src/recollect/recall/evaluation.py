@@ -56,7 +56,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memories: dict[str, str] = {}
     messages: list[str] = []
     others: dict[str, str] = {}
-    """Memories of another user, who must not be heard of."""
+    """Memories of another user, which must never turn up."""
 
 
 class EvaluationSuite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -96,7 +96,7 @@ class Indexer:
         self._doubt: str | None = "opened"
         self._closed = False
         self._erasures: list[asyncio.Future[str | None]] = []
-        """Who waits for the index to be rebuilt: why it was not, or None."""
+        """For those who wait for a rebuild: why there was none, or None."""
         self.state = IndexState.REBUILDING
         self.rebuilds = 0
         self._task = asyncio.get_running_loop().create_task(self._follow())

@@ -54,7 +54,7 @@ CREATE TABLE recall_index_vectors (
 CREATE INDEX recall_index_by_owner ON recall_index_vectors (owner);"""
 
 EXACT_ROWS_MAX = 5_000
-"""A user's vectors, up to so many, are found by their owner and compared one by one. PostgreSQL would rather walk the
+"""A user's vectors, up to this many, are found by their owner and compared one by one. PostgreSQL would rather walk the
 graph and leave out everybody else's: that takes longer the smaller the user's share is, and the graph may miss some."""
 
 _EXACT = """

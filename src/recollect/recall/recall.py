@@ -268,7 +268,7 @@ class Recall:
         score_min: float = 0.05,
         count_tokens: Callable[[str], int] = estimated_tokens,
     ) -> str:
-        """The memories that matter to the query, one a line, best first, as many as the budget holds."""
+        """The memories that matter to the query, one per line, best first, as many as the budget holds."""
         return context_of(await self.search(user, query, k), budget_tokens, score_min, count_tokens)
 
     async def memories(self, user: str, *, before: int | None = None, limit: int = 100) -> list[Memory]:
@@ -289,7 +289,7 @@ class Recall:
         """Forgets one memory of the user, or all of them, and has the engines rewrite their files without them.
 
         The report says which files have the bytes no more, and which may: `Erasure.session` is the user. What was
-        forgotten before is erased, too. The index is rebuilt, which takes as long as it is large; searches scan the
+        forgotten before is erased, too. The index is rebuilt, which takes longer the larger it is; searches scan the
         rows meanwhile. The conversation is not touched: erase its session in its store.
         """
         await self.forget(user, sequence)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OPERATION_TIMEOUT_S = 5.0
 QUERY = "note"
 MARGIN = 100
-"""Asked for beyond what is listed, and twice as much if that is full: what others write meanwhile shall push nothing
+"""Asked for beyond what is listed, and twice as much if that is full: what others write meanwhile must push nothing
 out."""
 
 

@@ -53,7 +53,7 @@ POOLED: tuple[type[BaseException], ...] = (
     asyncpg.DuplicatePreparedStatementError,
     asyncpg.InvalidSQLStatementNameError,
 )
-"""Another connection's prepared statement is there, or the own is not. Raised before the statement runs."""
+"""Another connection's prepared statement is there, or our own is not. Raised before the statement runs."""
 
 POOLED_CURE = (
     "a pooler in transaction mode gives this connection to others: use PgBouncer's session mode, or PgBouncer 1.21 or "

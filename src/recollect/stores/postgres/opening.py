@@ -85,8 +85,8 @@ async def check_not_shared(connection: Connection, url: str, deadline: float) ->
     Their prepared statements have the same names then: at best one is missed, at worst another one is run. A pooler is
     there if the server's process is not the one that the connection was told. One that keeps statements apart has
     renamed ours, which is seen within a transaction. Of the others, one shares if the connection ever misses its
-    statement, or a second connection ever finds it. Who opens at the same time takes sessions away, so that one look
-    proves little: there are many, by both at the same time.
+    statement, or a second connection ever finds it. Others that open at the same time take sessions away, so that one
+    look proves little: there are many, by both at the same time.
     """
     if connection.get_server_pid() == await connection.fetchval("SELECT pg_backend_pid()"):
         return

@@ -106,7 +106,7 @@ class RedisPool:
         return wire
 
     def _hand_over(self, wire: Wire | None) -> bool:
-        """Gives the wire, or the room for a new one, to who has waited longest: else the quick would starve them."""
+        """Gives the wire, or the room for a new one, to whoever has waited longest: the quick must not starve them."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():

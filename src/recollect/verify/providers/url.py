@@ -5,7 +5,7 @@ Everything of a run is in a namespace with a random name:
 - Redis: a word that is part of every session id that the run uses, and so of every key that a store makes of
   one. At the end the keys with that word are found with SCAN and removed with UNLINK, in batches.
 - PostgreSQL: a database of its own, or, for a role that may not create one, a schema, which is the search path.
-  `public` comes after it only where it holds nothing but extensions: a store must not come upon others' tables.
+  `public` comes after it only where it holds nothing but extensions: a store must not find others' tables.
 
 A lease (a key; a comment on the database or schema) lets a later run remove what a killed run left, and nothing else:
 see `recollect.verify.providers.lease`. A database that was made and not yet commented when the run was killed stays.

@@ -56,7 +56,7 @@ class Template:
         return {"LD_PRELOAD": str(for_every_user(library())), "RECOLLECT_PRESTART": str(self._path)}
 
     def connected(self, timeout_s: float) -> bool:
-        """Whether the server stands still and waits; waits for that at most so long."""
+        """Whether the server stands still and waits; waits at most this long for that."""
         if self._control is None and select.select([self._listening], [], [], timeout_s)[0]:
             self._control = self._listening.accept()[0]
             self._control.settimeout(_END_TIMEOUT_S)

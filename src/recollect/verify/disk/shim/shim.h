@@ -193,7 +193,7 @@ int refuse_growth(int64_t bytes); /* 1 and ENOSPC when the injected disk is full
 
 /* sync.c */
 struct record sync_of(uint64_t ino, uint16_t flags);
-int sync_begin(const struct record *fields); /* 0, or the errno that the call shall fail with */
+int sync_begin(const struct record *fields); /* 0, or the errno that the call is to fail with */
 void sync_end(const struct record *fields, int error);
 
 #endif

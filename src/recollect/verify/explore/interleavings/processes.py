@@ -43,7 +43,7 @@ from recollect.verify.target.workers import START_TIMEOUT_S, Worker, Workers
 SCHEDULES_PER_CLIENT = 200
 STEPS_MAX = 300
 SLEEP_MAX_S = 10.0
-"""A client that sends nothing for so long, and is not in the engine, is not waited for."""
+"""A client that sends nothing for this long, and is not in the engine, is not waited for."""
 
 
 @dataclass(eq=False)

@@ -72,7 +72,7 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
     exhausted: bool = False
     """Every distinguishable schedule was run."""
     bound: int = -1
-    """Every schedule with so many preemptions was run."""
+    """Every schedule with this many preemptions was run."""
     diverged: int = 0
     unfinished: int = 0
     doubt: str | None = None
@@ -149,7 +149,7 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
 
     @property
     def _cut_short(self) -> str | None:
-        """A part of the orders is none: each program has to reach some number of preemptions in full."""
+        """Some of the orders do not count: each program has to reach some number of preemptions in full."""
         if self.asked.replay is not None or not self.programs:
             return None
         if not any(one.judged for one in self.programs):

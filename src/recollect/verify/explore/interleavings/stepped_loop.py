@@ -125,7 +125,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         return super()._make_ssl_transport(*arguments, **options)  # type: ignore[misc]
 
     def _add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
-        """A driver that waits for its own socket. The loop's own way to be woken up is none."""
+        """A driver that waits for its own socket. The loop's own wake-up socket is not one."""
         if fd is not self._ssock and fd != self._ssock.fileno():  # type: ignore[attr-defined]
             self._stepper.out_of_sight("the driver reads its connection itself")
         return super()._add_reader(fd, callback, *args)  # type: ignore[misc]

@@ -317,7 +317,7 @@ class TaskWorld:
                     found.offer(seat.name, what, partial(self._cancel, seat, one), mark="~")
 
     def _without_rounds(self, found: list[StepOption]) -> list[StepOption]:
-        """Who asks the same again and gets the same answer waits for somebody else's step."""
+        """Whoever asks the same question again and gets the same answer is waiting for somebody else's step."""
         waiting = {seat.name for seat in self._seats if seat.rounds >= ROUNDS_FREE}
         others = [option for option in found if option.choice.actor not in waiting]
         return others if any(not option.choice.is_cancellation for option in others) else found
