@@ -50,6 +50,7 @@ MODULES = (
     "folding_reads",
     "gathering",
     "retention",
+    "removals",
     "losses",
     "culprits",
     "lateness",

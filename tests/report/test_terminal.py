@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.steps import EVERYONE, StepTaken
 from recollect.verify.judging.verdict import Anomaly, Status, Verdict, WitnessEvents
 from recollect.verify.matrix.results import Result, Results, exit_code
@@ -74,7 +75,7 @@ def test_a_documented_loss_that_a_durable_message_survives_fails_what_is_require
     assert exit_code(Results(results=(result("a:make", "documented-loss", fault=fault),)), require) == code
 
 
-def readme_run(more_steps: int = 10) -> Results:
+def readme_run(more_steps: int = 10, workload: str = "rewrite") -> Results:
     """What a default run of README's store comes to, on a machine on which everything takes long."""
     faults = (
         "restart kill-app lost-ack kill-app-at-line disk-full clock-back clock-frozen clock-forward cut pause"
@@ -100,9 +101,13 @@ def readme_run(more_steps: int = 10) -> Results:
     found += [made(fault, policies[0], "skipped", reason="budget") for fault in ("latency", "half-open")]
     lead = msgspec.structs.replace(shrunk(), scenario=made("none", policies[0], "held").scenario)
     assert lead.smallest_run is not None
-    sentence = 'No fault came between, and yet message m0 of session "session-0" is missing. ' * 4
+    sentence = 'No fault came between, and yet message m0 of session "session-0" is missing. '
+    sentence *= 2 if workload == INTERLEAVINGS else 4
     small = msgspec.structs.replace(
         lead.smallest_run,
+        scenario=msgspec.structs.replace(
+            lead.smallest_run.scenario, workload=workload, program="s | s", how="threads"
+        ),
         anomaly=Anomaly("lost-update", 1, True, WitnessEvents(session="s"), sentence.strip()),
         steps=(
             *lead.smallest_run.steps,
@@ -114,15 +119,17 @@ def readme_run(more_steps: int = 10) -> Results:
     return Results(folder="runs/x", elapsed_s=58.1, results=(*found, lead))
 
 
-def test_the_end_of_readmes_run_fits_on_a_screen() -> None:
+@pytest.mark.parametrize("workload", ["rewrite", INTERLEAVINGS])
+def test_the_end_of_readmes_run_fits_on_a_screen(workload: str) -> None:
+    orders = workload == INTERLEAVINGS
     file = io.StringIO()
-    terminal.show(Console(file=file, width=80), readme_run())
+    terminal.show(Console(file=file, width=80), readme_run(6 if orders else 10, workload))
     lines = file.getvalue().splitlines()
     assert len(lines) <= 40, "\n".join(lines)
     assert max(len(line.rstrip()) for line in lines[:-1]) <= 80
     assert sum("Finding" in line for line in lines) == 1
     assert any("◐ fsync-error 20/200, evict 20/200, failover 20/200" in line for line in lines)
-    assert any("more steps …" in line for line in lines)
+    assert any("more steps …" in line for line in lines) != orders, "an order is told from its beginning"
 
 
 def test_under_verbose_no_step_and_no_row_is_left_out() -> None:

@@ -9,7 +9,7 @@ from recollect.verify.matrix.findings import Finding
 from recollect.verify.matrix.results import Results
 from recollect.verify.report.symbols import client_of, counted, place_of, size_of
 
-NAMED_MAX = 3
+NAMED_MAX = 2
 
 
 def told(finding: Finding, results: Results, *, setting: str = "") -> str:
@@ -38,7 +38,8 @@ def seen_in(finding: Finding, results: Results) -> str:
     if len(finding.names) > 1:
         text += f"; also as {', '.join(finding.names[1:])}"
     if finding.hides:
-        text += f"; hides {few([place_of(results.results[place].scenario) for place in finding.hides])}"
+        hidden = [place_of(results.results[place].scenario) for place in finding.hides]
+        text += f"; hides {hidden[0] if len(hidden) == 1 else counted(len(hidden), 'cell')}"
     return text
 
 

@@ -120,6 +120,8 @@ def _table(
             held.append(fault)
         elif not verbose and len(policies) > 1 and (loss := _only_loss(results, row)) is not None:
             apart.append(f"{fault} {loss}")
+        elif not verbose and len(policies) > 1 and _only_exposed(results, row):
+            continue  # told below, with its reason
         else:
             table.add_row(
                 f"  {fault}", *(_cell(results, row.get(policy, []), numbers) for policy in policies)
@@ -156,6 +158,11 @@ def _only_loss(results: Results, row: dict[str, list[int]]) -> str | None:
     if len(row) > 1 or not lost or any(verdict.status not in _NO_NEWS for verdict in there):
         return None
     return f"{sum(verdict.lost for verdict in lost)}/{sum(verdict.acked for verdict in lost)}"
+
+
+def _only_exposed(results: Results, row: dict[str, list[int]]) -> bool:
+    there = {results.results[place].verdict.status for places in row.values() for place in places}
+    return len(row) == 1 and "exposed" in there and there <= {"exposed", "held", "skipped"}
 
 
 def _cell(results: Results, places: Sequence[int], numbers: dict[int, int]) -> Text:
@@ -267,7 +274,7 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
     console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
     if stepwise and finding.steps:
         shown = finding if verbose else _short(finding)
-        console.print(Padding(_columns(shown, console.width - 4), (1, 0, 1, 4)))
+        console.print(Padding(_columns(shown, console.width - 4), (1, 0, 0, 4)))
     console.print(Padding(Text(size_of(finding)), (0, 0, 0, 2)))
     console.print(Padding(Text(seen_in(finding, results)), (0, 0, 0, 2)))
     if finding.replay is not None:
@@ -276,6 +283,8 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
 
 
 def _short(finding: Finding) -> Finding:
+    if finding.smallest.workload == INTERLEAVINGS:  # an order of events is only understood from its beginning
+        return finding
     return msgspec.structs.replace(finding, steps=shortened(finding.steps, STEPS_MAX))
 
 
