@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import msgspec
+
 from recollect.verify.explore.interleavings.results import FailedSchedule
-from recollect.verify.explore.interleavings.telling import columns, conclusion, sentence, svg
+from recollect.verify.explore.interleavings.telling import columns, conclusion, sentence, steps_taken, svg
 from recollect.verify.explore.interleavings.world import LoggedStep
 from recollect.verify.judging.verdict import Anomaly, WitnessEvents
 
@@ -32,6 +34,42 @@ def failed(name: str, told: str, message: str = "", program: str = "a | a") -> F
 def test_one_sentence() -> None:
     told = sentence(failed("lost-update", "…", "m1"))
     assert told == "A read nothing; B wrote m1 and was acknowledged; A was cancelled: m1 is gone."
+
+
+def test_threads_are_told_by_what_they_did_and_where_they_were_interrupted() -> None:
+    steps = (
+        LoggedStep("A", "begin", "read"),
+        LoggedStep("A", "line", "memory.py:14"),
+        LoggedStep("A", "end", "[]"),
+        LoggedStep("A", "begin", "save m0"),
+        LoggedStep("A", "line", "memory.py:11"),
+        LoggedStep("B", "begin", "read"),
+        LoggedStep("B", "line", "memory.py:14"),
+        LoggedStep("B", "end", "[]"),
+        LoggedStep("B", "begin", "save m1"),
+        LoggedStep("B", "line", "memory.py:11"),
+        LoggedStep("B", "end", "ok"),
+        LoggedStep("A", "line", "memory.py:12"),
+        LoggedStep("A", "end", "ok"),
+    )
+    found = msgspec.structs.replace(failed("lost-update", "…", "m1", program="s | s"), steps=steps)
+    assert sentence(found) == (
+        "A read nothing, began to save m0 (memory.py:11); B read nothing, saved m1 and was acknowledged; "
+        "A went on (memory.py:12), was acknowledged: m1 is gone."
+    )
+    shown = [(step.process, step.text) for step in steps_taken(found)]
+    assert shown == [
+        (0, "read"),
+        (0, "→ []"),
+        (0, "save m0"),
+        (0, "memory.py:11"),
+        (1, "read"),
+        (1, "→ []"),
+        (1, "save m1"),
+        (1, "→ ok"),
+        (0, "memory.py:12"),
+        (0, "→ ok"),
+    ]
 
 
 def test_a_conclusion_has_no_events_and_times() -> None:

@@ -93,10 +93,24 @@ def steps_taken(failure: FailedSchedule) -> tuple[StepTaken, ...]:
     place = {name: index for index, name in enumerate(names)}
     taken = [
         StepTaken(place.get(row.actor, EVERYONE), row.text, row.kind == "bad")
-        for row in _rows(failure.steps)
+        for row in _without_quiet_lines(_rows(failure.steps))
         if row.actor != LATER
     ]
     return tuple(shortened(taken))
+
+
+def _without_quiet_lines(rows: list[_PictureRow]) -> list[_PictureRow]:
+    """Without the lines of operations that nobody else came into: they say nothing."""
+
+    def quiet(place: int) -> bool:
+        before, row, after = rows[place - 1 : place + 2]
+        return (row.kind, before.kind, after.kind, before.actor, after.actor) == (
+            *("line", "call", "answer"),
+            *(row.actor, row.actor),
+        )
+
+    inner = range(1, len(rows) - 1)
+    return [row for place, row in enumerate(rows) if place not in inner or not quiet(place)]
 
 
 # ---- one sentence
@@ -105,21 +119,18 @@ def steps_taken(failure: FailedSchedule) -> tuple[StepTaken, ...]:
 def sentence(failure: FailedSchedule) -> str:
     """What happened, in one go: "A read nothing; B wrote m1 and was acknowledged; A wrote m0: m1 is gone"."""
     parts: list[str] = []
-    for step in failure.steps:
-        if step.actor != LATER:
+    steps = [step for step in failure.steps if step.actor != LATER]
+    if any(step.kind == "line" for step in steps):
+        parts = _told_by_operations(_without_quiet_lines(_rows(steps)))
+    else:
+        for step in steps:
             _add_part(parts, step)
     return "; ".join(parts) + f": {conclusion(failure)}" if parts else conclusion(failure)
 
 
 def _add_part(parts: list[str], step: LoggedStep) -> None:
     actor, kind, label, told = step
-    if kind == "line":
-        stretch = f"{actor} ran {label}"
-        if parts and (same := re.match(rf"{actor} ran (\S+?)( to \S+)?$", parts[-1])):
-            stretch = f"{actor} ran {same[1]} to {label.rpartition(':')[2]}"
-            parts.pop()
-        parts.append(stretch)
-    elif kind == "arrive" and told:
+    if kind == "arrive" and told:
         parts.append(f"{actor} {told.replace('writes', 'wrote').replace('reads', 'read')}")
     elif kind == "cancel":
         parts.append(f"{actor} was cancelled {label}".rstrip())
@@ -134,6 +145,53 @@ def _add_part(parts: list[str], step: LoggedStep) -> None:
         parts.append(f"{actor} got {label}")
     elif kind == "end" and label.startswith("raised"):
         parts.append(f"{actor} {_short(label, 90)}")
+
+
+_PAST = {"append": "appended", "save": "saved", "forget": "forgot", "read": "read"}
+
+
+def _told_by_operations(rows: list[_PictureRow]) -> list[str]:
+    """For threads, whose steps are lines of code: what each did, and where it was when another came in between."""
+    parts: list[tuple[str, list[str]]] = []
+
+    def add(actor: str, text: str) -> None:
+        if parts and parts[-1][0] == actor:
+            parts[-1][1].append(text)
+        else:
+            parts.append((actor, [text]))
+
+    waiting: dict[str, str] = {}
+    """What each has begun and not ended."""
+    for place, (actor, kind, text) in enumerate(rows):
+        following = rows[place + 1] if place + 1 < len(rows) else None
+        if kind == "call":
+            waiting[actor] = text
+            if following is None or (following.actor, following.kind) != (actor, "answer"):
+                at = (
+                    following.text
+                    if following and (following.actor, following.kind) == (actor, "line")
+                    else ""
+                )
+                add(actor, f"began to {text}" + (f" ({at})" if at else ""))
+        elif kind == "answer":
+            whole = place > 0 and rows[place - 1][:2] == (actor, "call")
+            add(actor, _answered(waiting.pop(actor, ""), text.removeprefix("→ "), whole))
+        elif kind == "line" and rows[place - 1][:2] != (actor, "call"):
+            add(actor, f"went on ({text})")
+        elif kind == "bad":
+            add(actor, text.removeprefix("✗ "))
+    return [f"{actor} {', '.join(texts)}" for actor, texts in parts]
+
+
+def _answered(operation: str, answer: str, whole: bool) -> str:
+    verb, _, what = operation.partition(" ")
+    if answer.startswith("["):
+        return f"read {answer[1:-1] or 'nothing'}"
+    if not answer.startswith("ok"):
+        return _short(answer, 90)
+    if not whole:
+        return "was acknowledged"
+    return f"{_PAST.get(verb, verb)} {what}".rstrip() + " and was acknowledged"
 
 
 _EVENTS = re.compile(r" ?\((events?|of event) [0-9, ]+\)|,? (which )?(ended )?at event \d+| at [0-9.]+ s\b")
