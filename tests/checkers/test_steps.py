@@ -86,7 +86,7 @@ def test_every_kind_of_operation_in_words(tmp_path: Path) -> None:
         "saves its list with m1…m9",
         "forgets the session",
         "reads: m1, m3, m5, … m9 (5)",
-        "the engine has 5",
+        "the engine has 5 messages",
     ]
     assert steps[-1].process == EVERYONE
 

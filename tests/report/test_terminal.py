@@ -112,7 +112,7 @@ def readme_run(more_steps: int = 10, workload: str = "rewrite") -> Results:
         steps=(
             *lead.smallest_run.steps,
             *(StepTaken(process % 3, "starts saving m1") for process in range(more_steps)),
-            StepTaken(EVERYONE, "the engine has 1"),
+            StepTaken(EVERYONE, "the engine has 1 message"),
         ),
     )
     lead = msgspec.structs.replace(lead, smallest_run=small)

@@ -157,7 +157,7 @@ class _Narrator:
             # Its first part is one of the session's reads, and later ones are saved as differences from it.
             self._view(begun, ended, value.parts[0].ask, value.parts[0].seen)
         if isinstance(value, RowsCounted):
-            return f"the engine has {value.rows}"
+            return f"the engine has {value.rows} message{'s'[: value.rows != 1]}"
         return asks
 
     def _view(self, begun: Event, ended: Event, ask: ReadAsked | None, seen: Seen) -> View:
