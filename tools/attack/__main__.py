@@ -17,7 +17,7 @@ ATTACKS = {
     "chat-kills": 900,
     "flips": 3_600,
     "fuzz": 300,
-    "hostile-http": 300,
+    "hostile-http": 600,
     "hostile-redis": 300,
     "interrupts": 300,
     "model": 300,
