@@ -97,7 +97,7 @@ BAD: dict[str, tuple[Message, str]] = {
     "schema float": (Message("user", "x", schema=1.0), "schema: .*not 1.0"),  # type: ignore[arg-type]
     "schema huge": (Message("user", "x", schema=10**5000), "schema: .*a number of 16,610 bits"),
     "timestamp huge": (Message("user", "x", timestamp=10**400), "timestamp: a number of 1,329 bits"),
-    "timestamp inexact": (Message("user", "x", timestamp=2**60 + 1), "timestamp: 1152921504606846977 is no"),
+    "timestamp inexact": (Message("user", "x", timestamp=2**60 + 1), "timestamp: 1152921504606846977 does not fit"),
     "timestamp nan": (Message("user", "x", timestamp=float("nan")), "timestamp: nan is not a time"),
     "timestamp bool": (Message("user", "x", timestamp=True), "timestamp: .*not True"),
     "number huge": (Message("user", [10**5000]), r"content\[0\]: a number of 16,610 bits; at most 2,100"),
