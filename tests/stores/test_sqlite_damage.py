@@ -208,3 +208,37 @@ async def test_a_turn_whose_places_changed_on_the_disk_gives_no_receipt(tmp_path
         assert (await store.append("s", said, turn="t")).first == 1
         with pytest.raises(NotWritten, match="the turn's row has changed on the disk"):
             await store.append("s", said, turn="u")
+
+
+# ---- the schema is text in the file, too
+
+
+@pytest.mark.parametrize(
+    ("written", "flipped"),
+    [
+        (b"    place INTEGER PRIMARY KEY,", b"    place INTEGER PRIMASY KEY,"),
+        (b"    place INTEGER PRIMARY KEY,", b"    place INTEGES PRIMARY KEY,"),
+        (b"    id INTEGER PRIMARY KEY CHECK", b"    id INTEGEP PRIMARY KEY CHECK"),
+    ],
+)
+async def test_a_primary_key_that_is_none_any_more_is_not_an_empty_memory(
+    path: Path, written: bytes, flipped: bytes
+) -> None:
+    change(path, written, flipped)
+    with pytest.raises(Unreadable, match="is damaged: column"):
+        await open_store(f"sqlite:///{path}")
+
+
+async def test_the_same_of_long_term_memory(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    rows = await SqliteRows.open(f"sqlite:///{path}", Options())
+    await rows.close()
+    whole = path.read_bytes()
+    change(path, b"    sequence INTEGER PRIMARY KEY,", b"    sequence INTEGER PRIMCRY KEY,")
+    with pytest.raises(Unreadable, match="column sequence of table recall_memories"):
+        await SqliteRows.open(f"sqlite:///{path}", Options())
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE recall_memories RENAME TO recall_memoriez")
+    with pytest.raises(Unreadable, match="has no table recall_memories, which was made with the others"):
+        await SqliteRows.open(f"sqlite:///{path}", Options())

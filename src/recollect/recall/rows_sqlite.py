@@ -23,6 +23,8 @@ from recollect.stores.sqlite.erasing import rewrite_file
 from recollect.stores.sqlite.file import (
     ChosenPolicy,
     any_text,
+    check_columns,
+    check_together,
     choose_policy,
     opening,
     parse_url,
@@ -72,6 +74,9 @@ SELECT sequence, fingerprint FROM recall_memories LEFT JOIN recall_turns USING (
 WHERE user = ? AND turn = ? ORDER BY part"""
 
 _FORGET = "UPDATE recall_memories SET forgotten = ?, record = x'', vector = x'' WHERE sequence = ?"
+
+_FIRST_TABLES = frozenset(("recall_meta", "recall_memories", "recall_cursors"))
+"""Those that every release has made, together."""
 
 RowsJob = MemoryWrite | Callable[[sqlite3.Connection], Any]
 
@@ -350,8 +355,10 @@ def _open(kind: type[SqliteRows], path: Path, asked: str | None, options: Option
 def _prepare(connection: sqlite3.Connection, path: Path, deadline: float) -> None:
     if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
         raise EngineUnavailable(f"{path} is locked by another process")
+    check_together(connection, path, _FIRST_TABLES)
     for statement in _SCHEMA.split(";\n"):
         connection.execute(statement)
+    check_columns(connection, path, _SCHEMA)
     connection.execute("INSERT OR IGNORE INTO recall_meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
     (version,) = connection.execute("SELECT value FROM recall_meta WHERE name = 'schema'").fetchone()
     if int(version) > SCHEMA_VERSION:

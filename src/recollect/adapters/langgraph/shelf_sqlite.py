@@ -22,7 +22,15 @@ from recollect.adapters.langgraph.shelf import (
 )
 from recollect.errors import EngineUnavailable, RecollectError
 from recollect.store import Options
-from recollect.stores.sqlite.file import ChosenPolicy, choose_policy, opening, parse_url, prepare_file, until
+from recollect.stores.sqlite.file import (
+    ChosenPolicy,
+    check_columns,
+    choose_policy,
+    opening,
+    parse_url,
+    prepare_file,
+    until,
+)
 from recollect.stores.sqlite.transactions import SqliteTransactions
 
 _SCHEMA = """
@@ -247,6 +255,7 @@ def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Optio
             for statement in _SCHEMA.split(";\n"):
                 if not until(deadline, lambda statement=statement: connection.execute(statement)):  # type: ignore[misc]
                     raise EngineUnavailable(f"{path} is locked by another process")
+            check_columns(connection, path, _SCHEMA)
         finally:
             connection.close()
         return kind(path, policy, options)

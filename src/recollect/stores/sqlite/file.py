@@ -5,7 +5,8 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -233,7 +234,7 @@ def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: f
             )
         if not created and not until(deadline, lambda: _check_whole(connection, path)):
             raise EngineUnavailable(f"{path} is locked by another process")
-        identity = _create_schema(connection, deadline)
+        identity = _create_schema(connection, path, deadline)
     finally:
         connection.close()
     if created:
@@ -243,13 +244,7 @@ def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: f
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
     """Refuses a file whose own structure is damaged: it would show less than was written, without saying so."""
-    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    missing = _FIRST_TABLES - found
-    if missing and missing != _FIRST_TABLES:
-        raise Unreadable(
-            f"{path} is damaged: it has no table {min(missing)}, which was made with the others; restore it from a "
-            "backup"
-        )
+    missing = check_together(connection, path, _FIRST_TABLES)
     if path.stat().st_size > CHECKED_BYTES_MAX:
         return
     (said,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -268,7 +263,48 @@ def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _create_schema(connection: sqlite3.Connection, deadline: float) -> str:
+def check_together(connection: sqlite3.Connection, path: Path, tables: frozenset[str]) -> frozenset[str]:
+    """Those of the tables that are not there: none, or all of them. A name that has changed hides all its rows."""
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    missing = tables - found
+    if missing and missing != tables:
+        raise Unreadable(
+            f"{path} is damaged: it has no table {min(missing)}, which was made with the others; restore it from a "
+            "backup"
+        )
+    return missing
+
+
+def check_columns(connection: sqlite3.Connection, path: Path, schema: str) -> None:
+    """Refuses tables whose columns are not what the schema says: they are text in the file, where bits flip, too.
+
+    A primary key that is none any more has no number for any row, and everything would read as empty.
+    """
+    for table, expected in _columns_of(schema).items():
+        found = _columns(connection, table)
+        for column, kind in expected.items():
+            if found.get(column) != kind:
+                raise Unreadable(
+                    f"{path} is damaged: column {column} of table {table} is {found.get(column)}, not {kind}; restore "
+                    "it from a backup"
+                )
+
+
+@cache
+def _columns_of(schema: str) -> dict[str, dict[str, tuple[str, int, int]]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(schema)
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {name: _columns(connection, name) for (name,) in tables}
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, tuple[str, int, int]]:
+    """By its name: type, whether it must not be NULL, place in the primary key."""
+    rows = connection.execute(f"PRAGMA table_info({table})")
+    return {name: (kind, not_null, place) for _, name, kind, not_null, _, place in rows}
+
+
+def _create_schema(connection: sqlite3.Connection, path: Path, deadline: float) -> str:
     if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
         raise EngineUnavailable("the file is locked by another process")
     for table, columns in ADDED_COLUMNS.items():
@@ -278,6 +314,7 @@ def _create_schema(connection: sqlite3.Connection, deadline: float) -> str:
                 connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     for statement in SCHEMA.split(";\n"):
         connection.execute(statement)
+    check_columns(connection, path, SCHEMA)
     connection.execute("INSERT OR IGNORE INTO recollect_meta VALUES ('identity', ?)", (str(uuid.uuid4()),))
     (identity,) = connection.execute("SELECT value FROM recollect_meta WHERE name = 'identity'").fetchone()
     if not until(deadline, lambda: connection.execute("COMMIT")):
