@@ -331,20 +331,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability | None = None
     """Reached or refused; None takes what the engine gives."""
     replicas: int = 0
+    """Redis and PostgreSQL: copies that must have acknowledged each write."""
     witness: Path | None = None
     """A small file kept elsewhere that remembers which store this was."""
     ttl: timedelta | None = None
+    """How long a session lives; None is for ever."""
     refresh: Refresh = "append"
+    """What restarts the time to live: ``"append"``, ``"read"`` (that and reading), or ``"never"``."""
     turns_kept: int = 1000
     """How many turn ids of a session are remembered for exactly-once retries."""
     timeout_s: float = 10.0
     """Bound on every call, waiting for a connection included."""
     pool_size: int = 8
+    """Redis and PostgreSQL: connections at most."""
     file_mode: int | None = FILE_MODE
     """Of files that the store makes: SQLite's, and the witness; None leaves it to the umask. Files that are there keep
     theirs."""
     read_url: SecretUrl | None = None
-    """PostgreSQL only: a read replica, used when it has caught up."""
+    """PostgreSQL only: one read replica or several, used when caught up."""
     migrate: bool = True
     """PostgreSQL only: bring the schema up to date at open."""
 
