@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import build
-from recollect.commands import orders_first
+from recollect.verify.explore import orders_first
 from recollect.verify.explore.interleavings.interleave import Interleaved
 from recollect.verify.explore.interleavings.results import (
     InterleavingsAsked,

@@ -14,7 +14,6 @@ import typer
 from msgspec.structs import replace
 
 from recollect import exit_codes
-from recollect.commands import orders_first
 from recollect.commands.console import PlainConsole, echo
 from recollect.commands.json_output import JsonOption
 from recollect.commands.writing import (
@@ -30,6 +29,7 @@ from recollect.commands.writing import (
 )
 from recollect.secret import SecretUrl
 from recollect.verify import durations, engines
+from recollect.verify.explore import orders_first
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import TargetSeen
