@@ -209,12 +209,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.cls is None or "recollect_case" not in metafunc.fixturenames:
         return
     suites = _suites(metafunc.config, metafunc.cls, metafunc.definition)
+    from recollect.verify.explore.orders_first import case_for
     from recollect.verify.matrix.selection import fault_cases
 
     found = [
         case._replace(engine=suite.request.engine or "") if len(suites) > 1 else case
         for suite in suites
-        for case in fault_cases(suite.request, suite.target)
+        for case in (case_for(suite.request, suite.target), *fault_cases(suite.request, suite.target))
+        if case is not None
     ]
     metafunc.parametrize("recollect_case", found, ids=[case.name for case in found])
 

@@ -30,20 +30,25 @@ STORES = "tests.interleavings.planted.whole_messages"
 NONE = Scenario(target="app:make", engine="redis", policy="rdb", fault="none", workload="turns")
 
 
-def verify(target: str, out: Path, *more: str, expect: int) -> dict[str, Any]:
+def verify(target: str, out: Path, *more: str, expect: tuple[int, ...]) -> dict[str, Any]:
     file = out.with_suffix(".json")
     words = [
         *("verify", target, "--engine", "redis", "--policy", "aof-everysec", "--fault", "none"),
         *("--out", str(out), "--json", str(file), *more),
     ]
     done = CliRunner().invoke(build(words), words)
-    assert done.exit_code == expect, done.output
+    assert done.exit_code in expect, done.output
     found: dict[str, Any] = json.loads(file.read_text())
     return found
 
 
-def test_a_lock_that_all_tasks_of_a_process_share_is_one_finding(tmp_path: Path) -> None:
-    found = verify(f"{STORES}:LockOfTheProcess", tmp_path / "out", expect=1)
+def test_a_lock_that_all_tasks_of_a_process_share_is_one_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders_first, "SECONDS_MAX", 120.0)  # it ends when it is found
+    monkeypatch.setattr(orders_first, "SHARE", 2.0)
+    monkeypatch.setattr(orders_first, "GRACE_S", 120.0)
+    found = verify(f"{STORES}:LockOfTheProcess", tmp_path / "out", expect=(1,))
     (finding,) = found["findings"]
     assert finding["name"] in ("lost-update", "dropped")
     assert (finding["number"], finding["confirmed"]) == (1, "3 of 3")
@@ -57,14 +62,13 @@ def test_a_lock_that_all_tasks_of_a_process_share_is_one_finding(tmp_path: Path)
 
 
 def test_the_same_store_with_a_lock_for_each_call_holds(tmp_path: Path) -> None:
-    found = verify(f"{STORES}:LockOfTheCall", tmp_path / "out", "--writers", "2", expect=0)
+    found = verify(
+        f"{STORES}:LockOfTheCall", tmp_path / "out", "--writers", "2", expect=(0, 3)
+    )  # 3: a machine too busy for a cell
     (cell,) = (cell for cell in found["cells"] if cell["workload"] == INTERLEAVINGS)
     assert found["findings"] == []
     assert cell["replay"] is None
-    slow = (
-        cell["status"] == "skipped"
-        and "orders of events were tried in part: the time ended" in cell["reason"]
-    )
+    slow = cell["status"] == "skipped" and cell["reason"].startswith("orders of events")
     assert slow or cell["status"] == "held", cell
 
 

@@ -20,11 +20,11 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.matrix import ExploreOrders
 from recollect.verify.matrix.results import Result, SmallestRun
-from recollect.verify.matrix.selection import Cell, VerifyRequest
+from recollect.verify.matrix.selection import Cell, FaultCase, VerifyRequest, engine_of, fault_cases
 from recollect.verify.running import scenario as scenarios
 from recollect.verify.running import seal
 from recollect.verify.running.faults.process import ONE_WRITER
-from recollect.verify.running.scenario import Scenario
+from recollect.verify.running.scenario import KINDS, Scenario
 
 SECONDS_MAX = 5.0
 SECONDS_LEAST = 1.5
@@ -41,8 +41,7 @@ def cells_for(request: VerifyRequest, cells: list[Cell]) -> list[Cell]:
     """One for each target of the user's that is also run without a fault and with several writers.
 
     An engine that the user prepared, or a use of memory that was asked for by name, is something else."""
-    told_otherwise = request.workloads or request.provider or request.url or request.engine_config
-    if told_otherwise or request.writers == 1 or request.shard[0] != 1:
+    if _is_something_else(request) or request.shard[0] != 1:
         return []
     found: dict[str, Scenario] = {}
     for cell in cells:
@@ -51,6 +50,35 @@ def cells_for(request: VerifyRequest, cells: list[Cell]) -> list[Cell]:
         if bare and ":" in one.target and one.engine_kind in ENGINES:
             found.setdefault(one.target, one)
     return [Cell(_without_size(one)) for one in found.values()]
+
+
+def case_for(request: VerifyRequest, target: str) -> FaultCase | None:
+    """The same as a case of a suite, known before the target is opened."""
+    engine = engine_of(request, target).partition("@")[0]
+    if _is_something_else(request) or ":" not in target or KINDS.get(engine, engine) not in ENGINES:
+        return None
+    for case in fault_cases(request, target):
+        if case.fault == "none" and case.variant != ONE_WRITER:
+            return case._replace(variant=INTERLEAVINGS)
+    return None
+
+
+def scenario_of(request: VerifyRequest, target: str, policy: str) -> Scenario:
+    """The cell of such a case."""
+    return Scenario(
+        target=target,
+        engine=engine_of(request, target),
+        policy=policy,
+        fault="none",
+        workload=INTERLEAVINGS,
+        path=request.path,
+        seed=request.seed,
+    )
+
+
+def _is_something_else(request: VerifyRequest) -> bool:
+    prepared = request.provider or request.url or request.engine_config
+    return bool(request.workloads or prepared) or request.writers == 1
 
 
 def _without_size(like: Scenario) -> Scenario:

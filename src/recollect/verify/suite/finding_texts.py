@@ -39,6 +39,8 @@ class FindingTexts:
         for finding in self._findings():
             if min(finding.cells) >= first:
                 lead = finding.cells[0]
+                if self._known[lead].smallest_run is not None:
+                    continue  # an order of events: it was replayed and made smaller when it was found
                 self._known[lead] = self._investigated(self._known[lead], finding.name)
         mine = [finding for finding in self._findings() if max(finding.cells) >= first]
         texts = [self._told(finding, first) for finding in mine]

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from recollect.verify.explore import orders_first
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict
 from recollect.verify.matrix.cell_process import Order, TargetSeen
 from recollect.verify.matrix.pool import CellPool
@@ -64,6 +66,8 @@ class Bench:
         refusal = self._seen[suite].refusal
         if refusal is not None:
             return Judged("failed", "unknown", f"unknown: {refusal}")
+        if case.variant == INTERLEAVINGS:
+            return self._judge_orders(suite, case)
         cells = self._cells(suite, case)
         if not cells:
             return Judged("skipped", "skipped", f"{case.fault}: no workload fits what this store can do")
@@ -71,6 +75,7 @@ class Bench:
             self._order(further, cell)
             for further, there in islice(ahead, CASES_AHEAD)
             if further in self._seen and further.request.path == suite.request.path
+            if there.variant != INTERLEAVINGS
             for cell in self._cells(further, there)
             if cell.skipped is None
         ]
@@ -84,6 +89,20 @@ class Bench:
             order = self._order(suite, cell)
             result = self.pool.run(order, [*following, *later])
             results.append(msgspec.structs.replace(result, folder=order.folder))
+        return self._judged(suite, results)
+
+    def _judge_orders(self, suite: Suite, case: FaultCase) -> Judged:
+        """Not in the pool: what explores has processes of its own."""
+        scenario = orders_first.scenario_of(suite.request, suite.target, case.policy)
+        folder = Path(self._order(suite, Cell(scenario)).folder)
+        result = orders_first.exploring(orders_first.SECONDS_MAX)(scenario, folder)
+        small = result.smallest_run
+        if small is not None:
+            small = msgspec.structs.replace(small, folder=str(folder))
+        whole = msgspec.structs.replace(result, folder=str(folder), smallest_run=small)
+        return self._judged(suite, [whole])
+
+    def _judged(self, suite: Suite, results: Sequence[Result]) -> Judged:
         if any(result.verdict.status == "violated" for result in results):
             told = self._told.setdefault(suite, FindingTexts(self.pool))
             text, replay = told.text(results)
