@@ -98,13 +98,18 @@ def test_the_cheapest_way(data: st.DataObject) -> None:
 class Talk:
     """One client says "yes" again and again to a store whose engine loses its tail."""
 
-    def __init__(self, path: Path, fault: str) -> None:
+    def __init__(self, path: Path, fault: str, keeps_last: int | None = None) -> None:
         self._path, self._fault = path, fault
         header = HistoryHeader(
-            recollect="0", engine="redis", policy="aof-everysec", fault=fault, ok_ops_min=1
+            recollect="0",
+            engine="redis",
+            policy="aof-everysec",
+            fault=fault,
+            ok_ops_min=1,
+            keeps_last=keeps_last,
         )
         self._history = HistoryWriter(path.open("wb"), header)
-        self._transcript = Transcript(self._history, retries=False)
+        self._transcript = Transcript(self._history, retries=False, keeps_newest=keeps_last is not None)
 
     def yes(self, times: int) -> None:
         for _ in range(times):
@@ -150,3 +155,17 @@ def test_what_was_said_since_the_fault_may_not_be_missing(tmp_path: Path) -> Non
     talk.yes(3)
     talk.read(2)
     assert talk.verdict().status == "violated"
+
+
+@pytest.mark.parametrize(("kept", "status"), [(10, "held"), (4, "violated")])
+def test_a_declared_window_keeps_the_newest_of_equal_texts(tmp_path: Path, kept: int, status: str) -> None:
+    """The newest were taken for missing, as after a lost tail, and a store that keeps what it says was accused."""
+    talk = Talk(tmp_path / "history.jsonl", "restart", keeps_last=10)
+    talk.strike()
+    talk.yes(6)
+    talk.read(min(6, kept))
+    talk.yes(10)
+    talk.read(kept)
+    talk.yes(1)
+    talk.read(kept)
+    assert talk.verdict().status == status

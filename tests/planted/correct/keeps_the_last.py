@@ -10,6 +10,7 @@ from tests.planted.redis_list import RedisList
 CELLS = (
     Cell("redis", "aof-always", "none", "trimmed"),
     Cell("redis", "aof-always", "restart", "turns"),
+    Cell("redis", "aof-always", "none", "contents"),
 )
 
 

@@ -130,7 +130,12 @@ class Run:
         header = self._header(traits, ready.keeps_last)
         history = self._history = HistoryWriter(private.artifact(self.history), header)
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
-        transcript = Transcript(history, retries=retries, retention_s=self._declared(ready))
+        transcript = Transcript(
+            history,
+            retries=retries,
+            retention_s=self._declared(ready),
+            keeps_newest=ready.keeps_last is not None,
+        )
         driver = self._driver = Driver(
             self._clients,
             transcript,

@@ -71,8 +71,15 @@ def _text(number: int, body: Body) -> str:
 class Transcript:
     """Writes the history of one run: begins what a client wants, and ends it with what came back."""
 
-    def __init__(self, history: HistoryWriter, *, retries: bool, retention_s: float | None = None) -> None:
-        """`retention_s` is how long the target says that memory lives."""
+    def __init__(
+        self,
+        history: HistoryWriter,
+        *,
+        retries: bool,
+        retention_s: float | None = None,
+        keeps_newest: bool = False,
+    ) -> None:
+        """`retention_s` is how long the target says that memory lives; `keeps_newest`, that it keeps so many alone."""
         self._history = history
         self._retention_s = retention_s
         self.succeeded = 0
@@ -85,7 +92,7 @@ class Transcript:
         self._attempts: dict[int, _Attempt] = {}
         self._to_retry: dict[int, _Attempt] = {}
         self._saves: dict[int, range] = {}
-        self._unnumbered = UnnumberedTexts()
+        self._unnumbered = UnnumberedTexts(keeps_newest=keeps_newest)
         self._asked: dict[int, op.ReadAsked] = {}
         self._began: dict[int, int] = {}
         self._sessions: dict[str, None] = {}

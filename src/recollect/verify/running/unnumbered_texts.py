@@ -11,7 +11,7 @@ the cheapest is taken. It costs
     most      a place that it cannot have: behind a message whose write began after this one was acknowledged, or
               ahead of one that was acknowledged before this one was said
 
-and among equals the last is left out.
+and among equals the last is left out; the first, if the store says that it keeps no more than the newest.
 """
 
 from __future__ import annotations
@@ -68,7 +68,13 @@ class Unmarked:
     failed: set[int] = field(default_factory=set)
 
     def those_read(
-        self, where: Sequence[Standing], moments: Moments, *, began: int, disturbed: int
+        self,
+        where: Sequence[Standing],
+        moments: Moments,
+        *,
+        began: int,
+        disturbed: int,
+        keeps_newest: bool = False,
     ) -> list[int]:
         """The numbers of the texts at these places of a read that began at one event, after a fault at another (-1:
         none). There are as many numbers as places, unless there are more places than were ever said."""
@@ -76,8 +82,9 @@ class Unmarked:
         surplus = len(possible) - len(where)
         if surplus <= 0 or not where:
             return possible or self.numbers.copy()
+        later = -_LATER if keeps_newest else _LATER
         omitting = [
-            self._omitting(number, moments, began, disturbed) - index * _LATER
+            self._omitting(number, moments, began, disturbed) - index * later
             for index, number in enumerate(possible)
         ]
         left_out = _cheapest(possible, where, omitting, moments)
@@ -94,8 +101,10 @@ class Unmarked:
 class UnnumberedTexts:
     """All such texts of one run, and the moments that tell them apart."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_newest: bool = False) -> None:
+        """`keeps_newest`: the store says that it keeps a number of messages, and drops the oldest."""
         self.moments = Moments()
+        self._keeps_newest = keeps_newest
         self._said: dict[tuple[str, str], Unmarked] = {}
 
     def say(self, session: str, text: str, number: int) -> None:
@@ -114,7 +123,9 @@ class UnnumberedTexts:
             for item, standing in zip(reply.odd, standings(reply.numbers, self.moments), strict=True):
                 where.setdefault(item.excerpt, []).append(standing)
         return {
-            text: self._said[session, text].those_read(found, self.moments, began=began, disturbed=disturbed)
+            text: self._said[session, text].those_read(
+                found, self.moments, began=began, disturbed=disturbed, keeps_newest=self._keeps_newest
+            )
             for text, found in where.items()
             if (session, text) in self._said
         }

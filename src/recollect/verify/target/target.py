@@ -153,6 +153,7 @@ class Target:
         found += ["last"] if self._methods.limit else []
         found += ["after"] if self._methods.read_takes("after") else []
         found += [name for name in ("retract", "replace") if self._methods.changes_by(name)]
+        found += ["window"] if self.keeps_last is not None else []
         return found + sorted(f"{CONTENT}{kind}" for kind in self.interface.kinds)
 
     @property

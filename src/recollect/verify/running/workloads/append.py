@@ -72,8 +72,8 @@ def _turns(planner: Planner) -> Plan:
 
 def _mixed(planner: Planner) -> Plan:
     sizes = (1, 2) if "batches" in planner.abilities else (1,)
-    # Texts without a number are told apart by their order, so only one client says them.
-    unmarked = planner.number == 0
+    # Texts without a number are told apart by their order: one client says them, and nobody where the oldest go.
+    unmarked = planner.number == 0 and "window" not in planner.abilities
     while True:
         session = planner.session()
         bodies = tuple(difficult(planner.rng, unmarked) for _ in range(planner.rng.choice(sizes)))

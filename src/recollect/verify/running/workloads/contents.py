@@ -57,9 +57,9 @@ def _contents(planner: Planner) -> Plan:
 
 def _same(planner: Planner) -> Iterator[tuple[str, str]]:
     """The sessions in which this client says the same twice, and what. Equal texts are told apart by their order alone,
-    so no other client may say them; and a whole list is for one writer."""
+    so no other client may say them; and a whole list, or one of which the oldest go, is for one writer."""
     number = planner.number
-    if number == 0 or "whole-list" not in planner.abilities:
+    if number == 0 or planner.abilities.isdisjoint({"whole-list", "window"}):
         yield SAID_TWICE, TWICE[number] if number < len(TWICE) else f"yes, {number}"
     if number == 0:
         yield SAID_NOTHING, ""
