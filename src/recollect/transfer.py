@@ -32,6 +32,8 @@ from recollect.store import Store, Stored
 FORMAT = 1
 PORTION = 500
 """Messages of one turn of an import."""
+LEFT_OUT = "sequences (they begin at 1 again), turn ids, and how long a session has left to live"
+"""What no file carries, of live sessions."""
 LINE_BYTES_MAX = 512 * 1024 * 1024
 
 

@@ -162,6 +162,7 @@ async def test_the_commands(tmp_path: Path) -> None:
     assert exported.exit_code == 0, exported.output
     path.write_bytes(exported.stdout_bytes)
     assert f"{len(wanted)} sessions" in exported.stderr
+    assert "not in the file: sequences" in exported.stderr
     result = await run("import", other, str(path))
     assert result.exit_code == 0, result.output
     assert "read them back" in result.stdout

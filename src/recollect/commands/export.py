@@ -14,7 +14,7 @@ from recollect.commands.console import echo
 from recollect.errors import RecollectError
 from recollect.opening import open_store
 from recollect.secret import scrub
-from recollect.transfer import Moved, check_file, export_lines, import_file
+from recollect.transfer import LEFT_OUT, Moved, check_file, export_lines, import_file
 
 _Url = Annotated[
     str,
@@ -47,6 +47,7 @@ def export(
         echo("recollect export: the reader has gone; the file is incomplete", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     echo(f"exported {_counted(moved)}", err=True)
+    echo(f"not in the file: {LEFT_OUT}", err=True)
     if moved.damaged:
         echo(f"{moved.damaged} damaged records are not in the file; history() shows them", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE)
