@@ -44,9 +44,10 @@ def test_a_lost_message_is_told_drawn_and_replayed(tmp_path: Path) -> None:
     assert "m1 is gone" in shown
 
 
-def test_the_folder_of_what_failed_is_replayed(tmp_path: Path) -> None:
+def test_the_folder_of_what_failed_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = (f"{STORES}:OneValue", "--engine", "redis", "--how", "tasks", "--program", "a | a")
     explore(*asked, out=tmp_path / "out", expect=1)
+    monkeypatch.chdir(tmp_path)  # the store is found from here, too
     words = ["replay", str(tmp_path / "out" / "tasks"), "--times", "2"]
     done = CliRunner().invoke(build(words), words)
     assert done.exit_code == 1, done.output

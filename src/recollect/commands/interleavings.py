@@ -105,6 +105,7 @@ def _questions(asked: OrdersAsked, engine: str, folder: Path) -> list[Interleavi
     gated = engine.partition("@")[0] in GATED and not asked.cancel
     hows: Sequence[str] = asked.hows or (("auto", "processes") if gated else ("auto",))
     replay = None if asked.replay is None else asked.replay.replace("-", "")
+    here = (str(Path.cwd()),) if ":" in asked.target else ()  # so that it is found from another folder, too
     return [
         InterleavingsAsked(
             target=asked.target,
@@ -118,6 +119,7 @@ def _questions(asked: OrdersAsked, engine: str, folder: Path) -> list[Interleavi
             replay=replay,
             wanted=asked.until or "",
             folder=str(_own_folder(folder / how)),
+            path=here,
         )
         for how in hows
     ]
@@ -154,6 +156,7 @@ def _save_for_replay(found: InterleavingsFound) -> None:
         how=found.how,
         program=failure.program,
         schedule=failure.schedule,
+        path=asked.path,
     )
     scenarios.save(scenario, Path(asked.folder))
     seal.write(Path(asked.folder))
