@@ -22,7 +22,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.results import Result, Results, exit_code
-from recollect.verify.matrix.selection import Cell, VerifyRequest, select
+from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, select
 from recollect.verify.running.scenario import Scenario
 from tests.report.test_findings import printed_of
 
@@ -129,6 +129,32 @@ def test_what_is_out_of_sight_is_a_line_and_no_failure(monkeypatch: pytest.Monke
     )
     assert exit_code(results) == 0
     assert any("could not be tried: a thread in C" in line for line in printed_of(results, width=200))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("a:make", "--engine", "redis", "--program", "a | q"), "--program 'a | q': 'q' is not an operation"),
+        (("a:make", "--engine", "redis", "--program", "a || a"), "a client between two | has no operation"),
+        (
+            ("a:make", "--engine", "redis", "--program", "a|a", "--fault", "cut"),
+            "no orders of events are tried",
+        ),
+        (("redis", "--program", "a | a"), "no orders of events are tried"),
+    ],
+    ids=str,
+)
+def test_a_program_that_cannot_be_run_is_named(words: tuple[str, ...], told: str) -> None:
+    done = CliRunner().invoke(build(["verify", *words]), ["verify", *words])
+    assert done.exit_code == 2, done.output
+    assert told in done.output
+
+
+def test_a_program_that_the_target_cannot_do_is_named() -> None:
+    request = VerifyRequest(targets=("app:make",), engine="redis", programs=("a | f",))
+    orders_first.check_programs(request, {"app:make": {"forget"}})
+    with pytest.raises(BadRequest, match=r"app:make: `f` \(forget\) needs a target with 'forget'"):
+        orders_first.check_programs(request, {"app:make": set()})
 
 
 @pytest.mark.parametrize(("bound", "status"), [(-1, "skipped"), (1, "held")])

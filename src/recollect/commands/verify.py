@@ -134,6 +134,10 @@ SeedOption = Annotated[
 ]
 WorkersOption = Annotated[int, typer.Option(help="Cells side by side.", min=1)]
 WritersOption = Annotated[int | None, typer.Option(help="Writing processes in each cell.", min=1)]
+ProgramOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Orders of events: what the clients do, such as 'a a | f a'; repeatable."),
+]
 ShardOption = Annotated[
     str, typer.Option(help="I/N: run the I-th of N parts; `recollect report` merges them.")
 ]
@@ -164,6 +168,7 @@ def verify(
     seed: SeedOption = None,
     workers: WorkersOption = 2,
     writers: WritersOption = None,
+    program: ProgramOption = None,
     shard: ShardOption = "1/1",
     fail_fast: FailFastOption = False,
     confirm: ConfirmOption = True,
@@ -207,6 +212,7 @@ def verify(
         seed=int(time.time()) if seed is None else seed,
         shard=_shard(shard),
         writers=writers,
+        programs=tuple(program or ()),
     )
     console = PlainConsole(stderr=json_file == "-")
     budget_s = seconds(budget) if budget is not None else None if full else BUDGET_S
@@ -264,7 +270,7 @@ def run(
                 fail_fast=fail_fast,
                 confirm=confirm,
                 listener=progress,
-                explore_orders=orders_first.exploring(orders_s),
+                explore_orders=orders_first.exploring(orders_s, request.programs),
             )
             results = matrix.run()
         results = Results(
@@ -310,9 +316,11 @@ def _lay_out_on_one(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
     """The same, of an engine in one version."""
     try:
         check(request)
+        orders_first.check_programs(request, {})
         seen = _look(request)
         usable = {name: frozenset(found.abilities) for name, found in seen.items() if found.refusal is None}
         cells = select(replace(request, targets=tuple(usable)), usable) if usable else []
+        orders_first.check_programs(request, usable)
         cells = [*orders_first.cells_for(request, cells), *cells]
         broken = [
             Result(

@@ -8,19 +8,27 @@ cell is skipped, with the reason.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
 from recollect.verify.explore.interleavings import telling
 from recollect.verify.explore.interleavings.interleave import Interleaved, interleave
-from recollect.verify.explore.interleavings.program import ClientsProgram
+from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram
 from recollect.verify.explore.interleavings.results import FailedSchedule
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.matrix import ExploreOrders
 from recollect.verify.matrix.results import Result, SmallestRun
-from recollect.verify.matrix.selection import Cell, FaultCase, VerifyRequest, engine_of, fault_cases
+from recollect.verify.matrix.selection import (
+    BadRequest,
+    Cell,
+    FaultCase,
+    VerifyRequest,
+    engine_of,
+    fault_cases,
+)
 from recollect.verify.running import scenario as scenarios
 from recollect.verify.running import seal
 from recollect.verify.running.faults.process import ONE_WRITER
@@ -50,6 +58,23 @@ def cells_for(request: VerifyRequest, cells: list[Cell]) -> list[Cell]:
         if bare and ":" in one.target and one.engine_kind in ENGINES:
             found.setdefault(one.target, one)
     return [Cell(_without_size(one)) for one in found.values()]
+
+
+def check_programs(request: VerifyRequest, abilities: Mapping[str, Collection[str]]) -> None:
+    """Refuses what cannot be read, what a target cannot do, and what would not be run."""
+    for text in request.programs:
+        try:
+            program = ClientsProgram.parse(text)
+        except BadProgram as bad:
+            raise BadRequest(f"--{bad}") from None
+        for target, able in abilities.items():
+            if (lack := program.lacks(able)) is not None:
+                raise BadRequest(f"--program {text!r}, {target}: {lack}")
+    if request.programs and not any(case_for(request, target) for target in request.targets):
+        raise BadRequest(
+            "--program: no orders of events are tried here; they need a target of your own, the fault none, several"
+            " writers, and an engine that the run starts"
+        )
 
 
 def case_for(request: VerifyRequest, target: str) -> FaultCase | None:
@@ -101,7 +126,7 @@ def seconds_each(cells: int, budget_s: float | None) -> float:
     return min(SECONDS_MAX, share_s) if share_s >= SECONDS_LEAST else 0.0
 
 
-def exploring(seconds: float) -> ExploreOrders:
+def exploring(seconds: float, programs: tuple[str, ...] = ()) -> ExploreOrders:
     """What the matrix calls for such a cell."""
 
     def explore(scenario: Scenario, folder: Path) -> Result:
@@ -112,6 +137,7 @@ def exploring(seconds: float) -> ExploreOrders:
             seconds,
             folder,
             policy=scenario.policy,
+            programs=programs,
             path=scenario.path,
             grace_s=GRACE_S,
         )

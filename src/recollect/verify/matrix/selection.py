@@ -50,6 +50,8 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     shard: tuple[int, int] = (1, 1)
     writers: int | None = None
+    programs: tuple[str, ...] = ()
+    """What clients do where orders of events are tried; none: what the target's abilities allow."""
 
     @property
     def provider_name(self) -> str:

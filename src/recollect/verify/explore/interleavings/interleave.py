@@ -37,6 +37,7 @@ def interleave(
     folder: Path,
     *,
     policy: str | None = None,
+    programs: tuple[str, ...] = (),
     path: tuple[str, ...] = (),
     grace_s: float = GRACE_S,
 ) -> Interleaved:
@@ -49,6 +50,7 @@ def interleave(
         engine=engine,
         how="auto",
         policy=policy,
+        programs=programs,
         seconds=seconds * (1 - CANCEL_SHARE),
         folder=str(folder),
         path=path,
