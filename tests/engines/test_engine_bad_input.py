@@ -193,5 +193,5 @@ def test_postgres_as_root_where_nobody_may_not_go(monkeypatch: pytest.MonkeyPatc
     closed = reachable / "closed"
     closed.mkdir(mode=0o700)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(engines.EngineError, match=f"who may not enter {closed} on the way to"):
+    with pytest.raises(engines.EngineError, match=f"who may not enter {closed}, which leads to"):
         postgres_cluster.check_reachable(closed / "bin" / "postgres")

@@ -64,7 +64,7 @@ def test_threads_are_for_synchronous_stores(tmp_path: Path) -> None:
         ({"judged": 3, "bound": 0}, None),
         ({"judged": 3, "exhausted": True}, None),
         ({"judged": 3}, "the time ended before every order with one preemption"),
-        ({"judged": 3, "diverged": 1}, "went another way"),
+        ({"judged": 3, "diverged": 1}, "went differently"),
         ({"judged": 3, "unfinished": 2}, "do not end"),
         ({"judged": 3, "doubt": "the checker hole crashed"}, "hole crashed"),
         ({}, "before one schedule was judged"),

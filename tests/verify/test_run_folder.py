@@ -161,7 +161,7 @@ def test_a_folder_that_another_run_writes_to_is_refused(command: list[str], tmp_
             check=False,
         )
         assert done.returncode == 2, done.stderr
-        assert "mine is in use by another run: wait for its end" in done.stderr.replace("\n", " ")
+        assert "mine is in use by another run: wait until it ends" in done.stderr.replace("\n", " ")
         assert foreign.folder(tmp_path) == before
 
 
