@@ -14,12 +14,13 @@ from recollect.cli import build
 from recollect.verify.explore import orders_first
 from recollect.verify.explore.interleavings.interleave import Interleaved
 from recollect.verify.explore.interleavings.results import (
+    FailedSchedule,
     InterleavingsAsked,
     InterleavingsFound,
     ProgramExplored,
 )
 from recollect.verify.judging.half_turns import INTERLEAVINGS
-from recollect.verify.judging.verdict import Verdict
+from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, select
@@ -155,6 +156,30 @@ def test_a_program_that_the_target_cannot_do_is_named() -> None:
     orders_first.check_programs(request, {"app:make": {"forget"}})
     with pytest.raises(BadRequest, match=r"app:make: `f` \(forget\) needs a target with 'forget'"):
         orders_first.check_programs(request, {"app:make": set()})
+
+
+@pytest.mark.parametrize(("program", "status"), [("a", "skipped"), ("a | a", "violated")])
+def test_a_store_that_is_for_one_thread_is_not_accused_of_an_order(
+    program: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = "append raised although nothing was broken: ProgrammingError: created in another thread"
+    failure = FailedSchedule(
+        program=program,
+        schedule="-",
+        anomalies=(Anomaly("raised", 1, False, WitnessEvents(), refused),),
+        steps=(),
+        preemptions=0,
+        found_at=1,
+        confirmed=3,
+    )
+    asked = InterleavingsAsked(target="app:make", engine="sqlite", how="auto")
+    explored_program = ProgramExplored(program=program, schedules=1, judged=1, failure=failure)
+    found = InterleavingsFound(asked=asked, how="threads", programs=[explored_program])
+    verdict = Verdict(status="violated", anomalies=failure.anomalies)
+    monkeypatch.setattr(orders_first, "interleave", lambda *_, **__: Interleaved(verdict, found))
+    result = orders_first.exploring(1.0)(NONE, tmp_path)
+    assert result.verdict.status == status
+    assert status == "violated" or refused in (result.verdict.reason or "")
 
 
 @pytest.mark.parametrize(("bound", "status"), [(-1, "skipped"), (1, "held")])

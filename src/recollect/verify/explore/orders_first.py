@@ -152,12 +152,23 @@ def exploring(seconds: float, programs: tuple[str, ...] = ()) -> ExploreOrders:
 def _result(scenario: Scenario, done: Interleaved, folder: Path) -> Result:
     verdict, failure = done.verdict, done.found.failure
     if verdict.status == "violated" and failure is not None:
+        if _raises_without_any_order(failure):
+            reason = (
+                f"orders of events could not be tried: with one caller alone, {failure.anomalies[0].sentence}"
+            )
+            return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=reason))
         return _violated(scenario, done, failure, folder)
     if verdict.status == "held":
         return Result(scenario=scenario, verdict=verdict, notes=(f"orders of events: {done.found.coverage}",))
     tried = "were tried in part" if done.found.is_cut_short else "could not be tried"
     reason = f"orders of events {tried}: {verdict.reason}"
     return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=reason))
+
+
+def _raises_without_any_order(failure: FailedSchedule) -> bool:
+    """A store that may only be used by the thread that opened it says so to a single caller: it is not for threads, and
+    no order is to blame. What raises for everybody, the cells with one writer show."""
+    return failure.names[0] == "raised" and len(ClientsProgram.parse(failure.program).clients) == 1
 
 
 def _violated(scenario: Scenario, done: Interleaved, failure: FailedSchedule, folder: Path) -> Result:
