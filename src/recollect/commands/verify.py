@@ -215,11 +215,14 @@ def verify(
         programs=tuple(program or ()),
     )
     console = PlainConsole(stderr=json_file == "-")
-    budget_s = seconds(budget) if budget is not None else None if full else BUDGET_S
-    results = run(
-        request, console, out=out, budget_s=budget_s, workers=workers, fail_fast=fail_fast, confirm=confirm
-    )
-    tell(console, results, wanted)
+    budget_s = _budget_s(budget, full=full)
+    tell(console, run(request, console, out, budget_s, workers, fail_fast, confirm), wanted)
+
+
+def _budget_s(budget: str | None, *, full: bool) -> float | None:
+    if budget is not None:
+        return seconds(budget)
+    return None if full else BUDGET_S
 
 
 def _here(targets: list[str] | None) -> tuple[str, ...]:
@@ -242,7 +245,6 @@ def _address(provider: str | None, engine: str) -> SecretUrl | None:
 def run(
     request: VerifyRequest,
     console: PlainConsole,
-    *,
     out: Path | None,
     budget_s: float | None,
     workers: int,
