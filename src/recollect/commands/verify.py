@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from recollect import exit_codes
 from recollect.commands.console import PlainConsole, echo
 from recollect.commands.json_output import JsonOption
+from recollect.commands.named import names_first
 from recollect.commands.writing import (
     RUNS,
     BaselineOption,
@@ -73,7 +74,8 @@ TargetsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TARGET]...",
-        help="sqlite, redis, postgres, chroma, or package.module:factory. None: all four.",
+        help="sqlite, redis, postgres, chroma, the name of a released store (--list), or package.module:factory. "
+        "None: the first four.",
     ),
 ]
 EngineOption = Annotated[
@@ -145,6 +147,9 @@ FailFastOption = Annotated[bool, typer.Option("--fail-fast", help="Stop at the f
 ConfirmOption = Annotated[
     bool, typer.Option("--confirm/--no-confirm", help="Run each violation again, and make it smaller.")
 ]
+ListOption = Annotated[
+    bool, typer.Option("--list", help="The released stores that can be named, and what is installed of them.")
+]
 OutOption = Annotated[Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")]
 
 
@@ -177,6 +182,7 @@ def verify(
     html_file: HtmlOption = None,
     junit_file: JunitOption = None,
     out: OutOption = None,
+    listed: ListOption = False,
 ) -> None:
     """Put memory stores on real engines, break them with real faults, and show with evidence what was lost.
 
@@ -190,13 +196,12 @@ def verify(
     3 something unknown, or nothing concluded; 4 an error of recollect's own.
     """
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
-    engines_asked = tuple(engine or ())
-    address = _address(provider, next(iter(engines_asked), None) or (targets or [""])[0])
+    address = _address(provider, next(iter(engine or ()), None) or (targets or [""])[0])
     request = VerifyRequest(
-        targets=tuple(targets or BUILT_IN),
+        targets=names_first(listed, targets) or tuple(BUILT_IN),
         overview=not targets,
-        engine=engines_asked[0] if len(engines_asked) == 1 else None,
-        engines=engines_asked,
+        engine=engine[0] if engine and len(engine) == 1 else None,
+        engines=tuple(engine or ()),
         provider=None if address is not None else provider,
         url=address,
         engine_config=None if engine_config is None else str(engine_config.absolute()),

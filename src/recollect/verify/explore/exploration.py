@@ -42,6 +42,7 @@ from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
 from recollect.verify.target import pipe, worker
 from recollect.verify.target.marked_text import mark
+from recollect.verify.target.registry import modules_of
 from recollect.verify.target.workers import Worker, Workers
 
 SESSIONS = ("session-0", "session-1")
@@ -113,7 +114,7 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
             engine.prepare()
         assert engine.data is not None
         engine.data.mkdir(parents=True, exist_ok=True)
-        workers = Workers(folder / "target.log", (target.partition(":")[0],) if ":" in target else ())
+        workers = Workers(folder / "target.log", modules_of(target))
         stack.callback(workers.close_all)
         ready = _prepare(engine, workers, target)
         recorder = stack.enter_context(Recorder(engine.data, skip_sync=True))

@@ -18,6 +18,7 @@ from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.faults.process import ONE_WRITER
 from recollect.verify.running.scenario import KINDS, Scenario
 from recollect.verify.running.workloads import WORKLOADS
+from recollect.verify.target.registry import named_targets
 from recollect.verify.target.target import BUILT_IN
 
 
@@ -268,9 +269,13 @@ def engine_of(request: VerifyRequest, target: str) -> str:
         asked = request.engine.partition("@")[0]
         if target in BUILT_IN and KINDS.get(asked, asked) != target:
             raise BadRequest(f"the built-in target {target!r} runs on {target}, not on {asked!r}")
+        if (named := named_targets().get(target)) and KINDS.get(asked, asked) != named.engine:
+            raise BadRequest(f"the target {target!r} runs on {named.engine}, not on {asked!r}")
         return request.engine
     if target in BUILT_IN:
         return target
+    if named := named_targets().get(target):
+        return named.engine
     raise BadRequest(
         f"target {target!r} needs --engine: one of {', '.join(engines.ENGINES)}, such as --engine redis@7"
     )

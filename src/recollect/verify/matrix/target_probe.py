@@ -7,6 +7,7 @@ from recollect.verify import engines
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
 from recollect.verify.matrix.selection import VerifyRequest, engine_of
+from recollect.verify.target.registry import modules_of
 from recollect.verify.target.target import BUILT_IN
 from recollect.verify.target.workers import Workers
 
@@ -29,7 +30,7 @@ def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
             engine = engines.attach(request.url.reveal())
         else:
             engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
-        workers = Workers(Path(scratch) / "target.log", (target.partition(":")[0],))
+        workers = Workers(Path(scratch) / "target.log", modules_of(target))
         try:
             worker, ready = workers.start(target, engine.start(), prepare=True)
             workers.close(worker)

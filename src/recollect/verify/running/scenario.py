@@ -12,6 +12,7 @@ import msgspec
 
 from recollect import private
 from recollect.secret import SecretUrl, from_json, to_artifact
+from recollect.verify.target.registry import modules_of
 
 FILE = "scenario.json"
 """In the folder of a run."""
@@ -92,7 +93,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def modules(self) -> tuple[str, ...]:
         """What is imported once, in the fork server, and not by every worker; if that fails, the worker says how."""
-        targets = tuple(spec.partition(":")[0] for spec in (self.target, self.previous or "") if ":" in spec)
+        targets = (*modules_of(self.target), *modules_of(self.previous or ""))
         if self.engine_kind != "chroma":
             return targets
         if targets:  # whoever it is of, on a server it may need Chroma's client as well

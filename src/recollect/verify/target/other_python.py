@@ -25,6 +25,7 @@ import recollect
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target import pipe, worker
 from recollect.verify.target.login import environment_for
+from recollect.verify.target.registry import address_of
 from recollect.verify.target.target import BUILT_IN
 
 # What it finds itself comes first. Messages of a failed import go to the target's log.
@@ -100,7 +101,7 @@ def main(descriptor: int, lacking: list[str]) -> None:
     """Entry point of the program, under the other interpreter."""
     connection = Connection(descriptor)
     start = msgspec.json.decode(connection.recv_bytes(), type=_Start)
-    module = BUILT_IN.get(start.spec, start.spec).partition(":")[0]
+    module = (BUILT_IN.get(start.spec) or address_of(start.spec)).partition(":")[0]
     if _is_ours(module, lacking):
         name = module.partition(".")[0]
         reason = f"target {start.spec!r}: {sys.executable} has no {name!r}; install the last release there"

@@ -20,6 +20,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.contents import CONTENT, real_id
 from recollect.verify.target.interfaces import Interface, interface_of, parameters
 from recollect.verify.target.pipe import Acked, Said
+from recollect.verify.target.registry import address_of
 from recollect.verify.target.returned import is_loss_marker
 
 BUILT_IN: dict[str, str] = {
@@ -69,11 +70,14 @@ SHAPES: tuple[Shape, ...] = (
 
 def resolve(spec: str) -> Callable[..., Any]:
     """The factory behind a name, or `BadTarget` that says what is wrong with it."""
-    path = BUILT_IN.get(spec, spec)
+    path = BUILT_IN.get(spec) or address_of(spec)
     module_name, colon, attribute = path.partition(":")
     if not colon or not module_name or not attribute:
         known = ", ".join(BUILT_IN)
-        raise BadTarget(f"target {spec!r}: name a built-in ({known}) or package.module:factory")
+        raise BadTarget(
+            f"target {spec!r}: name a built-in ({known}), a released store (recollect verify --list) or "
+            "package.module:factory"
+        )
     module = _import(module_name, spec)
     factory = module
     for part in attribute.split("."):
@@ -87,7 +91,7 @@ def resolve(spec: str) -> Callable[..., Any]:
 
 def prepare_of(spec: str) -> Callable[..., Any] | None:
     """The optional ``prepare(endpoint)`` beside the factory, run once before anything else (migrations)."""
-    module_name, _, attribute = BUILT_IN.get(spec, spec).partition(":")
+    module_name, _, attribute = (BUILT_IN.get(spec) or address_of(spec)).partition(":")
     beside: Any = sys.modules.get(module_name)
     for part in attribute.split(".")[:-1]:
         beside = getattr(beside, part, None)

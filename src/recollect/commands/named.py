@@ -1,0 +1,38 @@
+"""`recollect verify --list`: the released stores that have a name, and what is installed of them here."""
+
+from collections.abc import Sequence
+
+import typer
+
+from recollect import exit_codes
+from recollect.commands.console import echo
+from recollect.verify.target.registry import named_targets
+
+
+def names_first(listed: bool, targets: Sequence[str] | None) -> tuple[str, ...]:
+    """The targets; ends the command if only the names are wanted, or one of the targets is not installed."""
+    if listed:
+        _show_names()
+        raise typer.Exit
+    _check_installed(targets or ())
+    return tuple(targets or ())
+
+
+def _show_names() -> None:
+    """One line for each: its name, its engine, its version, or how to get it."""
+    rows = named_targets()
+    width = max(map(len, rows), default=0)
+    for name, row in rows.items():
+        here = row.installed
+        told = f"{row.distribution} {here}" if here else row.pip
+        echo(f"{name:{width}}  {row.engine:8}  {told}")
+
+
+def _check_installed(targets: Sequence[str]) -> None:
+    """Ends the command with what is missing, before anything is started."""
+    rows = named_targets() if any(":" not in target for target in targets) else {}
+    missing = [rows[target] for target in targets if target in rows and rows[target].installed is None]
+    for row in missing:
+        echo(f"{row.distribution} is not installed: {row.pip}", err=True)
+    if missing:
+        raise typer.Exit(exit_codes.USAGE)
