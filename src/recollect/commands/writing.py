@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from recollect.verify.matrix import baseline as baselines
 from recollect.verify.matrix.baseline import KnownFinding
 from recollect.verify.matrix.document import document
 from recollect.verify.matrix.results import Require, Results, exit_code
-from recollect.verify.report import terminal
+from recollect.verify.report import github, terminal
 
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page.")
@@ -119,7 +120,21 @@ def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
     for file in (wanted.json, wanted.html, wanted.junit):
         if file is not None and file != "-":
             console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        _tell_github(console, results)
     raise typer.Exit(exit_code(results, wanted.require, strict=wanted.strict))
+
+
+def _tell_github(console: Console, results: Results) -> None:
+    """Annotations, which the runner takes from what is printed, and the job's summary."""
+    for line in github.annotations(results, Path.cwd()):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with Path(summary).open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(github.summary(results))
+        except OSError as error:
+            raise _cannot_write(error) from None
 
 
 def write_reports(
