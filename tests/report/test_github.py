@@ -77,7 +77,7 @@ def test_nothing_in_a_run_ends_the_annotation_or_the_summary(checkout: Path) -> 
 
 def test_known_findings_are_not_annotated(checkout: Path, tmp_path: Path) -> None:
     results = baseline.compared(Results(seed=1, results=(shrunk(),)), known_of(tmp_path, shrunk()))
-    assert github.annotations(results, checkout) == []
+    assert github.error_lines(results, checkout) == []
     assert "(known)" in github.summary(results)
     assert "no findings" in github.summary(Results(seed=1, results=(cell("kill-engine", status="held"),)))
 

@@ -127,7 +127,7 @@ def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
 
 def _tell_github(console: Console, results: Results) -> None:
     """Annotations, which the runner takes from what is printed, and the job's summary."""
-    for line in github.annotations(results, Path.cwd()):
+    for line in github.error_lines(results, Path.cwd()):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:

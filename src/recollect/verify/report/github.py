@@ -19,7 +19,7 @@ from recollect.verify.report.plain import plain
 _STEP_AT = re.compile(r"^(?P<file>[^:\s]+\.py):(?P<line>\d+)")
 
 
-def annotations(results: Results, checkout: Path) -> list[str]:
+def error_lines(results: Results, checkout: Path) -> list[str]:
     """Workflow commands, one for each finding that is not in the baseline."""
     return [
         _annotation(finding, checkout) for finding in findings(results) if not _is_known(finding, results)
