@@ -225,3 +225,12 @@ def test_they_are_told_step_by_step() -> None:
     script.read(2, 1, 3, 4)
     told = [step.text for step in steps_of(script.history(), script.only().first)]
     assert told[-3:] == ["retracts m1", "replaces m0, m2 with m3, m4, expecting 4", "reads: m1, m3, m4"]
+
+
+def test_what_was_never_acknowledged_is_not_missed_after_a_replace_in_doubt() -> None:
+    script = written(1)
+    doubtful = script.append(1, outcome="unknown")
+    script.read(2, 0, doubtful)
+    script.replace(2, 0, doubtful, outcome="unknown")
+    script.read(2, 0)
+    assert script.names() == []
