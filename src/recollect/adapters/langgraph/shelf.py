@@ -1,8 +1,8 @@
 """What a saver stands on: checkpoints, channel values and pending writes as bytes, on one engine.
 
 A checkpoint is kept without its channel values. It has references to them, by channel and version, and a value that did
-not change between two checkpoints is there once: a thread of a thousand steps does not hold a thousand copies of its
-messages, and the last step costs what the first did.
+not change between two checkpoints is there once. One that did change is written whole: only delta channels keep a list
+that grows from being written again with every step.
 
 Ids are bytes here, ordered as LangGraph's texts are, and each shelf keeps them apart without gluing them together.
 Every change is one transaction, and doing it again changes nothing: whoever does not know whether it happened may
