@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .history_script import Script
+from .history_script import Script, written
 
 
 def kept(keeps_last: int, *shown: int, other: bool = False) -> Script:
@@ -82,3 +82,26 @@ def test_a_write_that_was_over_before_takes_no_room() -> None:
     script.read(2, 0, 1, 2, 3)
     script.read(2, 0, 2, 3)
     assert script.names() == ["dropped"]
+
+
+@pytest.mark.parametrize(("keeps_last", "names"), [(2, ["lost-tail"]), (None, ["lost-tail", "stale-read"])])
+def test_what_is_there_again_because_newer_ones_were_lost_was_not_late(
+    keeps_last: int | None, names: list[str]
+) -> None:
+    script = written(3, policy="aof-everysec", fault="power-loss", keeps_last=keeps_last)
+    script.read(2, 1, 2)
+    script.crash("power-loss")
+    script.restart()
+    script.read(2, 0, 1)
+    assert sorted(script.names()) == names
+
+
+@pytest.mark.parametrize(("first", "names"), [("unknown", ["duplicate"]), ("ok", ["dropped"])])
+def test_a_write_that_was_tried_again_may_take_the_room_of_two(first: str, names: list[str]) -> None:
+    script = Script(keeps_last=2)
+    script.append(1)
+    again = script.append(1, outcome=first)
+    if first == "unknown":
+        script.append(1, first=again)
+    script.read(2, *([again, again] if first == "unknown" else [again]))
+    assert script.names() == names

@@ -9,6 +9,7 @@ from collections.abc import Set
 
 from recollect.verify.judging.detection import Detection
 from recollect.verify.judging.evidence import NEVER, Evidence
+from recollect.verify.judging.losses import out_of_window
 
 
 def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Detection]:
@@ -21,6 +22,9 @@ def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Detection]
         message = absence.message
         reader = evidence.read_process[absence.read]
         if absence.back == NEVER or message in claimed or (reader == evidence.writer_of(message)) != own:
+            continue
+        # What a declared window had closed over is there again where a fault took what was newer.
+        if out_of_window(evidence, message, absence.read):
             continue
         reads = (
             evidence.read_invoked[absence.read],

@@ -33,7 +33,8 @@ def losses(evidence: Evidence) -> list[Loss]:
 
 def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
     """Whether the target's declared window may have closed over a message before a read ended: as many as it keeps
-    were, or could have been, written after it. What failed and was never seen took no room."""
+    were, or could have been, written after it. What failed and was never seen took no room; what was tried again may
+    have taken it twice."""
     window = evidence.header.keeps_last
     if window is None:
         return False
@@ -46,7 +47,7 @@ def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
         elif evidence.turn_invoked[turn] < ended and (done == NEVER or done > evidence.turn_invoked[mine]):
             there = evidence.turn_messages(turn)
             if turn not in evidence.failed or any(was_seen(evidence, each) for each in there):
-                newer += len(there)
+                newer += len(there) * (2 if turn in evidence.retries else 1)
         if newer >= window:
             return True
     return False
