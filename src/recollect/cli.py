@@ -45,6 +45,7 @@ COMMANDS: dict[str, _Command] = {
     "engines": _Command("recollect.commands.engines", "engines", "verify"),
     "doctor": _Command("recollect.commands.doctor", "doctor", None),
     "audit": _Command("recollect.commands.audit", "audit", None),
+    "watch": _Command("recollect.commands.watch", "watch", None),
     "chat": _Command("recollect.commands.chat", "chat", "chat"),
     "recall-eval": _Command("recollect.commands.recall_eval", "recall_eval", "chat"),
     "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),

@@ -16,6 +16,7 @@ TIMEOUT_S = 60.0
 IMPORTED_LATER = {
     "doctor": ("doctor.postgres", "doctor.redis"),
     "audit": ("audit.postgres", "audit.redis"),
+    "watch": ("audit.postgres", "audit.redis", "stores.postgres.store", "stores.redis.store"),
     "migrate": ("stores.postgres", "stores.postgres.migrations"),
     "chat": ("stores.postgres", "chat.app"),
 }

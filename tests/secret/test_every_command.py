@@ -24,6 +24,7 @@ ALONG: dict[str, dict[str, str]] = {
     "init": {"target": "no.such.module:factory"},
     "recall-eval": {"cases": "no-such-file.yaml"},
     "audit": {"url": "sqlite:///no-such-folder/memory.db"},
+    "watch": {"url": "sqlite:///no-such-folder/memory.db", "--rounds": "1", "--timeout": "0.2"},
     "export": {"url": "sqlite:///no-such-folder/memory.db"},
     "import": {"url": "sqlite:///no-such-folder/memory.db", "file": "pyproject.toml"},
     "erase": {"url": "sqlite:///no-such-folder/memory.db", "session": "s"},

@@ -13,7 +13,7 @@ import asyncpg
 
 from recollect.audit.finding import AuditFinding
 from recollect.audit.reading import SessionPiece
-from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, SessionBatch, SessionRef, name_of
+from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CannotOpen
 from recollect.stores.postgres.errors import read_error
 from recollect.stores.postgres.hosts import Connection, connect
@@ -44,6 +44,10 @@ _FREED = (
 _OVER = """
 SELECT first, last FROM recollect_turns WHERE session_id = $1 AND first <= $3 AND last >= $2 ORDER BY first LIMIT 100"""
 _FOUND_BY_NAME = "SELECT id FROM recollect_sessions WHERE sha256(name) = sha256($1)"
+
+_SERVER = """
+SELECT pg_postmaster_start_time()::text || ' ' || coalesce(inet_server_addr()::text, ''),
+       extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8, pg_is_in_recovery()"""
 
 _PAGES = "SELECT pg_relation_size(to_regclass($1)) / current_setting('block_size')::int"
 # The rows of some pages, each looked for by its key: OFFSET 0 keeps the planner from turning that into one join.
@@ -107,9 +111,20 @@ class PostgresAudit:
     async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
         return [(row[0], row[1]) for row in await self._fetch(_OVER, ref.number, first, last)]
 
+    async def number_of(self, key: bytes) -> int | None:
+        rows = await self._fetch(_FOUND_BY_NAME, key)
+        return int(rows[0][0]) if rows else None
+
     async def position(self, key: bytes) -> int:
         rows = await self._fetch("SELECT last FROM recollect_sessions WHERE sha256(name) = sha256($1)", key)
         return int(rows[0][0]) if rows else 0
+
+    async def facts(self) -> EngineFacts:
+        [[present]] = await self._fetch("SELECT to_regclass('recollect_meta') IS NOT NULL")
+        rows = await self._fetch("SELECT identity::text FROM recollect_meta") if present else []
+        [[started, ago_s, standby]] = await self._fetch(_SERVER)
+        role = "standby" if standby else "primary"
+        return EngineFacts(rows[0][0] if rows else None, started, time.time() - ago_s, role=role)
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         """As the sizes of files are now: what is added later belongs to sessions that were read, or come later."""

@@ -9,13 +9,14 @@ Asks for nothing but what a user with ``+@read +@connection +info +multi +exec +
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 from redis.exceptions import AuthenticationError, RedisError
 
 from recollect.audit.finding import AuditFinding
 from recollect.audit.reading import SessionPiece
-from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, SessionBatch, SessionRef, name_of
+from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CredentialsRefused, EngineUnavailable, Unreadable
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.elements import is_number
@@ -52,13 +53,11 @@ class RedisAudit:
             raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
         audit = cls(address, wire, timeout_s)
         try:
-            identity, info = await audit._ask(pack("GET", address.identity_key), pack("INFO", "server"))
+            facts = await audit.facts()
         except BaseException:
             await audit.close()
             raise
-        audit.identity = identity.decode("utf-8", "replace") if isinstance(identity, bytes) else None
-        lines = info.decode("utf-8", "replace").splitlines() if isinstance(info, bytes) else []
-        audit.place = next((line for line in lines if line.startswith("run_id:")), "")
+        audit.identity, audit.place = facts.identity, facts.run
         return audit
 
     async def close(self) -> None:
@@ -120,9 +119,29 @@ class RedisAudit:
         places = [place for score in scores if (place := _turn(score)) is not None]
         return [(begin, end) for begin, end in places if begin <= last and end >= first]
 
+    async def number_of(self, key: bytes) -> int | None:
+        [reply] = await self._ask(pack("EXISTS", *self._address.session_keys(key)[:2]))
+        return 0 if reply else None
+
     async def position(self, key: bytes) -> int:
         [reply] = await self._ask(pack("HGET", self._address.session_keys(key)[1], "last"))
         return _number(reply) or 0
+
+    async def facts(self) -> EngineFacts:
+        identity, reply = await self._ask(pack("GET", self._address.identity_key), pack("INFO"))
+        lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
+        info = dict(line.split(":", 1) for line in lines if ":" in line)
+
+        def number(name: str) -> int:
+            return int(info[name]) if info.get(name, "").isdigit() else 0
+
+        return EngineFacts(
+            identity.decode("utf-8", "replace") if isinstance(identity, bytes) else None,
+            info.get("run_id", ""),
+            time.time() - number("uptime_in_seconds"),
+            evicted=number("evicted_keys"),
+            role=info.get("role", ""),
+        )
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         yield 0, []  # the scan has seen every key, and there is no index

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from recollect.audit.finding import AuditFinding
 from recollect.audit.reading import SessionPiece
 
@@ -37,6 +39,20 @@ class SessionBatch:
     """About keys that belong to no session."""
 
 
+class EngineFacts(msgspec.Struct, frozen=True):
+    """Which process answers, and what it has thrown away: how a loss came about."""
+
+    identity: str | None
+    """Of the store; None where there is none."""
+    run: str
+    """Of the process, or of the file; another one after a restart."""
+    started_at: float
+    """Epoch seconds by this machine's clock: a process that is older than what it does not know is another server."""
+    evicted: int = 0
+    """Keys, since it was started."""
+    role: str = ""
+
+
 class AuditSource(Protocol):
     engine: str
     identity: str | None
@@ -53,8 +69,16 @@ class AuditSource(Protocol):
         """What follows a sequence, of one moment; None if there is no such session (or no longer), or it expired."""
         ...
 
+    async def facts(self) -> EngineFacts:
+        """Which engine answers, as it is now."""
+        ...
+
     async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
         """First and last sequences of remembered turns that share a sequence with these."""
+        ...
+
+    async def number_of(self, key: bytes) -> int | None:
+        """Of the session's row, 0 where sessions have none; None if there is no such session."""
         ...
 
     async def position(self, key: bytes) -> int:

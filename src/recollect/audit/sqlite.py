@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from recollect.audit.finding import AuditFinding
 from recollect.audit.reading import SessionPiece
-from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, SessionBatch, SessionRef, name_of
+from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CannotOpen, EngineUnavailable, Refused, Unreadable
 from recollect.stores.sqlite.file import COMPATIBILITY, POLICIES, any_text, is_locked, parse_url, until
 from recollect.stores.sqlite.rows import SEQUENCE_MAX
@@ -97,6 +97,11 @@ class SqliteAudit:
         found = await self._read(lambda reader: reader.execute(_OVER, (ref.number, last, first)).fetchall())
         return [(begin, end) for begin, end in found if type(begin) is type(end) is int]
 
+    async def number_of(self, key: bytes) -> int | None:
+        query = "SELECT id FROM recollect_sessions WHERE key = ?"
+        row = await self._read(lambda reader: reader.execute(query, (key,)).fetchone())
+        return None if row is None else int(row[0])
+
     async def position(self, key: bytes) -> int:
         def ask(reader: sqlite3.Connection) -> int:
             row = reader.execute("SELECT id FROM recollect_sessions WHERE key = ?", (key,)).fetchone()
@@ -107,6 +112,11 @@ class SqliteAudit:
             return int(floor if newest is None else newest)
 
         return await self._read(ask)
+
+    async def facts(self) -> EngineFacts:
+        found = self._path.stat()
+        await self._read(self._look)
+        return EngineFacts(self.identity, f"{found.st_dev}:{found.st_ino}", 0.0)
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         above = -(2**63)

@@ -1,0 +1,156 @@
+"""`recollect watch URL`: a canary beside production; an alarm within seconds when acknowledged memory is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from recollect import exit_codes
+from recollect.commands.console import echo
+from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refused
+from recollect.printable import printable
+from recollect.secret import check_address, scrub, shown
+from recollect.watch import Canary, CanaryMemory, Watch
+from recollect.watch.alarm import UNREACHABLE
+from recollect.watch.canary import address_of_file
+from recollect.watch.metrics import serve
+
+
+def watch(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            envvar="RECOLLECT_URL",
+            show_envvar=True,
+            help="The store, as given to open_store. In the environment a password is not seen by `ps`.",
+        ),
+    ],
+    memory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the canary remembers what was acknowledged: a small file, on another disk than the engine's. "
+            "[default: recollect-watch-….db in this folder]",
+        ),
+    ] = None,
+    replica: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A replica to be read from too, redis://… or postgresql://…"),
+    ] = None,
+    every_s: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", help="Between two rounds.", min=0.05)
+    ] = 1.0,
+    slow_s: Annotated[
+        float, typer.Option("--slow", metavar="SECONDS", help="An acknowledgement may take this long.", min=0)
+    ] = 1.0,
+    stale_s: Annotated[
+        float, typer.Option("--stale", metavar="SECONDS", help="A replica may be this late.", min=0)
+    ] = 5.0,
+    patience_s: Annotated[
+        float,
+        typer.Option("--patience", metavar="SECONDS", help="The engine may be silent this long.", min=0),
+    ] = 30.0,
+    command: Annotated[
+        str, typer.Option(metavar="COMMAND", help="Run with each alarm, which is JSON on its standard input.")
+    ] = "",
+    prometheus: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Serve /metrics here, such as 127.0.0.1:9464.")
+    ] = "",
+    once: Annotated[bool, typer.Option("--once", help="One round, for a timer or CI.")] = False,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="N", help="End after this many rounds; 0 goes on until it is stopped.", min=0),
+    ] = 0,
+    clean: Annotated[
+        bool,
+        typer.Option(
+            "--clean", help="Take the canary's sessions out of the engine, remove its memory, and end."
+        ),
+    ] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="For each answer of the engine.", min=0.1)
+    ] = 5.0,
+) -> None:
+    """Append at a low rate, remember elsewhere what was acknowledged, and tell when it is gone. JSON lines.
+
+    Exit codes: 0 nothing was lost, 1 an alarm with --once or --rounds, 2 usage, 3 the engine could not be reached.
+    """
+    try:
+        check_address(url)
+        address = _host_and_port(prometheus) if prometheus else None
+        words = shlex.split(command)
+        remembered = CanaryMemory(
+            memory or Path(f"recollect-watch-{address_of_file(shown(url))}.db"), shown(url)
+        )
+    except ValueError as error:  # `Refused` among them
+        _fail(str(error), url, exit_codes.USAGE)
+    except CannotOpen as error:
+        _fail(str(error), url, exit_codes.USAGE)
+    canary = Canary(url, remembered, replica=replica, timeout_s=timeout_s, stale_s=stale_s)
+    watching = Watch(canary, _say, url, slow_s, 0.0 if once else patience_s, command=words)
+    try:
+        code = asyncio.run(
+            _clean(canary) if clean else _watch(watching, every_s, address, 1 if once else rounds)
+        )
+    except EngineUnavailable as error:
+        _fail(str(error), url, exit_codes.INCONCLUSIVE)
+    except RecollectError as error:
+        _fail(str(error), url, exit_codes.USAGE)
+    except OSError as error:
+        _fail(f"{prometheus}: {error.strerror or error}", url, exit_codes.USAGE)
+    finally:
+        remembered.close()
+    if clean:
+        remembered.remove()
+    raise typer.Exit(code)
+
+
+async def _watch(watching: Watch, every_s: float, address: tuple[str, int] | None, rounds: int) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = None if address is None else await serve(watching.metrics, *address)
+    try:
+        names = await watching.run(every_s, stop, rounds)
+    finally:
+        if server is not None:
+            server.close()
+        await watching.canary.close()
+    if not rounds:
+        return exit_codes.HELD
+    if names - {UNREACHABLE}:
+        return exit_codes.VIOLATED
+    return exit_codes.INCONCLUSIVE if names or not watching.metrics.up else exit_codes.HELD
+
+
+async def _clean(canary: Canary) -> int:
+    try:
+        await canary.clean_up()
+    finally:
+        await canary.close()
+    return exit_codes.HELD
+
+
+def _say(event: dict[str, object]) -> None:
+    sys.stdout.write(printable(json.dumps(event, ensure_ascii=True)) + "\n")
+    sys.stdout.flush()
+
+
+def _host_and_port(given: str) -> tuple[str, int]:
+    host, colon, port = given.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise Refused(f"--prometheus {given!r}: a host and a port, such as 127.0.0.1:9464")
+    return host.strip("[]"), int(port)
+
+
+def _fail(reason: str, url: str, code: int) -> NoReturn:
+    echo(f"recollect watch: {scrub(reason, url)}", err=True)
+    raise typer.Exit(code) from None

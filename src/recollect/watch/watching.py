@@ -1,0 +1,169 @@
+"""The loop of a watch: look, speak, look at the replica and the settings; tell what is not as it must be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from recollect.errors import RecollectError, StoreReplaced
+from recollect.secret import scrub
+from recollect.watch.alarm import UNREACHABLE, Alarm
+from recollect.watch.canary import Canary
+from recollect.watch.metrics import WatchMetrics
+
+SETTINGS_EVERY_S = 3.0
+HEARTBEAT_S = 60.0
+COMMAND_S = 30.0
+"""For a webhook command; one that takes longer is ended."""
+
+
+@dataclass
+class Watch:
+    canary: Canary
+    tell: Callable[[dict[str, object]], None]
+    """Gets every event; `alarm` is the one that matters."""
+    url: str
+    slow_s: float
+    patience_s: float
+    """How long the engine may be silent: restarts take a while."""
+    command: list[str] = field(default_factory=list)
+    metrics: WatchMetrics = field(default_factory=WatchMetrics)
+    reason: str = ""
+    """Why the engine was last not reached."""
+    _lasting: set[str] = field(default_factory=set)
+    """What goes on for a while, and was told when it began."""
+    _silent_since: float | None = None
+    _settings_at: float = float("-inf")
+    _heartbeat_at: float = float("-inf")
+
+    async def once(self) -> list[Alarm]:
+        """One round. What is told was told already."""
+        alarms: list[Alarm] = []
+        reached = await self._step(alarms, self._look)
+        if reached and time.monotonic() >= self._settings_at + SETTINGS_EVERY_S:
+            self._settings_at = time.monotonic()
+            await self._step(alarms, self._settings)
+        reached = await self._step(alarms, self._speak) and reached
+        if reached:
+            await self._step(alarms, self._look)
+            self._silent_since = None
+            self._lasts(alarms, UNREACHABLE, None)
+        await self._step(alarms, self._replica)
+        self.metrics.up = int(reached)
+        if reached and not alarms:
+            self.metrics.heard_at = time.time()
+        for alarm in alarms:
+            self.metrics.alarms[alarm.name] += 1
+            self._event(
+                "alarm", name=alarm.name, sentence=alarm.sentence, lost=alarm.lost, span_s=alarm.span_s
+            )
+            await self._call(alarm)
+        if time.monotonic() >= self._heartbeat_at + HEARTBEAT_S:
+            self._heartbeat_at = time.monotonic()
+            self._event("heard" if reached else "silent", appends=self.metrics.appends)
+        return alarms
+
+    async def run(self, every_s: float, stop: asyncio.Event, rounds: int = 0) -> set[str]:
+        """Until it is told to stop, or for some rounds; gives the names of the alarms that were told."""
+        names: set[str] = set()
+        done = 0
+        while not stop.is_set():
+            alarms = await self.once()
+            done += 1
+            if rounds:
+                names |= {alarm.name for alarm in alarms}
+                if done == rounds:
+                    break
+            try:
+                async with asyncio.timeout(every_s):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+        return names
+
+    # ---- steps
+
+    async def _look(self, alarms: list[Alarm]) -> None:
+        alarms += await self.canary.look()
+
+    async def _settings(self, alarms: list[Alarm]) -> None:
+        alarm = await self.canary.look_at_settings()
+        if alarm is not None:
+            alarms.append(alarm)
+
+    async def _speak(self, alarms: list[Alarm]) -> None:
+        receipt, took_s = await self.canary.speak()
+        self.metrics.appends += 1
+        self.metrics.append_s += took_s
+        self.metrics.last_append_s = took_s
+        slow = None
+        if took_s > self.slow_s:
+            told = f"a {receipt.durability.value} acknowledgement took {took_s:.2f} s; {self.slow_s:g} s are fine"
+            slow = Alarm(name="slow", sentence=told)
+        self._lasts(alarms, "slow", slow)
+
+    async def _replica(self, alarms: list[Alarm]) -> None:
+        self._lasts(alarms, "stale-replica", await self.canary.look_at_replica())
+        self.metrics.replica_lag_s = self.canary.replica_lag_s
+
+    async def _step(self, alarms: list[Alarm], step: Callable[[list[Alarm]], Awaitable[None]]) -> bool:
+        """Whether the engine answered."""
+        try:
+            await step(alarms)
+        except StoreReplaced:  # the next look says what became of it
+            return False
+        except RecollectError as error:
+            if self._silent_since is None:
+                self._silent_since = time.monotonic()
+            self.reason = f"{type(error).__name__}: {scrub(str(error), self.url, self.canary.replica)}"[:500]
+            if time.monotonic() >= self._silent_since + self.patience_s:
+                self._lasts(alarms, UNREACHABLE, Alarm(name=UNREACHABLE, sentence=self.reason))
+            return False
+        return True
+
+    def _lasts(self, alarms: list[Alarm], name: str, alarm: Alarm | None) -> None:
+        """Tells the beginning of what lasts, and its end."""
+        if alarm is not None and name not in self._lasting:
+            self._lasting.add(name)
+            alarms.append(alarm)
+        elif alarm is None and name in self._lasting:
+            self._lasting.remove(name)
+            self._event("over", name=name)
+
+    # ---- telling
+
+    def _event(self, event: str, **told: object) -> None:
+        self.tell({"time": round(time.time(), 3), "event": event, **told})
+
+    async def _call(self, alarm: Alarm) -> None:
+        """The webhook command, with the alarm as JSON on its standard input."""
+        if not self.command:
+            return
+        said = json.dumps(
+            {
+                "time": round(time.time(), 3),
+                "name": alarm.name,
+                "sentence": alarm.sentence,
+                "lost": alarm.lost,
+            }
+        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            self._event("command-failed", sentence=f"{self.command[0]}: {error.strerror or error}")
+            return
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                await process.communicate(said.encode() + b"\n")
+        except (TimeoutError, OSError):
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            self._event("command-failed", sentence=f"{self.command[0]} ended with {process.returncode}")
