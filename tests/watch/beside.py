@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.secret import shown
-from recollect.watch import Alarm, Canary, CanaryMemory, Watch
+from recollect.watch import Alarm, Canary, CanaryMemory, CanaryWatch
 
 ROUND_S = 0.1
 
@@ -22,7 +22,7 @@ class Beside:
         given = {"replica": None, "timeout_s": 5.0, "stale_s": 1.0} | options.pop("canary", {})
         self.canary = Canary(url, self.memory, **given)
         settings = {"slow_s": 60.0, "patience_s": 60.0} | options
-        self.watch = Watch(self.canary, self.events.append, url, **settings)
+        self.watch = CanaryWatch(self.canary, self.events.append, url, **settings)
 
     async def rounds(self, count: int) -> list[str]:
         """Names of what was told meanwhile."""

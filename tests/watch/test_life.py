@@ -15,11 +15,14 @@ from recollect import Message, open_store
 from recollect.errors import Refused
 from recollect.verify.engines import Engine
 from recollect.watch import CanaryMemory
-from recollect.watch.canary import MESSAGES_MAX, PREFIX
+from recollect.watch.canary import PREFIX
 from recollect.watch.metrics import serve
 from tests.audit.memories import STORES, Memory, memory_of
 from tests.stores.redis_places import started
 from tests.watch.beside import beside
+
+MESSAGES = 8
+"""Of a session of the canary; 60 in production."""
 
 
 @pytest.fixture(params=STORES)
@@ -29,17 +32,20 @@ async def memory(
     return await memory_of(request.param, engine_of, tmp_path)
 
 
-async def test_it_is_quiet_and_bounded_beside_an_application(memory: Memory, tmp_path: Path) -> None:
+async def test_it_is_quiet_and_bounded_beside_an_application(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.watch.canary.MESSAGES_MAX", MESSAGES)
     async with beside(memory.url, tmp_path / "watch.db") as watched, open_store(memory.url) as store:
-        for number in range(3 * MESSAGES_MAX):
+        for number in range(3 * MESSAGES):
             if number % 10 == 0:
                 await store.append("s", [Message("user", "of the application")])
                 await store.forget("s")
             assert await watched.rounds(1) == []
         kept = {session: len(await store.history(session)) async for session in store.sessions(prefix=PREFIX)}
         assert set(kept) == set(watched.canary.sessions)
-        assert max(kept.values()) <= MESSAGES_MAX
-        assert sum(len(watched.memory.said_in(session)) for session in kept) <= 2 * MESSAGES_MAX
+        assert max(kept.values()) <= MESSAGES
+        assert sum(len(watched.memory.said_in(session)) for session in kept) <= 2 * MESSAGES
         assert (await memory.audit()).counts == {}
         await watched.canary.clean_up()
         assert [session async for session in store.sessions(prefix=PREFIX)] == []
@@ -79,7 +85,7 @@ def running(url: str, file: Path, *words: str) -> "subprocess.Popen[str]":
 
 def once(url: str, file: Path, *words: str) -> tuple[int, list[dict[str, object]]]:
     process = running(url, file, "--once", *words)
-    said, errors = process.communicate(timeout=60)
+    said, errors = process.communicate(timeout=120)
     assert not errors or process.returncode in (2, 3), errors
     return process.returncode, [json.loads(line) for line in said.splitlines()]
 
@@ -90,12 +96,11 @@ def test_the_command_survives_its_own_death(tmp_path: Path) -> None:
     tell = f"{sys.executable} -c \"import sys; open({str(told)!r}, 'a').write(sys.stdin.read())\""
     with started("redis@7", "aof-always") as engine:
         url = engine.endpoint.url
-        for _ in range(2):
-            process = running(url, file, "--patience", "60")
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["event"] == "heard"
-            process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=60)
+        process = running(url, file, "--patience", "60")
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "heard"
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=120)
         assert once(url, file)[0] == 0
         engine.stop()
         engine.wipe()
@@ -109,10 +114,10 @@ def test_the_command_survives_its_own_death(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
         assert process.returncode == 0
         cleaned = running(url, file, "--clean")
-        cleaned.communicate(timeout=60)
+        cleaned.communicate(timeout=120)
         assert cleaned.returncode == 0
         assert not list(tmp_path.glob("watch.db*"))
     code, events = once(url, tmp_path / "other.db")

@@ -17,67 +17,77 @@ from recollect.commands.console import echo
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refused
 from recollect.printable import printable
 from recollect.secret import check_address, scrub, shown
-from recollect.watch import Canary, CanaryMemory, Watch
+from recollect.watch import Canary, CanaryMemory, CanaryWatch
 from recollect.watch.alarm import UNREACHABLE
 from recollect.watch.canary import address_of_file
 from recollect.watch.metrics import serve
 
+_Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        envvar="RECOLLECT_URL",
+        show_envvar=True,
+        help="The store, as given to open_store. In the environment a password is not seen by `ps`.",
+    ),
+]
+_Memory = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where the canary remembers what was acknowledged: a small file, on another disk than the engine's. "
+        "[default: recollect-watch-….db in this folder]",
+    ),
+]
+_Replica = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="A replica to be read from too, redis://… or postgresql://…"),
+]
+_EveryS = Annotated[float, typer.Option("--every", metavar="SECONDS", help="Between two rounds.", min=0.05)]
+_SlowS = Annotated[
+    float, typer.Option("--slow", metavar="SECONDS", help="An acknowledgement may take this long.", min=0)
+]
+_StaleS = Annotated[
+    float, typer.Option("--stale", metavar="SECONDS", help="A replica may be this late.", min=0)
+]
+_PatienceS = Annotated[
+    float,
+    typer.Option("--patience", metavar="SECONDS", help="The engine may be silent this long.", min=0),
+]
+_Command = Annotated[
+    str, typer.Option(metavar="COMMAND", help="Run with each alarm, which is JSON on its standard input.")
+]
+_Prometheus = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Serve /metrics here, such as 127.0.0.1:9464.")
+]
+_Once = Annotated[bool, typer.Option("--once", help="One round, for a timer or CI.")]
+_Rounds = Annotated[
+    int,
+    typer.Option(metavar="N", help="End after this many rounds; 0 goes on until it is stopped.", min=0),
+]
+_Clean = Annotated[
+    bool,
+    typer.Option("--clean", help="Take the canary's sessions out of the engine, remove its memory, and end."),
+]
+_TimeoutS = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="For each answer of the engine.", min=0.1)
+]
+
 
 def watch(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            envvar="RECOLLECT_URL",
-            show_envvar=True,
-            help="The store, as given to open_store. In the environment a password is not seen by `ps`.",
-        ),
-    ],
-    memory: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Where the canary remembers what was acknowledged: a small file, on another disk than the engine's. "
-            "[default: recollect-watch-….db in this folder]",
-        ),
-    ] = None,
-    replica: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="A replica to be read from too, redis://… or postgresql://…"),
-    ] = None,
-    every_s: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", help="Between two rounds.", min=0.05)
-    ] = 1.0,
-    slow_s: Annotated[
-        float, typer.Option("--slow", metavar="SECONDS", help="An acknowledgement may take this long.", min=0)
-    ] = 1.0,
-    stale_s: Annotated[
-        float, typer.Option("--stale", metavar="SECONDS", help="A replica may be this late.", min=0)
-    ] = 5.0,
-    patience_s: Annotated[
-        float,
-        typer.Option("--patience", metavar="SECONDS", help="The engine may be silent this long.", min=0),
-    ] = 30.0,
-    command: Annotated[
-        str, typer.Option(metavar="COMMAND", help="Run with each alarm, which is JSON on its standard input.")
-    ] = "",
-    prometheus: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Serve /metrics here, such as 127.0.0.1:9464.")
-    ] = "",
-    once: Annotated[bool, typer.Option("--once", help="One round, for a timer or CI.")] = False,
-    rounds: Annotated[
-        int,
-        typer.Option(metavar="N", help="End after this many rounds; 0 goes on until it is stopped.", min=0),
-    ] = 0,
-    clean: Annotated[
-        bool,
-        typer.Option(
-            "--clean", help="Take the canary's sessions out of the engine, remove its memory, and end."
-        ),
-    ] = False,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="For each answer of the engine.", min=0.1)
-    ] = 5.0,
+    url: _Url,
+    memory: _Memory = None,
+    replica: _Replica = None,
+    every_s: _EveryS = 1.0,
+    slow_s: _SlowS = 1.0,
+    stale_s: _StaleS = 5.0,
+    patience_s: _PatienceS = 30.0,
+    command: _Command = "",
+    prometheus: _Prometheus = "",
+    once: _Once = False,
+    rounds: _Rounds = 0,
+    clean: _Clean = False,
+    timeout_s: _TimeoutS = 5.0,
 ) -> None:
     """Append at a low rate, remember elsewhere what was acknowledged, and tell when it is gone. JSON lines.
 
@@ -95,7 +105,7 @@ def watch(
     except CannotOpen as error:
         _fail(str(error), url, exit_codes.USAGE)
     canary = Canary(url, remembered, replica=replica, timeout_s=timeout_s, stale_s=stale_s)
-    watching = Watch(canary, _say, url, slow_s, 0.0 if once else patience_s, command=words)
+    watching = CanaryWatch(canary, _say, url, slow_s, 0.0 if once else patience_s, command=words)
     try:
         code = asyncio.run(
             _clean(canary) if clean else _watch(watching, every_s, address, 1 if once else rounds)
@@ -113,7 +123,7 @@ def watch(
     raise typer.Exit(code)
 
 
-async def _watch(watching: Watch, every_s: float, address: tuple[str, int] | None, rounds: int) -> int:
+async def _watch(watching: CanaryWatch, every_s: float, address: tuple[str, int] | None, rounds: int) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

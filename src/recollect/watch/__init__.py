@@ -3,6 +3,6 @@
 from recollect.watch.alarm import Alarm
 from recollect.watch.canary import Canary
 from recollect.watch.memory import CanaryMemory
-from recollect.watch.watching import Watch
+from recollect.watch.watching import CanaryWatch
 
-__all__ = ["Alarm", "Canary", "CanaryMemory", "Watch"]
+__all__ = ["Alarm", "Canary", "CanaryMemory", "CanaryWatch"]

@@ -44,8 +44,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Loss:
-    """Acknowledged messages that are not there."""
+class CanaryLoss:
+    """CanaryMessage messages that are not there."""
 
     lost: int
     kept: int
@@ -60,7 +60,7 @@ class Loss:
 
 
 def named(
-    loss: Loss, before: EngineFacts, now: EngineFacts, heard_at: float, window_s: float | None
+    loss: CanaryLoss, before: EngineFacts, now: EngineFacts, heard_at: float, window_s: float | None
 ) -> Alarm:
     """The loss under its name. `window_s` is what the settings that the engine had can lose; None has no bound."""
     restarted = before.run != now.run

@@ -26,8 +26,8 @@ from recollect.opening import open_store
 from recollect.secret import scheme_of
 from recollect.store import Receipt, Store
 from recollect.tombstone import run_first
-from recollect.watch.alarm import Alarm, Loss, named
-from recollect.watch.memory import CanaryMemory, Said
+from recollect.watch.alarm import Alarm, CanaryLoss, named
+from recollect.watch.memory import CanaryMemory, CanaryMessage
 
 MESSAGES_MAX = 60
 TTL = timedelta(days=7)
@@ -37,7 +37,7 @@ VOLATILE = frozenset({"role", "connected_slaves", "aof_rewrite_in_progress", "wa
 """Of what the doctor reads: not settings, and different from moment to moment."""
 
 
-class Seen:
+class CanaryView:
     """What the engine shows of the canary's sessions."""
 
     def __init__(self, facts: EngineFacts, pieces: dict[str, SessionPiece | None]) -> None:
@@ -49,7 +49,7 @@ class Canary:
     def __init__(
         self, url: str, memory: CanaryMemory, *, replica: str | None, timeout_s: float, stale_s: float
     ) -> None:
-        self._url, self.replica, self._timeout_s, self._stale_s = url, replica, timeout_s, stale_s
+        self._url, self.replica, self._timeout_s, self.stale_s = url, replica, timeout_s, stale_s
         self.memory = memory
         self.sessions = [f"{PREFIX}/{memory.canary}/{number}" for number in (0, 1)]
         self._store: Store | None = None
@@ -90,7 +90,7 @@ class Canary:
             await self.close()  # it is opened anew: whatever this store knew may not be so any more
             raise
         took_s = time.monotonic() - began
-        self.memory.note_said(Said(self.sessions[number], receipt.last, message.id, time.time()))
+        self.memory.note_said(CanaryMessage(self.sessions[number], receipt.last, message.id, time.time()))
         return receipt, took_s
 
     async def _opened(self) -> Store:
@@ -112,11 +112,11 @@ class Canary:
         self._heard(second)
         return alarms
 
-    def _heard(self, seen: Seen) -> None:
+    def _heard(self, seen: CanaryView) -> None:
         self.memory.facts = seen.facts
         self.memory.set("heard_at", str(time.time()))
 
-    async def _see(self) -> Seen:
+    async def _see(self) -> CanaryView:
         """One connection, kept; a file is opened each time, for a swapped one would not be noticed."""
         if scheme_of(self._url) == "sqlite":
             await self._let_go()
@@ -126,17 +126,17 @@ class Canary:
         except EngineUnavailable:
             raise
         except CannotOpen:  # an engine without a store, or no file
-            return Seen(EngineFacts(None, "", 0.0), dict.fromkeys(self.sessions))
+            return CanaryView(EngineFacts(None, "", 0.0), dict.fromkeys(self.sessions))
         try:
             facts = await source.facts()
             if facts.identity is None:
-                return Seen(facts, dict.fromkeys(self.sessions))
-            return Seen(facts, {session: await _piece(source, session) for session in self.sessions})
+                return CanaryView(facts, dict.fromkeys(self.sessions))
+            return CanaryView(facts, {session: await _piece(source, session) for session in self.sessions})
         except RecollectError:
             await self._let_go()
             raise
 
-    def _judged(self, seen: Seen, *, forget: bool) -> list[Alarm]:
+    def _judged(self, seen: CanaryView, *, forget: bool) -> list[Alarm]:
         before = self.memory.facts or seen.facts
         alarms: list[Alarm] = []
         for session, piece in seen.pieces.items():
@@ -165,13 +165,13 @@ class Canary:
 
     def _loss(
         self,
-        said: list[Said],
-        gone: list[Said],
+        said: list[CanaryMessage],
+        gone: list[CanaryMessage],
         piece: SessionPiece | None,
         before: EngineFacts,
         now: EngineFacts,
     ) -> Alarm:
-        loss = Loss(
+        loss = CanaryLoss(
             lost=len(gone),
             kept=len(said) - len(gone),
             span_s=time.time() - min(one.acknowledged_at for one in gone),
@@ -194,7 +194,7 @@ class Canary:
             raise
         missing = [one.acknowledged_at for one in self.memory.said_in(session) if one.id not in there]
         self.replica_lag_s = time.time() - min(missing) if missing else 0.0
-        if self.replica_lag_s <= self._stale_s:
+        if self.replica_lag_s <= self.stale_s:
             return None
         told = f"the replica lacks {len(missing):,} messages; the first was acknowledged {self.replica_lag_s:.1f} s ago"
         return Alarm(name="stale-replica", sentence=told, lost=0)

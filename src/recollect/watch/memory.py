@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT);
 """
 
 
-class Said(NamedTuple):
+class CanaryMessage(NamedTuple):
     """A message that was acknowledged."""
 
     session: str
@@ -82,12 +82,12 @@ class CanaryMemory:
 
     # ---- what was acknowledged
 
-    def note_said(self, said: Said) -> None:
+    def note_said(self, said: CanaryMessage) -> None:
         self._file.execute("INSERT OR REPLACE INTO said VALUES (?, ?, ?, ?)", said)
 
-    def said_in(self, session: str) -> list[Said]:
+    def said_in(self, session: str) -> list[CanaryMessage]:
         rows = self._file.execute("SELECT * FROM said WHERE session = ? ORDER BY sequence", (session,))
-        return [Said(*row) for row in rows]
+        return [CanaryMessage(*row) for row in rows]
 
     def forget(self, session: str, sequences: list[int] | None = None) -> None:
         """What was told as lost is not told again; without sequences, the whole session."""

@@ -22,7 +22,7 @@ COMMAND_S = 30.0
 
 
 @dataclass
-class Watch:
+class CanaryWatch:
     canary: Canary
     tell: Callable[[dict[str, object]], None]
     """Gets every event; `alarm` is the one that matters."""
