@@ -29,7 +29,7 @@ class Beside:
         return [alarm.name for _ in range(count) for alarm in await self.watch.once()]
 
     async def told(self, within_s: float = 60.0) -> list[Alarm]:
-        """The first alarms; a deadline for a busy machine, the bench measures how soon."""
+        """The first alarms. The deadline is for a busy machine: how soon it is told is not measured here."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             self.watch._settings_at = float("-inf")

@@ -102,7 +102,7 @@ def _give_to_owner(folder: Path) -> None:
 
 
 async def test_a_failover_of_postgres_with_lag(own: Any, tmp_path: Path) -> None:
-    """One without is measured in the bench."""
+    """Without lag: not tried on PostgreSQL, see the Redis test."""
     replica = own.replica()
     primary = [own.endpoint]
     async with door(lambda: (primary[0].host, primary[0].port)) as port:
