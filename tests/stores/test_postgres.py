@@ -256,7 +256,7 @@ async def test_a_row_of_a_foreign_hand_is_an_error_of_ours(place: Place) -> None
 
 
 async def test_a_held_lock_holds_nobody_up_for_ever(place: Place) -> None:
-    async with open_store(place.url, pool_size=1, timeout_s=0.4) as store:
+    async with open_store(place.url, pool_size=1, timeout_s=2.0) as store:
         await store.append("s", said("before"))
         async with place.direct.transaction():
             await place.direct.execute("SELECT FROM recollect_sessions FOR UPDATE")
@@ -274,7 +274,7 @@ async def test_a_held_lock_holds_nobody_up_for_ever(place: Place) -> None:
 
 
 async def test_an_exhausted_pool_says_its_size(place: Place) -> None:
-    async with open_store(place.url, pool_size=2, timeout_s=0.2) as store:
+    async with open_store(place.url, pool_size=2, timeout_s=2.0) as store:
         assert isinstance(store, module.PostgresStore)
         await store.append("s", said())
         held = [await store._pool.acquire(time.monotonic() + 5) for _ in range(2)]
