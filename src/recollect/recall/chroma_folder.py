@@ -78,6 +78,11 @@ class Slot:
             if path != kept.path:
                 Generation(path).discard()
 
+    def left_beside(self, kept: "Generation") -> list[Path]:
+        """Folders of earlier generations that could not be deleted whole; one without our state is not touched."""
+        self.discard_others(kept)
+        return [path for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path != kept.path]
+
     def empty_others(self) -> list[Path]:
         """Deletes the generations of all other slots; gives those that a process holds."""
         busy: list[Path] = []
