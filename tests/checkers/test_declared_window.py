@@ -105,3 +105,21 @@ def test_a_write_that_was_tried_again_may_take_the_room_of_two(first: str, names
         script.append(1, first=again)
     script.read(2, *([again, again] if first == "unknown" else [again]))
     assert script.names() == names
+
+
+@pytest.mark.parametrize(
+    ("abilities", "again", "names"),
+    [((), True, []), (("turn",), True, ["reorder"]), ((), False, ["reorder"])],
+)
+def test_of_two_copies_the_window_may_show_the_second_only(
+    abilities: tuple[str, ...], again: bool, names: list[str]
+) -> None:
+    """Sent again to a store without turn ids, it is there twice; the first copy leaves the window, the second stays."""
+    script = Script(keeps_last=2, abilities=abilities)
+    script.append(1, outcome="unknown" if again else "ok")
+    script.append(2)
+    script.read(3, 0, 1)
+    if again:
+        script.append(1, first=0)
+    script.read(3, 1, 0)
+    assert script.names() == names

@@ -11,6 +11,7 @@ CELLS = (
     Cell("redis", "aof-always", "none", "trimmed"),
     Cell("redis", "aof-always", "restart", "turns"),
     Cell("redis", "aof-always", "none", "contents"),
+    Cell("redis", "aof-everysec", "lost-ack", "turns"),
 )
 
 

@@ -3,7 +3,8 @@
 Verifies: the order of the messages of one turn; of appends that did not overlap (which includes each
 writer's own acknowledged appends); and of any two messages between two reads, proven with both reads.
 Does not verify: the order of overlapping appends beyond that all reads agree on it. A target that declares
-`ordered_by_clock` is not judged by real time. The order of a message that is there twice.
+`ordered_by_clock` is not judged by real time. The order of a message that is there twice, or may be: where it was sent
+again to a store without turn ids, the first copy may have left the window that a read shows.
 """
 
 from __future__ import annotations
@@ -39,8 +40,16 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     return [
         detection
         for message, detection in found.items()
-        if message not in claimed and not doubled & {message, detection.other}
+        if message not in claimed
+        and not doubled & {message, detection.other}
+        and not any(_may_be_twice(evidence, each) for each in (message, detection.other))
     ]
+
+
+def _may_be_twice(evidence: Evidence, message: int) -> bool:
+    abilities = evidence.header.abilities
+    known_by_turn = abilities is None or "turn" in abilities
+    return not known_by_turn and evidence.message_turn[message] in evidence.retries
 
 
 def describe(evidence: Evidence, detection: Detection) -> str:
