@@ -23,10 +23,10 @@ _THREADS = 4
 
 _HEAP = Unreached(
     "data_level0.bin",
-    "Chroma writes room that it has not used yet as it finds it in memory, which may be an erased vector; to be sure, "
-    "start the process again and erase again",
+    "it may hold an erased vector: Chroma seems to write unused room as it finds it in memory; to be sure, start the "
+    "process again and erase again",
 )
-"""Seen on Chroma 1.5.9, in the file of an index that was built after the erasure."""
+"""Found once, with Chroma 1.5.9, in the file of an index that was built after the erasure. Why is a guess."""
 
 Value = TypeVar("Value")
 
