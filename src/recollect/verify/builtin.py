@@ -27,12 +27,12 @@ def redis(endpoint: Endpoint) -> Opening:
 
 
 def redis_fsynced(endpoint: Endpoint) -> Opening:
-    """The same, and each acknowledgement waits for the disk, whatever the policy."""
+    """Redis where each acknowledgement waits for the disk, whatever the policy."""
     return _open(endpoint, _with(endpoint.url, "prefix", endpoint.namespace), durability="fsynced")
 
 
 def postgres(endpoint: Endpoint) -> Opening:
-    """On an engine with an address, `url` leads into the database or schema of the run."""
+    """On an engine reached by address, `url` points at the database or schema made for this run."""
     return _open(endpoint, endpoint.url, read_url=endpoint.replicas[0] if endpoint.replicas else None)
 
 
@@ -92,7 +92,7 @@ class Next:
 
 
 class NextRecall:
-    """The same of long-term memory."""
+    """The same for long-term memory."""
 
     def __init__(self, target: "RecallTarget") -> None:
         self._target = target

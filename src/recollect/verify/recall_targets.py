@@ -1,8 +1,8 @@
 """Targets for the kit: `recollect verify recollect.recall.targets:recall --engine chroma`.
 
 `recall` and `recall_pgvector` are ours. `plain_chroma` is what many applications do: a Chroma collection with no rows
-behind it. All three have the shape `append(session, messages)`, `history(session)`, and `search(session)`, which gives
-what is listed and what is found: where they differ, the anomaly is `index-divergence`.
+behind it. All three have the shape `append(session, messages)`, `history(session)` and `search(session)`. A search
+returns both the listed rows and the hits of the index: where the two differ, the anomaly is `index-divergence`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 OPERATION_TIMEOUT_S = 5.0
 QUERY = "note"
 MARGIN = 100
-"""Asked for beyond what is listed, and twice as much if that is full: what others write meanwhile must push nothing
-out."""
+"""How many more hits a search asks for than rows are listed; doubled while the answer comes back full. Otherwise
+what others write meanwhile could push a hit out."""
 
 
 class RecallTarget:
-    """A session is a user; a message is a memory, kept as its record, so that nothing of it is lost."""
+    """A session is a user and a message is a memory. Its text is the whole encoded message, so no field is lost."""
 
     def __init__(self, recall: Recall) -> None:
         self.recall = recall
@@ -123,10 +123,10 @@ async def recall(endpoint: Endpoint) -> RecallTarget:
     """Ours on Chroma: rows in a SQLite file next to the index."""
     assert endpoint.path is not None
     rows = f"sqlite:///{endpoint.path}/recollect-rows.db"
-    # Flushed as often as Chroma itself would, so that faults meet flushes.
+    # Flush as often as Chroma does by default, so that faults hit flushes.
     if endpoint.url.startswith("http"):
         return await _opened(endpoint, rows, f"{endpoint.url}?sync_threshold=1000")
-    import chromadb  # noqa: F401 - seconds that belong to the start, not to the first message
+    import chromadb  # noqa: F401 - takes seconds: spend them at the start, not on the first message
 
     return await _opened(endpoint, rows, f"chroma:///{endpoint.path}/recollect-index?sync_threshold=1000")
 
@@ -138,7 +138,7 @@ async def recall_pgvector(endpoint: Endpoint) -> RecallTarget:
 
 async def _opened(endpoint: Endpoint, rows: str, index: str) -> RecallTarget:
     witness = endpoint.settings.get("witness")
-    # The index is what is to be tested, so it is asked however few memories there are.
+    # The index is under test, so it is asked even when there are few memories.
     opening = open_recall(rows, index=index, witness=witness, timeout_s=OPERATION_TIMEOUT_S, exact_rows_max=0)
     return RecallTarget(await opening)
 
@@ -148,7 +148,7 @@ def plain_chroma(endpoint: Endpoint) -> PlainChroma:
 
 
 def _listed(before: list[Message], found: list[Message], after: list[Message]) -> list[Message]:
-    """What was listed all the while; what came during the search counts if the search found it."""
+    """What was listed before and after the search, and what came during it if the search found it."""
     during = {message.id for message in found} - {message.id for message in before}
     kept = {message.id for message in after}
     stayed = [message for message in before if message.id in kept]
@@ -156,5 +156,5 @@ def _listed(before: list[Message], found: list[Message], after: list[Message]) -
 
 
 def _intact(records: Iterable[Message | Damaged]) -> list[Message]:
-    """What rows and index are compared by; reading hands damaged ones over, and they are judged there."""
+    """Rows and index are compared by intact records only; damaged ones are judged when they are read."""
     return [record for record in records if isinstance(record, Message)]

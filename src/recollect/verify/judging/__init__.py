@@ -1,1 +1,1 @@
-"""From a saved history to a verdict: pure, and importing nothing else of the kit."""
+"""From a saved history to a verdict: pure, and imports nothing else from the kit."""

@@ -1,4 +1,4 @@
-"""The verdict of a history: its evidence is gathered, and judged."""
+"""The verdict of a history: gather its evidence, then judge it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The course of a run: what was done from when to when, and what became of it. Reports draw it.
+"""The course of a run: what was done, from when to when, and what became of it. Reports draw it.
 
-A history is gone through as often as the picture needs, and never held in memory: only the lost messages are, and
-what is open at the moment.
+The history is streamed as often as the picture needs it, never held in memory. Only the lost messages and the
+operations that are open at the moment are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Performed(NamedTuple):
 
 
 class Spell(NamedTuple):
-    """A fault from its injection to its healing, or the time that the engine was down; `over` if it ended."""
+    """A fault from its injection to its healing, or a time the engine was down; `over` says whether it ended."""
 
     name: str
     down: bool
@@ -39,18 +39,18 @@ class Spell(NamedTuple):
 
 
 class Course:
-    """One history, with what its reads lack in the end already found out."""
+    """One history. Which messages are missing in the end is worked out up front."""
 
     def __init__(self, history: AnyHistory) -> None:
         self._history = history
         self._lost = {loss.message for loss in losses(collect(history))}
 
     def moments(self) -> Iterator[float]:
-        """When something happened, in order."""
+        """The times of all events, in order."""
         return (event.time_s for event in self._history)
 
     def __iter__(self) -> Iterator[Performed | Spell]:
-        """Everything in the order in which it ended; what is open at the end of the history ends with it."""
+        """Everything in the order in which it ended; what is still open when the history ends, ends there."""
         asked: dict[int, Event] = {}
         faults: dict[str, float] = {}
         down_s: float | None = None

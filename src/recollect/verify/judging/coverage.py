@@ -1,6 +1,6 @@
 """What a history was able to show, and what it was not.
 
-An anomaly that could not have been seen is not one that did not happen. Each name is either covered, or
+That an anomaly was not seen proves nothing where it could not have been seen. Each name is either covered, or
 listed with the reason why this history says nothing about it; what the target itself disclaims is listed too.
 """
 
@@ -17,13 +17,13 @@ _DISCLAIMED: dict[str, str] = {
 }
 
 OF_ORDERS = frozenset({"raised", "hang"})
-"""Where faults are injected an error is no anomaly: only interleavings have every step under control."""
+"""Judged in interleavings only, where every step is under control: under a fault, an error is no anomaly."""
 
 
 def coverage(
     evidence: Evidence, names: tuple[str, ...], found: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names this history could have shown (what was found, it has), and sentences about everything else."""
+    """The names this history could have shown, including those it did, and sentences about everything else."""
     gaps = {name: gap for name, gap in _gaps(evidence).items() if name not in found}
     if evidence.header.workload == INTERLEAVINGS and evidence.has_batches:
         gaps.pop("torn-turn", None)  # where every step is chosen, half a turn needs no fault

@@ -1,15 +1,15 @@
 """Who took a message that is missing for good although no fault and no expiry explains it.
 
-Another writer is only named with a proof:
+Another writer is named only with a proof:
 
-- two compare-and-set writes were accepted with one `expect` (the checker itself looks at that);
-- a whole list was saved that was read before the message was there;
+- two compare-and-set writes were accepted with the same `expect` (the checker itself looks for that);
+- another process saved a whole list that it had read before the message was there;
 - another's write stands where the message stood: before messages that are older than it;
-- another's write was under way while this one was, and no message of the run vanished without that. A store that drops
-  messages also drops some while nobody else writes; then what merely overlapped proves nothing.
+- another's write overlapped this one, and no message of the run vanished without such an overlap. A store that drops
+  messages also drops some while nobody else writes; then an overlap alone proves nothing.
 
-Of the rest, what left a session from its oldest end, while later messages that were there with it stayed, was trimmed.
-Everything else was dropped. Where another's write could have done it but nothing proves it, it is dropped too.
+Of the rest, messages that left a session from its oldest end while later ones stayed were trimmed. Everything else was
+dropped, also where another's write could have done it but nothing proves that it did.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recollect.verify.judging.losses import losses, shared_sessions, was_seen
 
 Fate = Literal["overwritten", "trimmed", "dropped"]
 NEAR = 64
-"""How many turns before and after a turn are looked at for one that overlaps: each client has one under way."""
+"""How many turns before and after a turn are searched for an overlap: each client has one under way at a time."""
 
 
 def fates(evidence: Evidence) -> dict[int, tuple[Fate, int]]:
@@ -36,7 +36,7 @@ def fates(evidence: Evidence) -> dict[int, tuple[Fate, int]]:
 
 
 def with_fate(evidence: Evidence, fate: Fate, claimed: Set[int]) -> list[Detection]:
-    """The losses of that fate which no checker has claimed, where the store promises anything about them."""
+    """The losses with that fate that no checker has claimed yet, except those that the target disclaims."""
     excused = shared_sessions(evidence) if "single_writer" in evidence.header.traits else set()
     decided = fates(evidence)
     return [
@@ -84,7 +84,7 @@ def _decided(evidence: Evidence) -> dict[int, tuple[Fate, int]]:
 
 
 def _ended(evidence: Evidence, turn: int) -> int:
-    """The event by which the write had certainly happened; NEVER if nothing says that it did."""
+    """The event by which the write had certainly happened; NEVER if nothing proves that it did."""
     if evidence.turn_done[turn] != NEVER:
         return evidence.turn_done[turn]
     seen = [
@@ -94,14 +94,14 @@ def _ended(evidence: Evidence, turn: int) -> int:
 
 
 def _last_there(evidence: Evidence, loss: Loss) -> int:
-    """Whatever took the message ended later: the last read after the acknowledgement that had it, or its own write."""
+    """The last read after the acknowledgement that had the message, or its own write. What took it ended later."""
     turn = evidence.message_turn[loss.message]
     is_sight = loss.absence.since > evidence.turn_done[turn]
     return loss.absence.since if is_sight else evidence.turn_invoked[turn]
 
 
 def _saved_over(evidence: Evidence, loss: Loss) -> int:
-    """A list that was saved by another process, and read before this message was there."""
+    """A list that another process saved, having read it before this message was there."""
     if not evidence.bases:
         return NEVER
     mine = evidence.message_turn[loss.message]
@@ -120,7 +120,7 @@ def _saved_over(evidence: Evidence, loss: Loss) -> int:
 
 
 def _read_before(evidence: Evidence, base: int, message: int) -> bool:
-    """Whether the read that ended at `base` was over before the acknowledgement, or under way, without the message."""
+    """Whether the read that ended at `base` ended before the acknowledgement, or overlapped it without the message."""
     acknowledged = evidence.turn_done[evidence.message_turn[message]]
     if base <= acknowledged:
         return True
@@ -130,7 +130,7 @@ def _read_before(evidence: Evidence, base: int, message: int) -> bool:
 
 
 def _intruders(evidence: Evidence) -> dict[int, list[int]]:
-    """By session, the turns that stand before messages which were acknowledged before they began."""
+    """By session, the turns that stand before messages acknowledged before they themselves began."""
     found: dict[int, set[int]] = defaultdict(set)
     for inversion in evidence.inversions.values():
         if not inversion.same_turn:
@@ -165,7 +165,7 @@ def _overlapping(evidence: Evidence, loss: Loss) -> int:
             evidence.turn_process[turn] != evidence.turn_process[mine]
             and evidence.turn_invoked[turn] < acknowledged
             and _ended(evidence, turn) > after
-            # When a write happened whose outcome is unknown, its end does not say.
+            # If its outcome is unknown, the end of a write does not say when it took effect.
             and (evidence.turn_done[turn] != NEVER or turn > mine)
         ):
             return turn
@@ -173,7 +173,7 @@ def _overlapping(evidence: Evidence, loss: Loss) -> int:
 
 
 def _trimmed(evidence: Evidence, session: int, lost: list[Loss]) -> set[int]:
-    """What left from the oldest end, if the session is one that is trimmed."""
+    """What left from the oldest end, if the session was trimmed."""
     gone = {loss.message: loss.absence.read for loss in lost}
     if not any(_outlived(evidence, session, loss, gone) for loss in lost):
         return set()
@@ -191,7 +191,7 @@ def _oldest_kept(evidence: Evidence, session: int) -> int:
 
 
 def _outlived(evidence: Evidence, session: int, loss: Loss, gone: dict[int, int]) -> bool:
-    """Whether a later message that had been read before this one went stayed for longer."""
+    """Whether a later message, read before this one disappeared, stayed longer."""
     if not was_seen(evidence, loss.message):
         return False
     mine, read = evidence.message_turn[loss.message], loss.absence.read

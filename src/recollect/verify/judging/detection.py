@@ -1,8 +1,8 @@
-"""What a checker hands back: the elements it found, and how to say it.
+"""What a checker returns: the elements it found, and the sentence that describes them.
 
-A checker is a module with `NAME`, `check` and `describe`. `check` returns one detection per element that bears
-its name; the caller drops elements which an earlier name has claimed. `describe` is asked for the first
-detection only, so that a hundred thousand lost messages cost one sentence.
+A checker is a module with `NAME`, `check` and `describe`. `check` returns one detection per element under its
+name; the caller drops elements that an earlier name has claimed. `describe` is called for the first detection
+only, so a hundred thousand lost messages cost one sentence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recollect.verify.judging.evidence import NEVER, Disturbance, Evidence
 class Detection(NamedTuple):
     """One element under one name. `element` identifies it: a message number, or a code below zero.
 
-    `events` are the indices that prove it, in the order in which `describe` speaks of them. `other` is a
+    `events` are the indices that prove it, in the order in which `describe` uses them. `other` is a
     second message, process or session, where the sentence needs one.
     """
 

@@ -1,7 +1,7 @@
 """The evidence: a history, boiled down to columns and to the few facts that look wrong.
 
-`collect.py` fills it in one pass over the events; the checkers read it and never touch the history again
-(except `reorder`, which goes back for the two reads that disagree). Columns are arrays, so ten million
+`gathering.py` fills it in one pass over the events; `order_proof.py` and `half_turns.py` go back to the history
+where something looks suspicious. The checkers read the evidence only. Columns are arrays, so ten million
 operations fit in memory; a fact costs memory only where something is out of the ordinary.
 
 Numbers: a message, a turn, a session and a read are each numbered from 0 in order of appearance. An "index"
@@ -29,13 +29,12 @@ SEEN = 4
 DROPPED = 8
 
 CLAIMS: tuple[str | None, ...] = (None, *DURABILITIES)
-"""What an acknowledgement can say of itself, weakest first."""
+"""How durable an acknowledgement can say the write is, weakest first."""
 
 CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
 LASTING = frozenset({"disk-full", "slow-fsync", "fsync-error"})
-"""Faults under which an engine may die on its own, and come back, long before the kill at their end."""
-# Several writers are how people use memory, and a clock that stands still makes nothing expire: neither is a
-# disturbance that could excuse a loss.
+"""Faults that end with a kill, but under which the engine may die and come back on its own long before that."""
+# Several writers are normal use, and a clock that stands still makes nothing expire: neither excuses a loss.
 NOT_A_DISTURBANCE = frozenset({"none", "concurrent-writers", "clock-frozen"})
 
 
@@ -43,8 +42,8 @@ class Absence(NamedTuple):
     """An acknowledged message that a read, begun after the acknowledgement, did not return.
 
     `since` is the index of the acknowledgement or of the last read that still had it. `back` is the first
-    later read that has it again, or NEVER: missing for good. `floor` is the first element or the cursor of a
-    window that should have had it, NEVER for a whole read.
+    later read that has it again, or NEVER if it is missing for good. `floor` is the first element or the cursor of
+    the window that should have had it, NEVER for a whole read.
     """
 
     message: int
@@ -67,8 +66,8 @@ class Loss(NamedTuple):
     """A message missing for good.
 
     `disturbance` is the first one after the message was last known to be there, None if there was none
-    between its acknowledgement and the read. `expired` means that time took it, not a crash and not another
-    writer.
+    between its acknowledgement and the read. `expired` means that it ran out of time: no crash and no other
+    writer took it.
     """
 
     message: int
@@ -85,7 +84,7 @@ class Retention(NamedTuple):
 
 
 class TakenBack(NamedTuple):
-    """A message that an acknowledged retract or replace removed; `claim` is what its acknowledgement survives."""
+    """A message that an acknowledged retract or replace removed; `claim` is how durable that removal is said to be."""
 
     invoked: int
     done: int
@@ -111,7 +110,7 @@ class Inversion(NamedTuple):
 
 
 class Disagreement(NamedTuple):
-    """A suspicion: `message` follows `other` in `read`, another read seems to have had it before `other`."""
+    """A suspicion: `message` follows `other` in `read`, and another read seems to have had it before `other`."""
 
     message: int
     other: int
@@ -209,7 +208,7 @@ class Hidden(NamedTuple):
 
 
 class Fracture(NamedTuple):
-    """Statement `has` of one context read returned the message, statement `lacks` should have and did not."""
+    """In one context read, statement `has` returned the message; statement `lacks` should have and did not."""
 
     message: int
     read: int
@@ -245,8 +244,8 @@ class Overdue(NamedTuple):
 @dataclass
 class Evidence:
     header: HistoryHeader
-    # One row per turn (an append or a save; repeated attempts share it). The columns of what comes later
-    # (done, state, seen_at, …) may be longer than the others: they are filled ahead with their defaults.
+    # One row per turn (an append, save or replace; repeated attempts share it). Columns that are set later
+    # (done, state, seen_at, …) may be longer than the others: they are extended ahead, with their defaults.
     turn_session: array[int] = field(default_factory=lambda: array("i"))
     turn_process: array[int] = field(default_factory=lambda: array("q"))
     turn_first: array[int] = field(default_factory=lambda: array("q"))
@@ -254,7 +253,7 @@ class Evidence:
     turn_done: array[int] = field(default_factory=lambda: array("q"))
     turn_done_s: array[float] = field(default_factory=lambda: array("d"))
     turn_claim: bytearray = field(default_factory=bytearray)
-    """What the acknowledgement said that the turn survives: its index in `CLAIMS`."""
+    """How durable the acknowledgement said the turn is, as an index into `CLAIMS`."""
     # One row per message.
     message_turn: array[int] = field(default_factory=lambda: array("i"))
     state: bytearray = field(default_factory=bytearray)
@@ -271,16 +270,16 @@ class Evidence:
     odds: OddTable = field(default_factory=OddTable)
     retries: dict[int, int] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
-    """Of turns that were tried again: how often they were sent."""
+    """How often each retried turn was sent."""
     failed: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
     retention: dict[int, Retention] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
     removals: dict[int, int] = field(default_factory=dict)
-    """How many saves, replaces and retracts may have removed a message on purpose."""
+    """By message, how many saves, replaces and retracts may have removed it on purpose."""
     taken_back: dict[int, TakenBack] = field(default_factory=dict)
     replaced: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """By turn of a replace, the messages in whose place it puts its own."""
+    """By turn of a replace, the messages that it replaces with its own."""
     replace_ended: dict[int, int] = field(default_factory=dict)
     """By turn of a replace in doubt, the event that ended its latest attempt."""
     disturbances: list[Disturbance] = field(default_factory=list)
@@ -304,7 +303,7 @@ class Evidence:
     first_reads: list[FirstRead] = field(default_factory=list)
     bad_ends: list[BlamedEnd] = field(default_factory=list)
     half_turns: list[HalfTurn] = field(default_factory=list)
-    """Of reads while the turn may have been written still; looked for in interleavings only."""
+    """Also in reads while the turn may still have been in progress; looked for in interleavings only."""
     refusals: list[Refusal] = field(default_factory=list)
     outage: Outage | None = None
     hidden: dict[int, Hidden] = field(default_factory=dict)
@@ -326,7 +325,7 @@ class Evidence:
     failed_outcomes: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     stopped: str = ""
-    """Why the run ended before its time, if it did."""
+    """Why the run was stopped early, if it was."""
     uncertain_forgets: int = 0
     truncated: bool = False
     operations: set[str] = field(default_factory=set)  # the rarer ones that were acknowledged
@@ -349,7 +348,7 @@ class Evidence:
         return range(first, last)
 
     def turns_of(self, session: int) -> list[int]:
-        """The turns of a session, oldest first; indexed on first use: only suspicious histories need it."""
+        """The turns of a session, oldest first. Built on first use: only suspicious histories need it."""
         if self.session_turns is None:
             grouped: dict[int, list[int]] = defaultdict(list)
             for turn, owner in enumerate(self.turn_session):
@@ -366,9 +365,9 @@ class Evidence:
         return None
 
     def struck(self, disturbance: Disturbance) -> int:
-        """From which event on it may have taken data: the engine's first stop while it lasted, else its injection.
+        """The event from which it may have taken data: the engine's first stop while it lasted, else its injection.
 
-        Under a lasting fault the engine may have died by itself before.
+        For a lasting fault it is always the injection: the engine may have died by itself before that stop.
         """
         return disturbance.injected if disturbance.name in LASTING else self.stopped_during(disturbance)
 
@@ -387,7 +386,7 @@ class Evidence:
     def moment_s(self, disturbance: Disturbance, since: int, read: int) -> float:
         """When the loss happened: at the engine's first stop after `since`, else when the fault struck.
 
-        Under a lasting fault it may have been at any time, and nobody is accused by the latest.
+        Under a lasting fault it may have been at any time; the earliest counts, so that nobody is accused wrongly.
         """
         if disturbance.name in LASTING:
             return disturbance.injected_s

@@ -9,8 +9,8 @@ enough to know, for every acknowledged message, the first read that should have 
 - a missing message that enters a view again was not lost, only late.
 
 Reads may overlap: one that began before an acknowledgement may end after it. Such a read proves nothing about
-that message, which goes back to `pending`. Nor does a read bring a message back that began before the read without it
-had ended: it may show what was there before the loss.
+that message, which goes back to `pending`. Nor does it bring a missing message back if it began before the read that
+lacked the message had ended: it may show the state before the loss.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ReadFolder:
         self.ended_s = 0.0
 
     def strike(self, index: int) -> None:
-        """Data may be lost from this event on: the next reads are looked at for what is left."""
+        """Data may be lost from this event on: the next read of each session is checked for what is left."""
         if self.struck != index:
             self.struck = index
             self.strikes.append(index)
@@ -70,7 +70,7 @@ class ReadFolder:
             tail = self.evidence.odds.decode_tail(seen) if seen.odd else from_runs(seen.tail)
             moved = [(m, self._entered[m]) for m in removed if m >= 0] if removed else ()
             self._extend(session, chain, read, tail)
-            for message, entered in moved:  # coded again because something before it left
+            for message, entered in moved:  # still there, only coded again because something before it left
                 self._entered[message] = entered
         if removed:
             self._leave(session, chain, read, removed, NEVER)
@@ -88,7 +88,7 @@ class ReadFolder:
         session.last_read_by[self.evidence.read_process[read]] = read
 
     def fold_window(self, session: SessionEvidence, read: int, seen: Seen, ask: ReadAsked) -> None:
-        """A `last` or `after` read: it must have what comes provably after its first element or cursor."""
+        """A `last` or `after` read: it must have whatever provably comes after its first element or cursor."""
         chain = session.window or self._open_window(session)
         removed = self._cut(chain, seen)
         tail: View = []
@@ -101,7 +101,7 @@ class ReadFolder:
         elif floor < 0:
             floor = next((message for message in chain.view if message >= 0), NEVER)
         if floor != NEVER and floor < len(self._turns):
-            # Numbers grow with time: what slid out of the window cannot come after its floor.
+            # Numbers grow with time, so what slid out of the window cannot come after its floor.
             if removed and (session.missing or max(removed) > floor):
                 self._leave(session, chain, read, removed, floor)
             if chain.pending:
@@ -113,7 +113,7 @@ class ReadFolder:
         chain.last_read = read
 
     def _open_window(self, session: SessionEvidence) -> Chain:
-        """The first window of a session has to show what the whole reads and acknowledgements promise."""
+        """The first window of a session is held against the whole reads and acknowledgements before it."""
         session.window = chain = Chain(IN_WINDOW)
         turn_done, message_turn = self.evidence.turn_done, self.evidence.message_turn
         shown = [m for m in session.whole.view if m >= 0 and turn_done[message_turn[m]] != NEVER]
@@ -136,7 +136,7 @@ class ReadFolder:
         self.evidence.gone_before[session.number] = max(session.forget_floor, maybe_before)
 
     def miss_unreplaced(self, session: SessionEvidence, turns: list[int]) -> None:
-        """What a replace in doubt was to remove, and did not, has to be there in the end."""
+        """If a replace in doubt did not happen, the messages it was to remove have to be there in the end."""
         evidence, read = self.evidence, session.whole.last_read
         for message in removals.never_replaced(evidence, session, turns):
             evidence.state[message] &= ~DROPPED
@@ -154,7 +154,7 @@ class ReadFolder:
         )
         view = session.whole.view if not session.whole.doubled else list(dict.fromkeys(session.whole.view))
         forgotten, missing = session.forget_done, session.missing
-        # What was seen before a fault or a stop, and could not be read after it, is not kept: nobody knows.
+        # A message seen before a fault or a stop and not read after it does not count as kept: nobody knows.
         struck = max(
             *(found.injected for found in evidence.disturbances),
             *(index for index, _ in evidence.stops),
@@ -194,7 +194,7 @@ class ReadFolder:
         return age_s >= retention.retention_s - evidence.header.clock_bound_s
 
     def hold_against_count(self, session: SessionEvidence, rows: int, invoked: int, done: int) -> None:
-        """Missing messages are only hidden if the engine, asked directly afterwards, has the rows."""
+        """Missing messages are merely hidden if the engine, asked directly afterwards, still has the rows."""
         read = session.whole.last_read
         if read == NEVER or session.mutations_open:
             return
@@ -230,7 +230,7 @@ class ReadFolder:
         return removed
 
     def _extend(self, session: SessionEvidence, chain: Chain, read: int, tail: View) -> None:
-        """Take the new elements into the view, noting those that are strange, doubled or out of order."""
+        """Add the new elements to the view, noting those that are strange, doubled or out of order."""
         turns, owners, states, ranks = self._turns, self._owners, self._states, self._ranks
         view, bit, missing, peak = chain.view, chain.bit, session.missing, chain.peak
         known, number = len(turns), session.number
@@ -272,7 +272,7 @@ class ReadFolder:
             ranks[message] = session.top_rank
 
     def _ordered(self, session: SessionEvidence, read: int, before: int, fresh: View, message: int) -> int:
-        """Hold a message seen earlier against the order of earlier reads; returns the last one in order.
+        """Compare a message seen before with the order of earlier reads; returns the last one in order.
 
         Every message has a rank, and ranks grow along the order of the reads. Messages first seen now,
         between two known ones, get ranks between theirs. Ranks of messages that were never in one read
@@ -331,7 +331,7 @@ class ReadFolder:
         self.evidence.repeated.append(Sighting(message, session.number, read))
 
     def _returned(self, session: SessionEvidence, message: int, read: int) -> bool:
-        """A read has a missing message again. One that overlaps the read without it may have looked before it."""
+        """A read has a missing message again. It does not count if it overlaps the read without it: it may be older."""
         evidence, at = self.evidence, session.missing[message]
         absence = evidence.absences[at]
         if evidence.read_invoked[read] < evidence.read_done[absence.read]:
@@ -341,7 +341,7 @@ class ReadFolder:
         return True
 
     def _leave(self, session: SessionEvidence, chain: Chain, read: int, removed: View, floor: int) -> None:
-        """Messages that the view had before, and has no more."""
+        """Messages that were in the view and no longer are."""
         evidence = self.evidence
         begun = evidence.read_invoked[read]
         for message in removed:
@@ -363,7 +363,7 @@ class ReadFolder:
                     since = max(acknowledged, evidence.read_invoked[chain.last_read])
                     self._miss(session, message, read, since, floor)
                 elif session.forgets_open:
-                    chain.pending.append(message)  # should that forget fail, the message has to come back
+                    chain.pending.append(message)  # if that forget fails, the message has to come back
 
     def _settle(self, session: SessionEvidence, chain: Chain, read: int, floor: int) -> None:
         """Acknowledged messages that no read has shown since."""
@@ -385,7 +385,7 @@ class ReadFolder:
         chain.pending = waiting
 
     def _comes_after(self, message: int, floor: int) -> bool:
-        """Whether real time proves that the message belongs behind `floor`."""
+        """Whether real time proves that the message comes after `floor`."""
         evidence = self.evidence
         if evidence.session_of(floor) != evidence.session_of(message):
             return False
@@ -398,7 +398,7 @@ class ReadFolder:
             self.evidence.absences.append(Absence(message, read, since, floor=floor))
 
     def _regress(self, session: SessionEvidence, read: int) -> None:
-        """Whether this process saw one of the vanished, never acknowledged messages in an earlier read."""
+        """Whether this process saw one of the vanished, unacknowledged messages in an earlier read."""
         evidence = self.evidence
         before = session.last_read_by.get(evidence.read_process[read], NEVER)
         for message, (first, last) in list(session.vanished.items()):
@@ -410,7 +410,7 @@ class ReadFolder:
                 evidence.regressions.append(Regression(message, read, before))
 
     def _recovered(self, session: SessionEvidence, read: int) -> None:
-        """The first read that began after a disturbance: does it have anything from before?"""
+        """The first read that began after a disturbance: does it have anything older?"""
         turn_invoked, message_turn = self.evidence.turn_invoked, self.evidence.message_turn
         begun = self.evidence.read_invoked[read]
         struck = max((at for at in self.strikes if at < begun), default=NEVER)
@@ -421,7 +421,7 @@ class ReadFolder:
         self.evidence.first_reads.append(FirstRead(struck, session.number, read, kept))
 
     def _judge_gone(self, session: SessionEvidence, chain: Chain, read: int, tail: View) -> None:
-        """Hold what is visible against the latest acknowledged forget and against the end of retention."""
+        """Check what is visible against the latest acknowledged forget and the end of retention."""
         begun = self.evidence.read_invoked[read]
         if session.purge is not None:
             purge = session.purge
@@ -447,7 +447,7 @@ class ReadFolder:
                 evidence.resurrected.append((sighting, purge.done))
 
     def _find_overdue(self, life: Life, chain: Chain, read: int) -> None:
-        """Scans the view, but only where something may be overdue: sessions with a retention are short."""
+        """Scans the whole view, but only if something may be overdue; sessions with a retention are short."""
         evidence = self.evidence
         if evidence.header.refresh != "message" and not life.surely_before:
             return

@@ -52,7 +52,7 @@ COLUMN_STEP = 4096
 
 
 class _Caller:
-    """One process and its open invocation; reused from one operation to the next, because it is hot."""
+    """One process and its open invocation; reused from one operation to the next, because this is the hot path."""
 
     __slots__ = ("event", "is_open", "life", "session", "turn")
 
@@ -221,7 +221,7 @@ class _Collector:
         return turn
 
     def _grow(self, messages: int) -> None:
-        """Columns with a default are lengthened by the thousands: one by one costs twice the time."""
+        """Columns with a default grow by thousands of rows: one at a time takes twice as long."""
         evidence = self.evidence
         count = max(COLUMN_STEP, messages - len(evidence.state))
         evidence.turn_done.extend([NEVER] * COLUMN_STEP)
@@ -257,14 +257,14 @@ class _Collector:
         removals.begin(evidence, session, from_runs(write.dropped))
 
     def _age(self, caller: _Caller, event: Event) -> None:
-        """Time has passed for a session with a retention, and the completed operation may have renewed it."""
+        """Time has passed for a session with a retention, and the completed operation may have renewed its life."""
         low_s, high_s = self._engine_s(caller.event.time_s, event.time_s)
         life = caller.session.life
         if life is not None:
             life.advance(low_s, high_s, caller.event.index)
         if caller.life is not None:
             operation = caller.event.operation
-            # A repeated attempt may find its turn stored, and store and renew nothing.
+            # A retry may find its turn already stored, and then stores and renews nothing.
             surely = operation in ("read", "context")
             if operation in ("append", "save"):
                 surely = caller.turn not in self.evidence.retries
@@ -283,7 +283,7 @@ class _Collector:
             self._not_acknowledged(session, turn, event.kind)
             return
         if evidence.turn_done[turn] != NEVER:
-            return  # a repeated attempt at an acknowledged turn
+            return  # a retry of an acknowledged turn
         evidence.turn_done[turn] = index
         evidence.turn_done_s[turn] = event.time_s
         if type(event.value) is Acknowledged and event.value.durability in CLAIMS:
@@ -339,7 +339,7 @@ class _Collector:
 
     def _compare(self, session: SessionEvidence, turn: int, expect: int, invoked: int) -> None:
         earlier = session.expects.get(expect)
-        floor = max(session.forget_floor, self.reads.struck)  # a lost tail's sequences may be given again
+        floor = max(session.forget_floor, self.reads.struck)  # a lost tail's sequences may be assigned again
         if earlier is None or self.evidence.turn_invoked[earlier] < floor:
             session.expects[expect] = turn
         elif invoked > session.forget_floor:
@@ -476,7 +476,7 @@ class _Collector:
             self.evidence.stops.append((event.index, event.time_s))
             if not self.active:
                 self._begin_disturbance("engine-stopped", event)
-            # What a fault took may show only now: a deleted file can be read while it is open.
+            # What a fault took may only show now: a deleted file can still be read while it is open.
             self.reads.strike(event.index)
         elif kind == "engine-started":
             self.engine_down = False
@@ -525,7 +525,7 @@ class _Collector:
 
 
 def _drop_misplaced(evidence: Evidence) -> None:
-    """Where order is broken or doubled, a window may lack a message that is there, only elsewhere."""
+    """Where messages are doubled or out of order, a window may lack one that is merely somewhere else."""
     if not any(absence.floor != NEVER for absence in evidence.absences):
         return
     disordered = {m for found in evidence.inversions.values() for m in (found.message, found.later)}

@@ -1,7 +1,7 @@
-"""Turns that a read has in half, although no fault was near.
+"""Turns of which a read has only a part, although no fault was near.
 
-In a run with faults a half turn counts after recovery only: see `torn_turn`. In an interleaving nothing breaks, every
-step is chosen, and a reader that sees half a turn sees what a user would see.
+In a run with faults a half turn counts only after recovery: see `torn_turn`. In an interleaving nothing breaks and
+every step is chosen, so a reader that sees half a turn sees what a user would see.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INTERLEAVINGS = "interleavings"
 
 
 def half_turns(history: AnyHistory, evidence: Evidence) -> list[HalfTurn]:
-    """Each turn once, in the first read that has a part of it. A whole read, because a window may begin in a turn."""
+    """Each turn once, in the first read that has only a part of it. Interleavings never read windows."""
     if evidence.header.workload != INTERLEAVINGS or not evidence.has_batches:
         return []
     found: dict[int, HalfTurn] = {}

@@ -38,7 +38,7 @@ from recollect.verify.judging.op import (
 )
 from recollect.verify.judging.read_deltas import ViewEncoder, to_runs
 
-BLOCK_BYTES = 1 << 17  # a block's events stay in the processor's cache; a megabyte costs a fifth more
+BLOCK_BYTES = 1 << 17  # a block's events stay in the processor's cache; a megabyte is a fifth slower
 DRIFT_NOTICED_S = 0.001
 
 
@@ -52,7 +52,7 @@ class HistoryError(Exception):
 
 
 class HistoryWriter:
-    """Appends events to a file. Not safe for threads: the runner owns it.
+    """Appends events to a file. Not thread-safe: the runner owns it.
 
     `clock` and `wall` are arguments so that a test can drive time. Events are buffered; faults and `close`
     flush them, and `flush` does so at any other moment.
@@ -76,7 +76,7 @@ class HistoryWriter:
         self._events = 0
         self._messages = 0
         self.disturbed = -1
-        """The event before which whatever was acknowledged is at the mercy of a fault; -1 before the first."""
+        """A fault may have taken anything acknowledged before this event; -1 until the first fault."""
         self._stopped = False
         file.write(self._encoder.encode(self.header) + b"\n")
 
@@ -90,7 +90,7 @@ class HistoryWriter:
 
     @property
     def messages(self) -> int:
-        """How many messages were numbered so far: the `first` of the next new turn."""
+        """How many messages are numbered so far: the `first` of the next new turn."""
         return self._messages
 
     def invoke_write(self, process: int, session: str, operation: Operation, write: WriteAsked) -> int:
@@ -116,7 +116,7 @@ class HistoryWriter:
         return self._invoke(process, session, operation, None)
 
     def ok(self, process: int, value: Acknowledged | RowsCounted | None = None) -> int:
-        """A write, retract, forget or count was acknowledged: the runner itself has received it."""
+        """A write, retract, forget or count was acknowledged, and the runner has received the answer."""
         return self._complete("ok", process, value)
 
     def ok_read(self, process: int, elements: Sequence[Element]) -> int:
@@ -131,7 +131,7 @@ class HistoryWriter:
         return self._complete("ok", process, Found(to_runs(listed), to_runs(found)))
 
     def fail(self, process: int, error: str, blame: BadEnd | None = None) -> int:
-        """The operation certainly had no effect; or a read raised although the engine answered."""
+        """The operation certainly had no effect, or a read raised although the engine answered."""
         return self._complete("fail", process, blame, error)
 
     def unknown(self, process: int, error: str, blame: BadEnd | None = None) -> int:
@@ -155,7 +155,7 @@ class HistoryWriter:
         return self._disturb("engine-refused", "", None, error)
 
     def run_stopped(self, reason: str) -> int:
-        """The run ended before its time: whatever is judged of it, it is not `held`."""
+        """The run was stopped early, so its verdict cannot be `held`."""
         return self._disturb("run-stopped", "", None, reason)
 
     def flush(self) -> None:
@@ -192,7 +192,7 @@ class HistoryWriter:
             self._stopped = False
         if kind == "engine-stopped":
             self._stopped = True
-        # What an engine lost it lost when it stopped; without a stop a fault takes until it is healed.
+        # An engine loses data when it stops; without a stop, a fault may take data until it is healed.
         if kind != "engine-started" and not (kind == "fault-healed" and self._stopped):
             self.disturbed = index
         return index
@@ -235,7 +235,7 @@ class History:
             yield from block
 
     def blocks(self) -> Iterator[list[Event]]:
-        """The events in lists of some thousands, which is how the fast path wants them."""
+        """The events in lists of a few thousand, for the fast path."""
         decoder = msgspec.json.Decoder(Event)
         line = 2  # of the first event in the block
         with self.path.open("rb") as file:

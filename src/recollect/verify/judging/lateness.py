@@ -1,6 +1,6 @@
 """Messages that a read misses and a later read has: late, not lost.
 
-Who missed it is the line between own-write-missing and stale-read.
+If its writer missed it, it is own-write-missing; if another process did, stale-read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from recollect.verify.judging.losses import out_of_window
 
 
 def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Detection]:
-    """Every unclaimed late message, once, with the first reader that missed it: its own writer, or another.
+    """Every unclaimed late message once, with the first reader that missed it: its own writer, or another process.
 
     The events are the beginning and the end of that read, and the end of the read that has the message again.
     """
@@ -23,7 +23,7 @@ def late(evidence: Evidence, claimed: Set[int], *, own: bool) -> list[Detection]
         reader = evidence.read_process[absence.read]
         if absence.back == NEVER or message in claimed or (reader == evidence.writer_of(message)) != own:
             continue
-        # What a declared window had closed over is there again where a fault took what was newer.
+        # A message outside a declared window comes back into it when a fault takes newer ones: that is not late.
         if out_of_window(evidence, message, absence.read):
             continue
         reads = (

@@ -1,7 +1,7 @@
 """Acknowledged messages that are missing for good, each with what may have taken it.
 
 The checkers for lost updates, torn turns, tails, holes, resets and early expiry divide these losses among
-themselves; what they must agree on, is decided here once.
+themselves; what they must agree on is decided here, once.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def losses(evidence: Evidence) -> list[Loss]:
 
 
 def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
-    """Whether the target's declared window may have closed over a message before a read ended: as many as it keeps
-    were, or could have been, written after it. What failed and was never seen took no room; what was tried again may
-    have taken it twice."""
+    """Whether a message may have fallen out of the target's declared window before a read ended, because as many
+    messages as it keeps were, or could have been, written after it. A write that failed and was never seen takes no
+    room; a retried one may take it twice."""
     window = evidence.header.keeps_last
     if window is None:
         return False
@@ -59,10 +59,10 @@ def was_seen(evidence: Evidence, message: int) -> bool:
 
 
 def _not_blamed(evidence: Evidence, found: list[Loss]) -> list[Loss]:
-    """What no read ever showed is not blamed on a later fault, where such messages are lost without one too.
+    """A message that no read ever showed is not blamed on a later fault if such messages are lost without one too.
 
-    A fault that takes the end of a session is believed: what it took had no time to be read. One that seems to have
-    taken this message and left a later one, or that found nothing in the whole memory, took nothing.
+    A fault at the end of a session is still believed: what it took had no time to be read. A fault that seems to have
+    taken this message but left a later one, or that struck in a run where no read ever showed a message, took nothing.
     """
     if not any(
         loss.disturbance is None and not loss.expired and not was_seen(evidence, loss.message)
@@ -115,9 +115,9 @@ def _explain(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> Lo
 
 
 def _struck_in_the_middle(evidence: Evidence, message: int, acknowledged: int) -> Disturbance | None:
-    """A fault that struck during the write may have taken the message before the store said that it has it.
+    """A fault that struck during the write may have taken the message before it was acknowledged.
 
-    Nobody needs to have written over it then. A clock takes nothing that is being written.
+    Then nobody needs to have overwritten it. A clock fault takes nothing that is being written.
     """
     invoked = evidence.turn_invoked[evidence.message_turn[message]]
     for found in evidence.disturbances:
@@ -127,7 +127,7 @@ def _struck_in_the_middle(evidence: Evidence, message: int, acknowledged: int) -
 
 
 def _looks_expired(evidence: Evidence, absence: Absence, oldest: dict[int, int]) -> bool:
-    """Undisturbed, with a declared retention: expiry takes a whole session, or its oldest messages first."""
+    """Whether an undisturbed loss with a declared retention looks like expiry: a whole session, or its oldest first."""
     turn = evidence.message_turn[absence.message]
     if turn not in evidence.retention:
         return False
@@ -140,7 +140,7 @@ def _looks_expired(evidence: Evidence, absence: Absence, oldest: dict[int, int])
 
 
 def _oldest_kept(evidence: Evidence, session: int) -> int:
-    """The first acknowledged turn of which something is left, or one beyond all."""
+    """The first acknowledged turn of which something is left, or a number past the last turn."""
     for turn in evidence.turns_of(session):
         kept = any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
         if kept and evidence.turn_done[turn] != NEVER:
@@ -149,7 +149,7 @@ def _oldest_kept(evidence: Evidence, session: int) -> int:
 
 
 def shared_sessions(evidence: Evidence) -> set[int]:
-    """Sessions with several writers: a target that claims a single one is not judged by what they lose."""
+    """Sessions with several writers: a target that claims a single writer is not judged on their losses."""
     seen: set[int] = set()
     shared: set[int] = set()
     for session, _ in set(zip(evidence.turn_session, evidence.turn_process, strict=True)):

@@ -44,7 +44,7 @@ class Element(NamedTuple):
 
     `message` is None when no number could be found in it; `damaged` marks an item that the store itself
     returned as undecodable. `text` is an excerpt for the witness and only needed for such odd elements. `unkept` marks
-    one that lacks a field which the store's interface never said it keeps.
+    one that lacks a field the store's interface never promised to keep.
     """
 
     message: int | None
@@ -68,10 +68,10 @@ class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_
     """Value of an `append`, `save` or `replace` invocation: messages `first`, `first + 1`, … with these checksums.
 
     `turn` is the idempotency key and `expect` the compare-and-set argument, when the target takes them.
-    `retention_s` is the life that the target declares for these messages: gone before it or there after it
-    is an anomaly. `base`, for a `save` or a `replace`, is the index of the completion of the read whose list was
-    extended and written back, or replaced. `dropped` are the messages that a save leaves out on purpose (a compaction),
-    or in whose place a replace puts its own, as runs.
+    `retention_s` is the life that the target declares for these messages: being gone before it or there after it
+    is an anomaly. `base`, for a `save` or a `replace`, is the index at which the read completed whose list was
+    extended and written back, or replaced. `dropped` are the messages that a save leaves out on purpose (a compaction)
+    or that a replace replaces with its own, as runs.
     """
 
     first: int
@@ -102,7 +102,7 @@ class ReadAsked(msgspec.Struct, frozen=True, tag="ask", tag_field="is", omit_def
 
 
 class Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="is", omit_defaults=True, gc=False):
-    """Value of a `read` completion, coded against an earlier view of the session (see views.py).
+    """Value of a `read` completion, coded against an earlier view of the session (see read_deltas.py).
 
     The elements are `previous[skip : skip + keep]`, then `tail`: runs `start, count, start, count, …`. A
     negative start -n is the n-th of `odd`.
@@ -151,9 +151,9 @@ class Acknowledged(
 
 
 class BadEnd(msgspec.Struct, frozen=True, tag="ended", tag_field="is", gc=False):
-    """Value of a completion that nothing excuses: no fault was near, and the error is no answer that a caller expects.
+    """Value of a completion that nothing excuses: no fault was near, and no caller expects this error as an answer.
 
-    Written only where whoever ran the operations had everything else under control (interleavings).
+    Written only where everything else was under control (interleavings).
     """
 
     how: Literal["raised", "hang"]
@@ -202,10 +202,11 @@ OK_OPS_MIN = 10
 
 
 class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """First line of a history: the scenario, as far as the judgement needs it.
+    """First line of a history: what the judgement needs to know about the scenario.
 
     `retain_s` is how long memory must live at least (`--retain`); None means for ever. `refresh` says what
-    restarts the clock of `WriteAsked.retention_s`. `ok_ops_min` is the evidence below which nothing is concluded.
+    restarts the clock of `WriteAsked.retention_s`. With fewer than `ok_ops_min` successful operations nothing is
+    concluded.
     """
 
     history: int = FORMAT
@@ -217,7 +218,7 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = ""
     policy: str = ""
     real_policy: str = ""
-    """What the store's own connections were set to, where that is another policy: it is judged by this one."""
+    """The policy that the store's own connections were set to, if it is another one: the store is judged by it."""
     fault: str = ""
     workload: str = ""
     traits: tuple[Trait, ...] = ()
@@ -225,12 +226,12 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What the target can do; None in a history of an earlier release."""
     retain_s: float | None = None
     keeps_last: int | None = None
-    """The target says that it keeps this many messages of a session, and no more; None is all of them."""
+    """How many messages of a session the target says it keeps; None means all of them."""
     refresh: RefreshRule = "append"
     clock_bound_s: float = 1.0
     ok_ops_min: int = OK_OPS_MIN
     started_s: float = 0.0
     program: str = ""
-    """Of an interleaving: what the clients did."""
+    """In an interleaving: what the clients did."""
     schedule: str = ""
-    """Of an interleaving: in which order, as `recollect explore --replay` takes it."""
+    """In an interleaving: the order of the steps, as `recollect explore --replay` takes it."""

@@ -1,8 +1,8 @@
 """Proving that two reads disagree on order.
 
-The one pass of `collect` notices a conflict of ranks, which is a suspicion: ranks of messages that were
-never read together are a guess. Here the reads of the suspected sessions are gone through once more, for a
-read that really has the two messages the other way round. Only suspicious histories pay for it.
+The one pass of `collect` notices conflicting ranks, which is only a suspicion: the ranks of messages that were
+never read together are a guess. This second pass searches the reads of the suspected sessions for one that
+really has the two messages the other way round. Only suspicious histories pay for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUSPICIONS_MAX = 200  # per session; more of the same would only raise the count
 
 
 def prove(history: AnyHistory, evidence: Evidence) -> list[Proven]:
-    """The disagreements that two reads of the history bear out."""
+    """The disagreements that two reads of the history prove."""
     suspects: dict[str, list[Disagreement]] = defaultdict(list)
     for found in evidence.disagreements:
         session = evidence.sessions[found.session]
@@ -39,7 +39,7 @@ def _precedes(view: View, left: int, right: int) -> bool:
 
 
 def views(history: AnyHistory, sessions: set[str] | None = None) -> Iterator[tuple[int, str, View]]:
-    """Every read of these sessions, or of all, in full: its number, its session and its elements."""
+    """Every read of these sessions, or of all, decoded in full: its number, its session and its elements."""
     odds = OddTable()
     chains: dict[tuple[str, int], View] = {}
     asks: dict[int, ReadAsked | None] = {}

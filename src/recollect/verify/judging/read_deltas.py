@@ -7,7 +7,7 @@ just as well, only in more bytes.
 
 There are two chains of views per session: reads that must return everything, and windows (`last`, `after`),
 whose contents slide. A `last=n` read that came back with fewer than n elements covers everything and belongs
-to the first. The further statements of a context read are coded against the statement before them.
+to the first. Each later statement of a context read is coded against the statement before it.
 
 In memory a view is a list of numbers: a message whose checksum is the appended one is its number, everything
 else is a negative code for an `OddElement`.
@@ -105,7 +105,7 @@ class ViewEncoder:
         self._chains: dict[tuple[str, int], View] = {}
 
     def appended(self, first: int, checksums: Sequence[int]) -> None:
-        """Learn the checksums of newly numbered messages; a repeated attempt teaches nothing new."""
+        """Learn the checksums of newly numbered messages; a retry adds nothing new."""
         if first == len(self._checksums):
             self._checksums.extend(checksums)
 

@@ -1,8 +1,8 @@
 """Messages that are removed on purpose, one by one: by a retract, or by a replace that puts others in their place.
 
-From the invocation on nobody expects them; after the acknowledgement nobody may see them. An attempt that failed
-removed nothing. One in doubt may have, and what it would have removed is not judged, with one exception: a replace
-whose own messages never came did not happen, and what it was to replace has to be there.
+Once the removal is invoked nobody expects them; once it is acknowledged nobody may see them. An attempt that failed
+removed nothing. One in doubt may have, so what it would have removed is not judged, with one exception: a replace
+whose own messages never appeared did not happen, and what it was to replace has to be there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recollect.verify.judging.session_state import Chain, SessionEvidence
 
 
 def own(evidence: Evidence, session: SessionEvidence, messages: Iterable[int]) -> Iterator[int]:
-    """Those that are the session's: what leaked into its list from another is not removed there."""
+    """Only the session's own: a message that leaked in from another session is not removed there."""
     for message in messages:
         if 0 <= message < len(evidence.message_turn) and evidence.session_of(message) == session.number:
             yield message
@@ -41,7 +41,7 @@ def begin(evidence: Evidence, session: SessionEvidence, messages: Iterable[int])
 
 
 def failed(evidence: Evidence, session: SessionEvidence, messages: Iterable[int]) -> None:
-    """This attempt removed nothing; if no other may have, they have to be there again."""
+    """This attempt removed nothing; if no other attempt may have, they have to be there again."""
     for message in own(evidence, session, messages):
         evidence.removals[message] -= 1
         if evidence.removals[message]:
@@ -66,7 +66,7 @@ def done(evidence: Evidence, session: SessionEvidence, messages: Iterable[int], 
 def ended(
     evidence: Evidence, session: SessionEvidence, messages: Iterable[int], asked: Event, event: Event
 ) -> None:
-    """A retract or a replace has completed; of one in doubt nothing new is known."""
+    """A retract or a replace has completed; one in doubt tells nothing new."""
     if event.kind == "fail":
         failed(evidence, session, messages)
     elif event.kind == "ok":
@@ -77,7 +77,7 @@ def ended(
 
 
 def find_returned(evidence: Evidence, session: SessionEvidence, chain: Chain, read: int, tail: View) -> None:
-    """Holds a read against what was removed before it began."""
+    """Finds messages in a read that were removed before it began."""
     assert session.taken_back is not None
     session.taken_back.update(message for message in tail if message in evidence.taken_back)
     begun = evidence.read_invoked[read]
@@ -86,7 +86,7 @@ def find_returned(evidence: Evidence, session: SessionEvidence, chain: Chain, re
             session.taken_back.remove(message)
         elif evidence.state[message] & chain.bit:
             taken = evidence.taken_back[message]
-            # A write that is tried again afterwards may store the message again.
+            # A write that is retried afterwards may store the message again.
             retried = evidence.retries.get(evidence.message_turn[message], NEVER)
             if begun > taken.done and retried < taken.invoked:
                 evidence.resurrected.append((Sighting(message, session.number, read), taken.done))
@@ -94,7 +94,7 @@ def find_returned(evidence: Evidence, session: SessionEvidence, chain: Chain, re
 
 
 def replaces_in_doubt(evidence: Evidence) -> dict[int, list[int]]:
-    """By session, the turns of replaces that were never acknowledged and may have happened."""
+    """By session, the turns of replaces that were never acknowledged but may have happened."""
     found: dict[int, list[int]] = defaultdict(list)
     for turn in sorted(evidence.replaced.keys() & evidence.unknown):
         found[evidence.turn_session[turn]].append(turn)
@@ -102,9 +102,9 @@ def replaces_in_doubt(evidence: Evidence) -> dict[int, list[int]]:
 
 
 def never_replaced(evidence: Evidence, session: SessionEvidence, turns: Iterable[int]) -> list[int]:
-    """Messages that are missing although the only write that was to remove them, a replace in doubt, never came.
+    """Messages that are missing although the only write that was to remove them, a replace in doubt, never happened.
 
-    Nothing is said where the replace's own messages may be gone for a reason of their own.
+    Nothing is said where the replace's own messages may be gone for another reason.
     """
     found: list[int] = []
     read = session.whole.last_read

@@ -4,8 +4,8 @@ The engine's clock is not ours: clock faults move it, and even untouched it is t
 `clock_bound_s`. So every moment is an interval of engine time, and a message is in one of three states:
 surely alive, maybe expired (its absence proves nothing, nor does its presence), surely expired.
 
-What restarts the life of a session is `HistoryHeader.refresh`: each `append`, also each `read`, or `never` after the
-first append. With `message` every message has a life of its own.
+`HistoryHeader.refresh` says what restarts the life of a session: with `append` each append, with `read` each read as
+well, with `never` nothing after the first append. With `message` every message has a life of its own.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Life:
         return self._refresh == "read" or operation in ("append", "save", "replace", "retract")
 
     def begin(self, low_s: float) -> None:
-        """Such an operation has been invoked: until it completes, the end of life is open."""
+        """An operation that may renew was invoked: until it completes, the end of life is open."""
         self._touches_open += 1
         if self._earliest_s == INFINITY:
             self._earliest_s = low_s
@@ -132,11 +132,11 @@ class Life:
         self.renewed = index
 
     def rewind(self, low_s: float) -> None:
-        """The engine's clock was set back: a renewal from now on may end earlier than the one before."""
+        """The engine's clock was set back: a renewal from now on may run out earlier than the one before it."""
         self._earliest_s = min(self._earliest_s, low_s)
 
     def advance(self, low_s: float, high_s: float, index: int) -> None:
-        """Time has come to between `low_s` and `high_s` at the event `index`."""
+        """At event `index` the engine's clock is between `low_s` and `high_s`."""
         if self._earliest_s == INFINITY:
             return
         if high_s - self._earliest_s >= self._retention_s - self._bound_s:

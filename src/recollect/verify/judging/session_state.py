@@ -1,7 +1,7 @@
-"""What the collector remembers of one session while it goes through a history.
+"""What the collector remembers about one session while it goes through a history.
 
-The state is that of the latest view of each chain (see views.py) plus what is still open: acknowledged
-messages that no read had the chance to show yet, messages that went missing, forgets in flight.
+The state is the latest view of each chain (see read_deltas.py) plus what is still open: acknowledged
+messages that no read has had the chance to show yet, messages that went missing, forgets in flight.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FOREVER = 1 << 62
 
 
 class Purge:
-    """From `done` on nothing written before `invoked` may be visible: messages numbered under `below`."""
+    """After `done`, nothing written before `invoked` may be visible: no message with a number below `below`."""
 
     __slots__ = ("below", "done", "invoked")
 
@@ -26,9 +26,9 @@ class Chain:
     """The latest view of one chain of reads.
 
     In `view` a message is its number and anything strange is negative. `peak` is the greatest number that was
-    in the view; numbers grow with the invocation, so it is the message that was invoked last. It may have
-    left the view since. `in_order` is the last message that agreed with the order of earlier reads; those behind it
-    that did not are held against it, not against each other. `pending` are acknowledged messages that are neither in
+    in the view; numbers are given at invocation, so it is the message that was invoked last. It may have
+    left the view since. `in_order` is the last message that agreed with the order of earlier reads; those after it
+    that did not are compared with it, not with each other. `pending` are acknowledged messages that are neither in
     the view nor counted missing.
     """
 
@@ -42,7 +42,7 @@ class Chain:
         self.pending: list[int] = []
         self.doubled: set[int] = set()
         self.last_read = NEVER
-        self.scanned = True  # whether everything in the view was held against the latest purge
+        self.scanned = True  # whether everything in the view was checked against the latest purge
 
 
 class SessionEvidence:
@@ -91,7 +91,7 @@ class SessionEvidence:
         self.unknown_messages = 0
         self.life: Life | None = None
         self.taken_back: set[int] | None = None
-        """Messages removed on purpose that the latest reads still had; None until one is."""
+        """Messages removed on purpose that the latest reads still had; None until a message is removed."""
         self.expects: dict[int, int] = {}  # expected sequence → turn acknowledged with it
 
     @property

@@ -1,7 +1,7 @@
-"""A run told step by step: who did what in the session of a witness, in the order in which it ended.
+"""A run step by step: who did what in the session of a witness, in the order in which it ended.
 
-Made for the smallest run that shows something, where every step can be shown; of a longer one, those that the witness
-names and those next to them.
+Made for the smallest run that shows something, where every step fits. Of a longer run it shows the steps that the
+witness names and those next to them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ STEPS_MAX = 12
 NAMES_MAX = 4
 ERROR_CHARACTERS = 60
 EVERYONE = -1
-"""The process of a step that is nobody's: a fault, or steps that are left out."""
+"""The process number of a step that no client took: a fault, or a gap."""
 
 
 class StepTaken(msgspec.Struct, frozen=True):
-    """One operation, or what happened to the engine. `told` is the witness's own."""
+    """One operation, or something that happened to the engine. `told` marks a step that the witness names."""
 
     process: int
     text: str
     told: bool = False
     left_out: int = 0
-    """How many steps it stands for, where it is a gap."""
+    """If this is a gap: how many steps it stands for."""
 
 
 class _Happening(msgspec.Struct):
-    """A step with the events that it is made of; `asks` is what it began with."""
+    """A step with its first and last event; `asks` says what was asked."""
 
     step: StepTaken
     session: str
@@ -55,7 +55,7 @@ class _Happening(msgspec.Struct):
 def steps_of(
     history: AnyHistory, witness: WitnessEvents, steps_max: int = STEPS_MAX
 ) -> tuple[StepTaken, ...]:
-    """What happened in the witness's session, at most `steps_max` of it."""
+    """What happened in the witness's session, in about `steps_max` steps at most."""
     named = {*witness.events, *(() if witness.acknowledged is None else (witness.acknowledged,))}
     found = [row for row in _rows(history, named) if row.session in ("", witness.session) or row.step.told]
     if len({row.session for row in found} - {"", witness.session}):
@@ -64,7 +64,7 @@ def steps_of(
 
 
 def _placed(row: _Happening) -> _Happening:
-    """With the session's id, where the witness speaks of two."""
+    """Adds the session's id; used when the witness names more than one session."""
     if not row.session:
         return row
     step = StepTaken(row.step.process, f'{row.step.text} in "{row.session}"', row.step.told)
@@ -72,7 +72,7 @@ def _placed(row: _Happening) -> _Happening:
 
 
 def _with_beginnings(found: list[_Happening]) -> list[StepTaken]:
-    """Steps in the order in which they ended. Of one in whose middle another ended, the beginning is a step too."""
+    """Steps in the order in which they ended. If another ended in the middle of one, its beginning is a step too."""
     placed: list[tuple[int, StepTaken]] = []
     ends = [row.ended for row in found if row.step.process != EVERYONE]
     for row in found:
@@ -154,7 +154,7 @@ class _Narrator:
             ask = begun.value if isinstance(begun.value, ReadAsked) else None
             return f"{asks}: {_listed(self._view(begun, ended, ask, value), self._odd)}"
         if isinstance(value, Context) and value.parts:
-            # Its first part is one of the session's reads, and later ones are saved as differences from it.
+            # Its first part counts as a read of the session: later reads are saved as differences from it.
             self._view(begun, ended, value.parts[0].ask, value.parts[0].seen)
         if isinstance(value, RowsCounted):
             return f"the engine has {value.rows} message{'s'[: value.rows != 1]}"
@@ -222,7 +222,7 @@ def _strange(found: OddElement) -> str:
 
 
 def _names(numbers: Sequence[int]) -> str:
-    """``m0, m1, m4…m9``: runs of three and more are told by their ends."""
+    """``m0, m1, m4…m9``: a run of three or more is shortened to its ends."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] + 1 == number:
@@ -244,8 +244,8 @@ def _short(text: str) -> str:
 
 
 def shortened(steps: Sequence[StepTaken], steps_max: int = STEPS_MAX) -> tuple[StepTaken, ...]:
-    """Those that the witness names, and whatever is nearest to them; the gaps say how many are left out."""
-    if len(steps) <= steps_max + 2:  # what says that steps are left out would take as much room
+    """The steps that the witness names and those nearest to them; the gaps say how many are left out."""
+    if len(steps) <= steps_max + 2:  # a line saying that steps are left out would take as much room
         return tuple(steps)
     anchors = [place for place, step in enumerate(steps) if step.told] or [len(steps) - 1]
     by_distance = sorted(range(len(steps)), key=lambda place: min(abs(place - anchor) for anchor in anchors))

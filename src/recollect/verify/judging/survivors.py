@@ -1,9 +1,10 @@
 """What a disturbance left of a session: the line between a lost tail and a hole.
 
-A kept message counts only if it was acknowledged before the disturbance took data (`Evidence.struck`): what was written
-afterwards says nothing about what survived. Later means that its write began after the missing message was
-acknowledged, or that reads before the disturbance showed it behind. In the second case the two writes overlapped, and
-an engine may have had them in the other order: PostgreSQL gives out a sequence's numbers before it commits.
+If a later message was kept, it is a hole, else a lost tail. A kept message counts only if it was acknowledged before
+the disturbance took data (`Evidence.struck`): what was written afterwards says nothing about what survived. Later means
+that its write began after the missing message was acknowledged, or that reads before the disturbance showed it after
+the missing one. In the second case the two writes overlapped, and the engine may have had them in the other order:
+PostgreSQL assigns sequence numbers before it commits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from recollect.verify.judging.losses import losses
 
 
 class _Survivor(NamedTuple):
-    """The kept message that was invoked last, and the one that reads showed furthest behind."""
+    """The kept message that was invoked last, and the one that reads showed last."""
 
     newest: int
     furthest: int
@@ -26,7 +27,7 @@ class _Survivor(NamedTuple):
 def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Detection, bool]]:
     """Every unclaimed loss that a disturbance may explain, and whether it is a hole."""
     survivors: dict[tuple[int, int], _Survivor] = {}
-    # Where reads disagree about the order of two messages, the rank of either may be the wrong one.
+    # Where reads disagree about the order of two messages, either rank may be wrong.
     suspected = {message for each in evidence.disagreements for message in (each.message, each.other)}
     found = []
     for loss in losses(evidence):
@@ -79,7 +80,7 @@ def _later(
 
 
 def overlapped(evidence: Evidence, hole: Detection) -> bool:
-    """Whether the kept message was being written before the missing one was there for all to see."""
+    """Whether the write of the kept message began before the missing one was acknowledged or first read."""
     there, seen = evidence.acknowledged(hole.element), evidence.seen_at[hole.element]
     if seen != NEVER:
         there = min(there, evidence.read_done[seen])
@@ -87,7 +88,7 @@ def overlapped(evidence: Evidence, hole: Detection) -> bool:
 
 
 def _seen_before(evidence: Evidence, message: int, disturbance: Disturbance) -> bool:
-    """Whether a whole read had it before the disturbance: only there two messages certainly are in one read.
+    """Whether a whole read had it before the disturbance: only whole reads certainly show two messages together.
 
     Windows show pieces of a session, and ranks across two pieces are a guess.
     """

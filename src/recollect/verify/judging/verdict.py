@@ -1,4 +1,4 @@
-"""The verdict: anomalies, set against what the engine itself promises.
+"""The verdict: anomalies, compared with what the engine itself promises.
 
 Types first; `judge` is the only rule. Nothing here looks at an engine: a verdict is a pure function of a
 history's evidence, so a saved run can be judged again.
@@ -24,7 +24,7 @@ Status = Literal["held", "documented-loss", "exposed", "violated", "unknown", "s
 WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "exposed", "documented-loss", "held", "skipped")
 
 UNNOTICED = frozenset({"wipe-volume", "policy-change", "downgrade", "restore"})
-"""Faults that put other data under a store. One without an identity of its own cannot tell."""
+"""Faults that put other data under a store. A store without an identity of its own cannot notice."""
 
 
 class WitnessEvents(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,7 +52,7 @@ class Anomaly(msgspec.Struct, frozen=True):
     first: WitnessEvents
     sentence: str
     covered: bool = False
-    """Inside the engine's promise, or the caller's to guard against: no bug of the store."""
+    """Inside the engine's promise, or up to the caller to guard against: not a bug of the store."""
 
     @property
     def voice(self) -> str:
@@ -60,7 +60,7 @@ class Anomaly(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
-        """As every report tells it."""
+        """The sentence that every report shows."""
         return f"{self.name} × {self.count} ({self.voice}): {self.sentence}"
 
 
@@ -93,7 +93,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def broken(self) -> tuple[Anomaly, ...]:
-        """What no promise covers; of a loss that is only too large, all there is."""
+        """The anomalies that no promise covers; if the loss is only larger than promised, all of them."""
         if self.status != "violated":
             return ()
         return tuple(anomaly for anomaly in self.anomalies if not anomaly.covered) or self.anomalies
@@ -122,7 +122,7 @@ def exit_code(statuses: Collection[Status]) -> int:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Run the checkers and hold what they find against the engine's promise."""
+    """Run the checkers and compare what they find with the engine's promise."""
     named, crashes = find(evidence)
     header = evidence.header
     given = _promised(header.engine, header.real_policy or header.policy, header.fault)
@@ -167,7 +167,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _promised(engine: str, policy: str, fault: str) -> Promise:
-    """The engine's promise; where there is no fault or no known engine, that nothing is lost."""
+    """The engine's promise; without a fault or a known engine, the promise is that nothing is lost."""
     try:
         return promise(engine, policy, fault)
     except ValueError:
@@ -178,7 +178,7 @@ def _promised(engine: str, policy: str, fault: str) -> Promise:
 
 
 def must_recover(engine: str, policy: str, fault: str) -> bool:
-    """Whether writes have to succeed again after the fault. A store that finds other data is right to refuse them."""
+    """Whether writes have to succeed again after the fault. A store that finds other data is right to refuse."""
     return "does-not-recover" not in _promised(engine, policy, fault).allows
 
 
@@ -200,8 +200,8 @@ def _broken(
 def _too_young(evidence: Evidence, named: list[Named], found: list[Loss], given: Promise) -> str | None:
     """Why a loud failure proves nothing, or None.
 
-    Where a promise has a window, everything in it may be lost. In a run that is younger, that is all the store ever
-    made, its tables included.
+    Where a promise has a window, everything in it may be lost. In a run younger than the window, that is everything
+    the store ever created, including its tables.
     """
     beside = {group.name for group in named if not _allows(evidence, given, group)}
     if (
@@ -220,7 +220,7 @@ def _too_young(evidence: Evidence, named: list[Named], found: list[Loss], given:
 
 
 def _is_exposed(given: Promise, group: Named) -> bool:
-    """Whether the store did what it says, and nothing protects whoever calls it."""
+    """Whether the store did what it says, but its caller is left unprotected."""
     if group.name in ("silent-reset", "lost-tail", "hole", "torn-turn", "non-monotonic-read", "resurrected"):
         return given.fault in UNNOTICED and all(
             found.disturbance is not None and found.disturbance.name in UNNOTICED
@@ -242,7 +242,7 @@ def _unprotected(evidence: Evidence, given: Promise, named: list[Named]) -> str 
 
 
 def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
-    """The engine may promise less than the store does: what was acknowledged as on the disk has to be there."""
+    """The store may promise more than the engine: what it acknowledged as on disk has to be there."""
     for loss in found:
         cause = loss.disturbance.name if loss.disturbance is not None else ""
         claim = CLAIMS[evidence.turn_claim[evidence.message_turn[loss.message]]]
@@ -255,16 +255,16 @@ def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
 
 def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
     if group.name == "non-monotonic-read" and given.fault != "replica-lag":
-        # Only the fault may take back what a reader saw.
+        # Only the fault may take away what a reader saw.
         return group.name in given.allows and all(f.disturbance is not None for f in group.detections)
     if group.name == "silent-reset":
-        # A tail may be everything there was; the window is still checked.
+        # The tail may be all there was; the window is still checked.
         return bool(given.allows & {"silent-reset", "lost-tail"})
     if group.name in ("stale-read", "own-write-missing") and "lost-tail" in given.allows:
-        # Lost as announced, and then written back by somebody who still had the whole list.
+        # Lost as documented, then written back by somebody who still had the whole list.
         return bool(evidence.bases) and all(_lost_between(evidence, found) for found in group.detections)
     if group.name == "hole" and "lost-tail" in given.allows and "hole" not in given.allows:
-        # The tail is that of the engine's order, which between writes that overlapped is not the one that reads show.
+        # The tail is in the engine's order, which for overlapping writes may differ from the order that reads show.
         return all(overlapped(evidence, detection) for detection in group.detections)
     if group.name == "resurrected":
         return all(_removal_lost(evidence, given, detection) for detection in group.detections)
@@ -272,9 +272,9 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
 
 
 def _removal_lost(evidence: Evidence, given: Promise, detection: Detection) -> bool:
-    """Whether the engine may have lost the retract or replace itself, or shows an older state for a while.
+    """Whether the engine may have lost the retract or replace itself, or may show an older state for a while.
 
-    As a write that was acknowledged it is a part of the tail, and its acknowledgement may say that it survives.
+    It is an acknowledged write, so it is part of the tail, and its acknowledgement may say that it survives.
     """
     taken, disturbance = evidence.taken_back.get(detection.element), detection.disturbance
     if taken is None:
@@ -309,9 +309,7 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     if not evidence.acked:
         return "no write was acknowledged"
     if evidence.refusals:
-        return (
-            None  # the engine's own refusal is what there is to conclude, and nothing could be read behind it
-        )
+        return None  # the engine's refusal is the conclusion, and nothing could be read after it
     if header.fault and header.fault not in evidence.injected:
         return f"the fault {header.fault} was never injected"
     struck = [evidence.stopped_during(found) for found in evidence.disturbances if found.name == header.fault]
@@ -327,7 +325,7 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
 def _anomalies(
     evidence: Evidence, named: list[Named], given: Promise, window_s: float | None
 ) -> tuple[Anomaly, ...]:
-    """What is covered comes behind what is not; a loss that reaches back further than promised is not covered."""
+    """What is covered comes after what is not; a loss that reaches back further than promised is not covered."""
     too_far = window_s is not None and given.window_s is not None and window_s > given.window_s
     found = [
         _anomaly(

@@ -1,8 +1,8 @@
-"""History's evidence → anomalies; one module per name, in the order of the design's table.
+"""From a history's evidence to anomalies; one module per name.
 
 Every checker is pure: evidence in, detections out. The order matters, because an element counts once, under the
-first name that fits; `find` keeps the account of who claimed what. A checker that crashes does not take the
-others with it, but the verdict cannot be `held` then.
+first name that fits; `find` keeps track of who claimed what. A checker that crashes does not take the others with
+it, but the verdict cannot be `held` then.
 """
 
 from __future__ import annotations
@@ -113,5 +113,5 @@ def find(evidence: Evidence) -> tuple[list[Named], list[Crash]]:
 
 
 def _oldest(detection: Detection) -> tuple[bool, int]:
-    """Messages by number, the first written first; elements without one after them, as they were found."""
+    """Messages by number, oldest first; then elements without a number, in the order they were found."""
     return (detection.element < 0, detection.element if detection.element >= 0 else -detection.element)

@@ -2,7 +2,7 @@
 
 Verifies: the checksum of every element that carries a message's number; and items that the store itself
 marks as damaged, which stand for messages that are missing from that read.
-Does not verify: fields that the store adds of its own.
+Does not verify: fields that the store adds itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An element whose append ended `fail`.
 
-Verifies: every message of a write of which each attempt was refused, in any read at any time.
+Verifies: every message of a write whose attempts were all refused, in any read at any time.
 Does not verify: writes with an unknown outcome; those may appear.
 """
 

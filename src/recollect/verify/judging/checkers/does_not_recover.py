@@ -1,9 +1,9 @@
 """No write succeeds after the fault is healed.
 
 Verifies: the writes that began after the last healing, if they went on for `OUTAGE_S` and every one failed. A store
-whose only connection died with the engine does this: its data is safe, and nobody can add to it.
-Does not verify: how long a store takes to recover, below that time; reads that do not recover (`unreadable`); a target
-that was given no time, or no writer, after the healing.
+whose only connection died with the engine does this: its data is safe, but nobody can add to it.
+Does not verify: how long a store takes to recover, if it takes less than that; reads that do not recover
+(`unreadable`); a target that was given no time, or no writer, after the healing.
 """
 
 from __future__ import annotations

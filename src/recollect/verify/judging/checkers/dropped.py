@@ -1,8 +1,8 @@
 """Acknowledged and never readable, or gone without a fault and without a proven culprit.
 
-Verifies: messages missing for good without a fault or an expiry, which no other writer provably went over and which are
-not the oldest end of their session.
-Does not verify: why; messages that nobody read after their acknowledgement.
+Verifies: messages missing for good without a fault or an expiry, if no other writer provably overwrote them and they
+are not the oldest end of their session.
+Does not verify: why they are gone; sessions that nobody read after the acknowledgement.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """One appended message, twice in one read.
 
 Verifies: every read; a write that was retried or whose outcome is unknown is still one message. Where the store
-takes no turn id and the run sent the write again after an honest error, there is nothing the store could have known
-it by: as many copies as attempts are `exposed`, more are the store's own.
-Does not verify: copies in different reads; two messages of equal content. A target that declares
-`at_least_once` is not judged for writes that were retried or ended unknown.
+takes no turn id and the run sent the write again after an honest error, the store could not have recognised it: up to
+as many copies as attempts are `exposed`, more are the store's own fault.
+Does not verify: copies in different reads; two messages with equal content. A target that declares
+`at_least_once` is not judged on writes that were retried or ended unknown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 
 def _unprotected(evidence: Evidence, turn: int, copies: int) -> bool:
-    """Whether the run's own attempts explain every copy, and the store had no turn id to know them by."""
+    """Whether the run's own attempts explain every copy, and the store had no turn id to recognise them by."""
     abilities = evidence.header.abilities
     return abilities is not None and "turn" not in abilities and copies <= evidence.attempts.get(turn, 1)
 

@@ -1,8 +1,8 @@
 """Gone before its declared retention, clock bound considered.
 
-Verifies: messages missing for good of which the clock alone was tampered with, by less than their retention
-(none declared means for ever); and, undisturbed, sessions with a declared retention that vanish from the
-oldest on.
+Verifies: messages missing for good where only the clock was tampered with, by less than their retention
+(none declared means for ever); and, without a disturbance, sessions with a declared retention that vanish
+from the oldest message on.
 Does not verify: messages whose end of life lies within the clock bound; losses with another fault in between.
 """
 

@@ -1,8 +1,8 @@
 """One context read (several statements) mixes two states of the session.
 
-Verifies: that every message which one statement returned is also in the others that had to return it: those
-that read everything, and windows, for what lies behind their first element or cursor.
-Does not verify: statements that overlap in nothing.
+Verifies: that every message one statement returned is also in the others that had to return it: those that
+read everything, and windows, for what comes after their first element or cursor.
+Does not verify: statements that do not overlap.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An operation never ends.
 
-Verifies: operations of an interleaving that wait when nothing is left that could happen: no reply is on its way, no
+Verifies: operations of an interleaving that still wait when nothing more can happen: no reply is on its way, no
 timer is due before the deadline, and nobody else can move. Does not verify: operations that are slow; a client that
-asks the engine again and again, and may be waiting for the engine's own clock; runs with faults.
+keeps asking the engine, and may be waiting for the engine's own clock; runs with faults.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """After a fault, an acknowledged message missing while a later one of the session is kept.
 
-Verifies: messages missing for good after a disturbance, where a message that is provably later (its write
-began after the acknowledgement, or reads showed it behind) and was acknowledged before the disturbance is
-kept.
+Verifies: messages missing for good after a disturbance that did not take a provably later message: one whose
+write began after the acknowledgement, or that reads showed after it, and that was itself acknowledged before
+the disturbance.
 Does not verify: messages never read after the fault; losses without a disturbance (see lost-update).
 """
 

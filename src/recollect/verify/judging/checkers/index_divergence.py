@@ -1,6 +1,6 @@
 """Listed but not found by search, or the reverse.
 
-Verifies: messages acknowledged before the search began; also that a forgotten one is no longer found.
+Verifies: messages acknowledged before the search began, and that forgotten ones are no longer found.
 Does not verify: ranking and relevance; messages written while the search ran.
 """
 

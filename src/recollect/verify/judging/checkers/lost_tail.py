@@ -1,7 +1,7 @@
 """After a fault, acknowledged messages missing, all later than every kept one of that session.
 
-Verifies: messages missing for good after a disturbance, with no later message of the session kept of those
-acknowledged before the disturbance. Messages written after it do not count as kept.
+Verifies: messages missing for good after a disturbance, if of those acknowledged before it no later message of
+the session is kept. Messages written after the disturbance do not count as kept.
 Does not verify: messages never read after the fault; losses without a disturbance (see lost-update).
 """
 

@@ -1,9 +1,9 @@
 """Another writer's write provably went over an acknowledged message.
 
-Verifies: messages missing for good without a fault or an expiry, where a write of another process is proven to have
-gone over them (`culprits`); and compare-and-set writes that were both acknowledged although they expected the same
-sequence, so that the second cannot have seen the first.
-Does not verify: messages that are there in another form or another session (see corrupted, cross-session-leak);
+Verifies: messages missing for good without a fault or an expiry, where another process provably overwrote them
+(`culprits`); and pairs of compare-and-set writes that were both acknowledged although they expected the same
+sequence, so the second cannot have seen the first.
+Does not verify: messages that are there in another form or in another session (see corrupted, cross-session-leak);
 sessions with several writers, if the target declares `single_writer`.
 """
 

@@ -1,7 +1,7 @@
 """There after its declared retention, clock bound considered.
 
-Verifies: messages with a declared retention in reads that began when, by the engine's clock and its bound,
-every renewal of their life (append, read; see `HistoryHeader.refresh`) lay further back than that.
+Verifies: messages with a declared retention, in reads that began when the last renewal of their life (append,
+read; see `HistoryHeader.refresh`) was certainly longer ago than that, by the engine's clock and its bound.
 Does not verify: lives that a write with an unknown outcome may have renewed; `--retain`, which is a minimum.
 """
 

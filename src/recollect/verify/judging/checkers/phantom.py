@@ -1,7 +1,7 @@
 """An element that no operation of this run wrote.
 
-Verifies: elements without a number, and with a number that no append had been given when the read ended.
-Does not verify: elements with a known number; they may be leaks, corrupted or duplicates.
+Verifies: elements without a number, or with a number that no append had when the read ended.
+Does not verify: elements with a known number; they may be leaked, corrupted or duplicates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME = "phantom"
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found: dict[int, Detection] = {}
     for sighting in evidence.strangers:
-        # A number that nobody had been given yet must not claim the message that gets it later.
+        # A number that was not given out yet must not claim the message that gets it later.
         key = sighting.element if sighting.element < 0 else -(1 << 40) - sighting.element
         text = evidence.odds[key].text if sighting.element < 0 else f"number {sighting.element}"
         events = (evidence.read_done[sighting.read],)

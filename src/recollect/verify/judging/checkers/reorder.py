@@ -2,9 +2,9 @@
 
 Verifies: the order of the messages of one turn; of appends that did not overlap (which includes each
 writer's own acknowledged appends); and of any two messages between two reads, proven with both reads.
-Does not verify: the order of overlapping appends beyond that all reads agree on it. A target that declares
-`ordered_by_clock` is not judged by real time. The order of a message that is there twice, or may be: where it was sent
-again to a store without turn ids, the first copy may have left the window that a read shows.
+Does not verify: the order of overlapping appends, except that all reads agree on it; the order of a message that is
+there twice, or may be: when it was sent again to a store without turn ids, the first copy may have left the window that
+a read shows. A target that declares `ordered_by_clock` is not judged by real time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
         session = evidence.session_of(proven.message)
         detection = Detection(proven.message, session, events, other=proven.other, text=_READS)
         found.setdefault(proven.message, detection)
-    # Which of two copies a read shows says nothing about order.
+    # Which of two copies a read shows tells nothing about order.
     doubled = {sighting.element for sighting in evidence.repeated}
     return [
         detection

@@ -1,7 +1,7 @@
 """Visible after an acknowledged `forget`, or after a `retract` or `replace` that removed it.
 
-Verifies: messages acknowledged, or seen by a read that ended, before the forget was invoked, in reads that
-began after it was acknowledged; the same for messages that a retract or a replace removed.
+Verifies: reads that began after the forget was acknowledged, for messages that were acknowledged, or seen by a
+finished read, before the forget was invoked; the same for messages that a retract or a replace removed.
 Does not verify: writes that overlap the forget or are retried after it; forgets, retracts and replaces with an unknown
 outcome.
 """

@@ -2,9 +2,9 @@
 
 Verifies: after each disturbance, the first whole read of every session that was read again; with no
 disturbance at all, the last whole read of every session. "Empty" means that nothing written before is left:
-new messages do not make a wiped memory whole.
-Does not verify: sessions that were never read again. What expired as time passed is not a reset, nor is a
-memory of which no read ever showed anything (see dropped).
+new messages do not make up for a wiped memory.
+Does not verify: sessions that were never read again. Messages that simply expired are no reset, nor is a
+memory that no read ever showed anything of (see dropped).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 
 def _after_disturbances(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[Loss]:
-    """Losses of every disturbance after which no session had anything older than it."""
+    """The losses from every disturbance after which no session had anything older."""
     first_reads: dict[int, list[FirstRead]] = defaultdict(list)
     for first in evidence.first_reads:
         first_reads[first.struck].append(first)
@@ -61,7 +61,7 @@ def _after_disturbances(evidence: Evidence, by_read: dict[int, list[Loss]]) -> I
 
 
 def _in_the_end(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[Loss]:
-    """Losses of empty reads, if in the end every session is empty and none with messages is unread."""
+    """The losses from empty reads, if in the end every session reads empty and none with messages went unread."""
     for session, read in evidence.last_whole_read.items():
         if read != NEVER and evidence.read_size[read]:
             return

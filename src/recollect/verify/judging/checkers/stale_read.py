@@ -1,6 +1,6 @@
 """A read misses another process's message acknowledged before the read began, and a later read has it.
 
-Verifies: whole reads, and windows for messages that provably belong behind their first element or cursor.
+Verifies: whole reads, and windows for messages that provably come after their first element or cursor.
 Does not verify: messages that overlap a forget or may have expired. A reader's own write is
 own-write-missing.
 """

@@ -1,8 +1,8 @@
 """Some but not all messages of one turn: after recovery, or in any read of an interleaving.
 
 Verifies: acknowledged turns of which a part is missing for good after a disturbance; turns with an unknown outcome of
-which a part is there in the last whole read, begun after the disturbance was over; and, in an interleaving, where
-nothing breaks, half a turn in any whole read.
+which only a part is in the last whole read, if that began after the disturbance was over; and, in an interleaving,
+where nothing breaks, half a turn in any whole read.
 Does not verify: half a turn seen while it is being written, in a run with faults; targets that declare `no_batches`.
 """
 

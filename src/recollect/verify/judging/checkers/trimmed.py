@@ -1,7 +1,7 @@
 """The oldest end of a session is gone, without a forget and without an expiry.
 
-Verifies: messages missing for good without a fault, everything older than them gone too, where messages that were there
-with them stayed for longer.
+Verifies: messages missing for good without a fault, with everything older gone too, while later messages that had been
+read with them stayed longer.
 Does not verify: sessions of which nothing is left (see silent-reset, dropped).
 """
 

@@ -2,9 +2,9 @@
 
 Verifies: reads and searches that ended `fail` while the engine was up and no fault was active; and reads that returned
 nothing but damaged items, so that undecodable records hid readable ones.
-Does not verify: reads that ended `unknown` (no answer is not an answer), nor reads during a fault.
+Does not verify: reads that ended `unknown`, which is no answer at all, nor reads during a fault.
 
-If no later read of the session succeeded, every message it had to find is counted, else the failed read.
+If no later read of the session succeeded, every message that it should have found is counted, else the failed read.
 """
 
 from __future__ import annotations
