@@ -16,8 +16,8 @@ from recollect.verify.disk.exploring import Judgement
 from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.states import State
 from recollect.verify.engines import EngineError
+from recollect.verify.explore.crash_state_reader import Reading
 from recollect.verify.explore.exploration import TargetRun
-from recollect.verify.explore.reading import Reading
 from recollect.verify.explore.resuming import REFUSED, Explored
 
 _OPEN = {

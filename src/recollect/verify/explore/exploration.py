@@ -33,7 +33,7 @@ from recollect.verify.disk.recovery import recovery
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.engines import Endpoint, Engine, EngineError, create
 from recollect.verify.engines.postgres import PostgresEngine
-from recollect.verify.explore.reading import Reader, Reading
+from recollect.verify.explore.crash_state_reader import Reader, Reading
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import FaultDetail, HistoryHeader
