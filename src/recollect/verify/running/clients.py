@@ -1,8 +1,8 @@
 """The clients of one run: which of them are at work, how they start, and how they end.
 
 A client is a worker process with a plan, or one of several callers that share a process and its store. Writers and
-readers are brought back to the numbers that the run wants; a guest has no plan of its own, and does single operations
-for a fault.
+readers that are gone are replaced, up to the numbers the run wants; a guest has no plan of its own and does single
+operations for a fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Client:
     plan: Plan
     writer: bool
     intent: Intent | None = None
-    """What it was asked and has not answered yet."""
+    """What it was asked to do and has not answered yet."""
     since: float = 0.0
     last_outcome: Outcome | None = None
     last_reply: pipe.Reply | None = None
@@ -41,11 +41,11 @@ class Client:
     doomed: bool = False
     """A fault has told it to die, so its death needs no explanation."""
     at_line: str | None = None
-    """The line of the store's code on which it stands, and waits."""
+    """The line of the store's code at which it has stopped and waits."""
 
     @property
     def number(self) -> int:
-        """Of its process, as the history has it."""
+        """The number of its process in the history."""
         return self.worker.number
 
 
@@ -55,9 +55,9 @@ class Clients:
     def __init__(
         self, scenario: Scenario, log: Path, preload: tuple[str, ...], notes: Notes, callers: int = 1
     ) -> None:
-        """`callers` is how many writers share a process, and the store in it."""
+        """`callers` is how many writers share one process and its store."""
         self.endpoint: Endpoint
-        """Where the engine answers. Clients see it with the changes of `show`."""
+        """Where the engine answers. Clients see it as changed by `show`."""
         self.abilities: frozenset[str] = frozenset()
         self._scenario = scenario
         self._workload = WORKLOADS[scenario.workload]
@@ -67,14 +67,14 @@ class Clients:
         self._listener = Listener()
         self._at_work: dict[int, Client] = {}
         self._owners: dict[str, int] = {}
-        """Who writes to each session, where nobody shares one."""
+        """The writer of each session, when no session is shared."""
         self._changes: list[Callable[[Endpoint], Endpoint]] = []
         self._transcript: Transcript
         self._callers = max(1, min(callers, scenario.writers))
         self.is_async = False
-        """Its methods are coroutines, and a caller can give them up."""
+        """The target's methods are coroutines, so a caller can cancel them."""
         self.impatience: random.Random | None = None
-        """What callers throw to decide whether they give up; None: they wait."""
+        """The dice callers throw to decide whether to give up; None: they always wait."""
         self.given_up = 0
         """Operations whose caller gave up."""
         self._writers_wanted = self._readers_wanted = 0
@@ -126,7 +126,7 @@ class Clients:
         return worker, ready
 
     def begin(self, first: Worker, transcript: Transcript, *, writers: int, readers: int) -> None:
-        """The first one starts to work, and the others come."""
+        """Puts the first worker to work and starts the others."""
         self._transcript = transcript
         self._writers_wanted, self._readers_wanted = writers, readers
         self._join(first, self._workload.plan, writer=True)
@@ -134,7 +134,7 @@ class Clients:
         self.start_missing()
 
     def _admit_beside(self, first: Worker, count: int) -> None:
-        """The other callers of its process; those that are not wanted go."""
+        """Admits the other callers of its process; those not needed are closed."""
         for worker in first.beside[count:]:
             worker.connection.close()
         for worker in first.beside[:count]:
@@ -217,7 +217,7 @@ class Clients:
         return client
 
     def _own(self, number: int) -> tuple[str, ...]:
-        """Sessions that nobody else writes to: a share of those whose writer is gone, or one that is new."""
+        """Sessions nobody else writes to: a share of those whose writer is gone, or a new one."""
         free = [session for session in self._sessions if self._owners.get(session) not in self._at_work]
         mine = free[: max(1, len(self._sessions) // max(1, self._writers_wanted))] or [f"session-of-{number}"]
         self._owners.update(dict.fromkeys(mine, number))
@@ -226,7 +226,7 @@ class Clients:
     # ---- going
 
     def kill(self, client: Client) -> None:
-        """With it go the other callers of its process."""
+        """Kills its process, and so the other callers in it."""
         for one in [one for one in self.present if one.worker.shares(client.worker)]:
             self._listener.remove(one.worker)
             self._workers.kill(one.worker)

@@ -32,9 +32,10 @@ DEATHS_MAX = 5
 
 
 GIVEN_UP_SHARE = 0.4
-"""Of the operations, while callers give up."""
+"""The share of operations that a caller gives up on, while callers do so."""
 LATEST_SHARE = 1.3
-"""Of what an operation usually takes: some callers are too late, and some come just as the reply does."""
+"""The latest moment to give up, as a share of what an operation usually takes: some callers are too late, and some
+give up just as the reply arrives."""
 
 
 class Driver:
@@ -55,11 +56,11 @@ class Driver:
         self._ops_max = ops_max
         self._turn_max = turn_max
         self.operations = 0
-        """How many have been asked for."""
+        """How many operations have been asked for."""
 
     @property
     def writes_on(self) -> bool:
-        """Whether there is a writer that has not come to the end of its plan."""
+        """Whether any writer has not finished its plan."""
         return any(client.writer and not client.ended for client in self._clients.present)
 
     # ---- time passing
@@ -74,7 +75,7 @@ class Driver:
             self._hear_or_check(left_s)
 
     def work_on(self, duration_s: float) -> None:
-        """The same, and no longer than anybody has something to do: a run of a few operations is over when they are."""
+        """The same, but stops as soon as nobody has anything left to do: a run of a few operations ends with them."""
         end = time.monotonic() + duration_s
         while (left_s := end - time.monotonic()) > 0 and self._busy:
             self.go_on(min(left_s, _GLANCE_S))
@@ -94,8 +95,8 @@ class Driver:
         time.sleep(quiet_s)
 
     def await_older(self, than: float) -> None:
-        """Waits for what was asked before the engine stopped. It may have been done by then, and the acknowledgement of
-        a store that is slow to give it does not belong after the healing."""
+        """Waits for what was asked before the engine stopped. It may have been done by then, and a late
+        acknowledgement of it does not belong after the healing."""
         end = time.monotonic() + OLDER_TIMEOUT_S
         while time.monotonic() < end and any(client.since < than for client in self._waiting):
             self.go_on(0.01)
@@ -108,9 +109,9 @@ class Driver:
     def do(
         self, guest: Client, intent: Intent, on_line: Callable[[str], None] | None = None
     ) -> pipe.Reply | None:
-        """One operation by a guest, while the others answer; None if it did not survive it.
+        """One operation by a guest, while the others keep working; None if the guest did not survive it.
 
-        `on_line` is called when the guest stands on a line of the store's code, and the guest goes on after it.
+        `on_line` is called when the guest stops at a line of the store's code; the guest goes on when it returns.
         """
         request = self._transcript.begin(guest.number, intent)
         guest.intent, guest.since, guest.last_reply = intent, time.monotonic(), None
@@ -128,7 +129,7 @@ class Driver:
         """Reads every session that was written to, from a process that has never seen them; with `ends`, the end of
         each as well.
 
-        A reader that does not survive a session is followed by another one, which goes on with the next.
+        If a session brings its reader down, another reader continues with the next session.
         """
         left = list(self._transcript.sessions)
         hangs_max = len(self._notes.hangs) + FINAL_HANGS_MAX
@@ -189,13 +190,13 @@ class Driver:
             self._died(client, str(death))
 
     def _maybe_give_up(self, client: Client) -> None:
-        """Says, ahead of what it is about, that the caller will not wait for the end of it."""
+        """Says, ahead of the request, that the caller will not wait for its end."""
         rng = self._clients.impatience
         if rng is not None and rng.random() < GIVEN_UP_SHARE:
             client.worker.send(pipe.GiveUp(rng.random() * LATEST_SHARE))
 
     def _cut(self, intent: Intent) -> Intent:
-        """A turn of no more messages than the run may have in one."""
+        """The turn, cut to the number of messages that the run allows in one."""
         if self._turn_max is None or not isinstance(intent, AppendTurn):
             return intent
         return replace(intent, bodies=intent.bodies[: self._turn_max])
@@ -230,9 +231,9 @@ class Driver:
 
     def _died(self, client: Client, how: str) -> None:
         if client not in self._clients:
-            return  # with another caller of its process
+            return  # it died together with another caller in its process
         if client.intent is not None and client.worker.crashed and not client.doomed and reads(client.intent):
-            # What it was asked to read brought it down: for whoever reads, that is a failure.
+            # What it was asked to read brought it down: to a reader, that is a failure.
             self._transcript.end(client.number, client.intent, pipe.Failed("fail", how))
             client.intent = None
         self._clients.kill(client)

@@ -1,4 +1,4 @@
-"""What the engine and the target said, kept in the folder of a run without anybody's credentials."""
+"""What the engine and the target said, kept in the run's folder without anybody's credentials."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recollect.verify.engines.endpoint import Endpoint
 ENGINE_LOG = "engine.log"
 TARGET_LOG = "target.log"
 LOG_LINES_MAX = 200
-"""Of each start of the engine."""
+"""Lines kept from each start of the engine."""
 
 
 def scrubber_of(url: SecretUrl | None, endpoint: Endpoint | None) -> Scrubber:
-    """Knows the address that was given, and those of the engine: its configuration may have set a password."""
+    """Removes the credentials of the given address and of the engine, whose configuration may have set a password."""
     known = () if endpoint is None else (endpoint.url, endpoint.socket_url, *endpoint.replicas)
     return Scrubber((url, *known))
 
@@ -28,7 +28,7 @@ def keep_engine_log(engine: Engine | Attached, folder: Path, scrub: Scrubber) ->
 
 
 def conceal(log: Path, scrub: Scrubber) -> None:
-    """Takes the credentials out of what the target printed, once nobody writes to it."""
+    """Takes the credentials out of the target's log, once nobody writes to it."""
     if scrub and log.exists():
         said = log.read_text("utf-8", "surrogateescape")
         private.write_artifact(log, scrub(said))

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 
 class RunStopped(Exception):
-    """The run cannot go on; the message is the reason of its `unknown` verdict."""
+    """The run cannot go on; the message is the reason for its `unknown` verdict."""
 
 
 class RunSkipped(Exception):
-    """There is nothing to run; the message is the reason of its `skipped` verdict."""
+    """There is nothing to run; the message is the reason for its `skipped` verdict."""
 
 
 @dataclass
@@ -20,9 +20,9 @@ class Notes:
     hangs: list[str] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
-    """Targets that would not open again; whether that was right is for the final reads to show."""
+    """Targets that would not open again; the final reads show whether they were right to refuse."""
     remarks: list[str] = field(default_factory=list)
-    """How far a fault got that has many places to strike at."""
+    """How far a fault with many places to strike at has got."""
 
     @property
     def in_short(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """A small proxy between the target and its engine, where a network breaks.
 
-It has a thread and an event loop of its own: the runner's thread is busy waiting for clients, and must not be what
-delays them. It knows no protocol. A reply is what the engine sends after the client sent something, which holds for
-every engine whose clients ask and wait.
+It has a thread and an event loop of its own: the runner's thread is busy waiting for clients, and must not delay them.
+It knows no protocol. A reply is what the engine sends after the client sent something, which is right for every engine
+whose clients ask and wait.
 
 Each control method returns when its effect is in place. Clients reach it over TCP only (a unix socket has no network
 to fail); the engine is reached over its unix socket where it has one.
@@ -44,7 +44,7 @@ class _Link:
             self.flows.set()
         self.asked = False
         self.replies_left = 0
-        """Replies until one is lost, counting that one; 0 while none is chosen."""
+        """How many replies until one is lost, counting that one; 0 while none is to be lost."""
 
     def reset(self) -> None:
         with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ class Proxy:
         self._delay_s = (least_s, most_s)
 
     def lose_replies(self, within: int) -> None:
-        """Of every `within` replies of a connection one is lost at random, and the connection with it; 0 ends it.
+        """Loses one of every `within` replies of a connection, at random, and the connection with it; 0 ends that.
 
         The engine has answered by then, so what it was asked is done; the client sees a reset.
         """
@@ -129,11 +129,11 @@ class Proxy:
         self._in_loop(close_gates)
 
     def release_new(self) -> None:
-        """Connections made since `hold` work, as do new ones; those that are older stay silent."""
+        """Connections made since `hold` work, as do new ones; older ones stay silent."""
         self._open_gates(lambda link: link.is_new)
 
     def release(self) -> None:
-        """Delivers everything that was held, also of clients that gave up meanwhile."""
+        """Delivers everything that was held, even from clients that have given up."""
         self._open_gates(lambda link: True)
 
     def _open_gates(self, wanted: Callable[[_Link], bool]) -> None:

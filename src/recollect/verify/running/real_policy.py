@@ -1,4 +1,4 @@
-"""Which policy a store really runs under, by what its own connections say: a cell's policy is only an offer."""
+"""Which policy a store really runs under, by the settings of its own connections: a cell's policy is only an offer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from recollect.verify.engines import policies
 
 _WEAKEST_FIRST = ("wal-normal", "delete-full", "delete-extra", "wal-full")
 _LIKE_DELETE = ("truncate", "persist")
-"""What else may become of a rollback journal: to a crash it is all one."""
+"""Other ways to finish with a rollback journal; in a crash they all behave like `delete`."""
 
 
 def real_policy(engine: str, policy: str, settings: Sequence[Mapping[str, str]]) -> str:
-    """The weakest policy among the store's connections; the cell's own where they do not say, or none is theirs."""
+    """The weakest policy among the store's connections; the cell's own if they do not say, or match no policy."""
     if engine == "sqlite":
         found = {_of_sqlite(each) for each in settings}
         known = [name for name in _WEAKEST_FIRST if name in found]
@@ -26,12 +26,12 @@ def real_policy(engine: str, policy: str, settings: Sequence[Mapping[str, str]])
 def _of_sqlite(settings: Mapping[str, str]) -> str | None:
     journal, synchronous = settings.get("journal_mode", ""), settings.get("synchronous", "")
     if journal == "wal" and synchronous == "3":
-        synchronous = "2"  # the same for a log
+        synchronous = "2"  # EXTRA is the same as FULL for a write-ahead log
     wanted = {"journal_mode": "delete" if journal in _LIKE_DELETE else journal, "synchronous": synchronous}
     return next((name for name, each in policies("sqlite").items() if dict(each.read_back) == wanted), None)
 
 
 def told(policy: str, real: str, settings: Sequence[Mapping[str, str]]) -> str:
-    """For the report, where the two differ."""
+    """The sentence for the report when the two differ."""
     words = "; ".join(", ".join(f"{name}={value}" for name, value in each.items()) for each in settings)
     return f"the policy {policy} did not take: the store's own connections have {words}, and are judged as {real}"

@@ -1,9 +1,9 @@
 """One run: clients in their own processes, a fault in the middle, and a history of what was asked and what came back.
 
-The runner is the only one who writes the history, and it has one thread: what it has not received was not acknowledged.
-A run goes: start the engine, open the clients, let them work, let the fault strike and heal, let them work on, wait
+Only the runner writes the history, and it has one thread: what it has not received was not acknowledged. The steps of
+a run: start the engine, open the clients, let them work, let the fault strike and heal, let them go on working, wait
 until nothing is under way, then read every session again from a fresh process. `LiveRun` is the run as its fault sees
-it, `Driver` asks and hears the clients.
+it, `Driver` talks to the clients.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from recollect.verify.target import pipe
 from recollect.verify.target.workers import TargetBroken, Worker, WorkerDied
 
 RECOVERY_TIMEOUT_S = 4.0
-"""More than what `does-not-recover` waits for before it calls an outage one."""
+"""Longer than `does-not-recover` waits before it reports an outage."""
 
 FIRST_TIMEOUT_S = 5.0
 
 WINDOW_MAX_S = 1.0
-"""Longer ones would take most of a cell; what is lost then is told by its size."""
+"""Waiting out a longer window would take most of a cell; the report then gives the size of the loss."""
 
 
 class Run:
@@ -61,7 +61,7 @@ class Run:
         self.notes = Notes()
         self.engine_version = self.provider = ""
         self.real_policy = ""
-        """Where the store's own connections have another one than the scenario says."""
+        """The policy of the store's own connections, if it is not the scenario's."""
         self._progress = progress
         self._fault = FAULTS[scenario.fault]
         self._clients = Clients(
@@ -146,7 +146,7 @@ class Run:
         self._live.begin(history, transcript, driver)
         wanted = (self.scenario.writers, self.scenario.readers)
         writers, readers = self._fault.clients.get(self.scenario.variant, wanted)
-        if self.scenario.ops_max is not None:  # made smaller: no more of them than it says
+        if self.scenario.ops_max is not None:  # the run was made smaller: no more operations than this
             writers, readers = min(writers, wanted[0]), min(readers, wanted[1])
         if "single_writer" in traits or not self._workload.many_writers:
             writers = 1
@@ -161,7 +161,7 @@ class Run:
             self.notes.remarks.append(told(offered, real, ready.settings))
 
     def _declared(self, ready: pipe.Ready) -> float | None:
-        """How long memory lives, as the target says. Where more was asked for, a shorter life is no excuse."""
+        """How long memory lives, as the target declares it. If the user asked for longer, that is no excuse."""
         declared_s, wanted_s = ready.retention_s, self.scenario.retain_s
         return None if declared_s is None or declared_s < (wanted_s or 0.0) else declared_s
 
@@ -212,7 +212,7 @@ class Run:
             self.notes.remarks.append(remark)
 
     def _ask_the_engine(self, transcript: Transcript) -> None:
-        """Where a session came back short, looks whether the engine still has the rows."""
+        """If a session came back short, checks whether the engine still has the rows."""
         short, endpoint = transcript.short_sessions(), self._live.endpoint
         held = engine_inspection.numbers_in(endpoint.engine, endpoint) if short else None
         if held is not None:
@@ -245,8 +245,8 @@ class Run:
 
 
 def promised_s(scenario: Scenario) -> float:
-    """How old a run has to be for its fault to be judged: what is within the window of a promise may be lost, and in a
-    young run that includes the tables that the store made when it opened."""
+    """How old a run has to be before its fault: what falls into the window of a promise may be lost, and in a young run
+    that includes the tables that the store made when it opened."""
     try:
         given = promise(scenario.engine_name, scenario.policy, scenario.fault)
     except ValueError:
@@ -256,7 +256,7 @@ def promised_s(scenario: Scenario) -> float:
 
 
 def _await_recovery(transcript: Transcript, driver: Driver, written: int) -> None:
-    """A store that has not stored anything since the healing gets time: slow to recover is not the same as never."""
+    """A store that has not stored anything since the fault healed gets more time: slow to recover is not never."""
     end = time.monotonic() + RECOVERY_TIMEOUT_S
     while time.monotonic() < end and transcript.written <= written and driver.writes_on:
         driver.go_on(0.02)
@@ -267,5 +267,5 @@ def _await_writes(transcript: Transcript, driver: Driver) -> None:
     end = time.monotonic() + FIRST_TIMEOUT_S
     while time.monotonic() < end and (not transcript.written or transcript.succeeded < OK_OPS_MIN):
         if not driver.writes_on:
-            return  # it is a run of a few operations, and they are done
+            return  # a run of a few operations, and they are done
         driver.go_on(0.02)

@@ -1,7 +1,7 @@
 """A scenario: the frozen description of one run, enough to run it again.
 
-The seed fixes the schedule: which session, which sizes and texts, in which order each client asks, and when the fault
-strikes. On real engines it does not fix how the clients interleave, so a replay reports how often it saw the same.
+The seed fixes which sessions, sizes and texts each client uses, in which order, and when the fault strikes. On real
+engines it does not fix how the clients interleave, so a replay reports how often it saw the same anomaly.
 """
 
 import random
@@ -15,7 +15,7 @@ from recollect.secret import SecretUrl, from_json, to_artifact
 from recollect.verify.target.registry import modules_of
 
 FILE = "scenario.json"
-"""In the folder of a run."""
+"""Its file in the folder of a run."""
 
 KINDS: dict[str, str] = {"valkey": "redis"}
 """Products that are the same engine under another name."""
@@ -23,12 +23,12 @@ KINDS: dict[str, str] = {"valkey": "redis"}
 
 RECALL = ("recollect.verify.recall_targets", "recollect.recall.rows_sqlite", "recollect.recall.chroma_server")
 SLOW_IMPORTS = {"server": RECALL, "embedded": (*RECALL, "chromadb")}
-"""Of targets on Chroma, by its policy: they take up to seconds to import, and start no thread of their own doing so."""
+"""What targets on Chroma import, by its policy: it takes up to seconds, and starts no threads."""
 
 
 Text = Annotated[str, msgspec.Meta(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
-"""What is not so is refused on loading: a scenario may come from anywhere."""
+"""Anything else is refused on loading: a scenario may come from anywhere."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     fault: Text
     workload: Text = "append"
     variant: Text = ""
-    """Which of a fault's ways, such as the moment of a kill or the line; empty is its default."""
+    """Which variant of the fault, such as the moment or the line of a kill; empty is the default."""
     provider: Text | None = None
     url: SecretUrl | None = None
     """An engine that the user prepared, instead of one of ours. Saved without its credentials."""
@@ -49,25 +49,25 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     previous_python: Text | None = None
     retain_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     path: tuple[Text, ...] = ()
-    """Folders to import the target from, before those that Python looks into anyway."""
+    """Folders to import the target from, ahead of Python's usual ones."""
     seed: int = 0
     writers: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 3
     readers: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 1
     sessions: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 3
     apart: bool = False
-    """Every writer has sessions of its own: what needs two of them in one session does not get in the way."""
+    """Every writer has sessions of its own, so that bugs that need two writers in one session stay out of the way."""
     ops_max: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Operations of each client at most; None is bounded by the time alone."""
+    """The most operations per client; None: only the time limits them."""
     turn_max: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Messages of a turn at most; None is as the workload likes it."""
+    """The most messages per turn; None: the workload decides."""
     before_s: Seconds = 0.45
     """Time before the fault strikes, and after it has healed."""
     after_s: Seconds = 0.2
     how: Text = ""
-    """Of an interleaving: tasks, threads or processes."""
+    """For an interleaving: tasks, threads or processes."""
     program: Text = ""
     schedule: Text = ""
-    """Of an interleaving: its program and its schedule, as `recollect explore` takes them."""
+    """For an interleaving: its program and its schedule, as `recollect explore` takes them."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """As people read it: where, and what happened."""
+        """The title that people read: where it ran, and what happened."""
         parts = (self.target, self.policy, self.fault, self.variant, self.workload)
         return " ".join(part for part in parts if part)
 
@@ -92,11 +92,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What is imported once, in the fork server, and not by every worker; if that fails, the worker says how."""
+        """What is imported once, in the fork server, instead of in every worker; the worker reports a failure."""
         targets = (*modules_of(self.target), *modules_of(self.previous or ""))
         if self.engine_kind != "chroma":
             return targets
-        if targets:  # whoever it is of, on a server it may need Chroma's client as well
+        if targets:  # with a Chroma server, any target may need Chroma's client as well
             return (*targets, *SLOW_IMPORTS["embedded"])
         return SLOW_IMPORTS.get(self.policy, ())
 

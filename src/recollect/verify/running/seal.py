@@ -2,8 +2,8 @@
 
 A scenario names code: the module of its target, folders to import it from, an interpreter, an engine's configuration
 (which can load libraries). Running it again runs that code, so a run folder from somebody else is a program from
-somebody else. A scenario that we save is sealed with a key that only this user can read; `replay` asks for more than a
-command only where the seal is missing or does not fit.
+somebody else. A scenario that we save is sealed with a key that only this user can read; if the seal is missing or
+does not fit, `replay` wants `--trust`.
 
 Does not protect from programs that run as the same user: they can read the key.
 """
@@ -22,7 +22,7 @@ KEY_BYTES = 32
 
 
 def write(folder: Path) -> None:
-    """Seals the scenario in the folder. Where no key can be kept there is no seal, and `replay` will say so."""
+    """Seals the scenario in the folder. If no key can be kept there is no seal, and `replay` will say so."""
     key = _key(create=True)
     if key is not None:
         private.write_artifact(folder / SEAL, _seal(key, folder).encode())
@@ -39,7 +39,7 @@ def fits(folder: Path) -> bool:
 
 
 def code_in(scenario: Scenario) -> list[str]:
-    """What would run, in words, because the scenario names it; built-in targets and engines are nobody's code."""
+    """In words, the code that would run because the scenario names it; built-in targets and engines do not count."""
     named = [f"the target {spec}" for spec in (scenario.target, scenario.previous) if spec and ":" in spec]
     named += [f"modules in {path}" for path in scenario.path if Path(path).is_dir()]
     if scenario.previous_python is not None:
@@ -66,7 +66,7 @@ def _key(*, create: bool) -> bytes | None:
             with open(draft, "xb", opener=private.opener()) as new:
                 new.write(secrets.token_bytes(KEY_BYTES))
             try:
-                os.link(draft, file)  # whole, and the first of two that come at once
+                os.link(draft, file)  # appears whole; of two processes at once, the first wins
             except FileExistsError:
                 pass
             finally:

@@ -35,7 +35,7 @@ class _Sight:
     sequence: int | None
     position: int | None = None
     places: dict[int, int] = field(default_factory=dict)
-    """Of its messages in the list that the store returned."""
+    """Where each message stood in the list that the store returned."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class _Attempt:
 
 
 def _numbers(write: op.WriteAsked) -> range:
-    """Of its messages."""
+    """The numbers of its messages."""
     return range(write.first, write.first + len(write.checksums))
 
 
@@ -62,7 +62,7 @@ def _places(elements: list[op.Element]) -> dict[int, int]:
 
 
 def _text(number: int, body: Body) -> str:
-    """As it is sent; a message of a kind is made where it is written."""
+    """The text as it is sent; a message with a kind is made by the worker that writes it."""
     if not body.marked:
         return body.text
     return "" if body.kind else mark(number, body.text)
@@ -79,7 +79,7 @@ class Transcript:
         retention_s: float | None = None,
         keeps_newest: bool = False,
     ) -> None:
-        """`retention_s` is how long the target says that memory lives; `keeps_newest`, that it keeps so many alone."""
+        """`retention_s` is how long memory lives, as the target says; `keeps_newest`, that it drops the oldest."""
         self._history = history
         self._retention_s = retention_s
         self.succeeded = 0
@@ -110,7 +110,7 @@ class Transcript:
         return sum(len(numbers) for numbers in self._acknowledged.values())
 
     def begin(self, process: int, intent: Intent) -> pipe.Request:
-        """Records the invocation and gives what to send."""
+        """Records the invocation and returns the request to send."""
         match intent:
             case AppendTurn():
                 return self._begin_append(process, intent)
@@ -223,9 +223,9 @@ class Transcript:
         return pipe.Save(session, said, intent.drop)
 
     def _changeable(self, process: int, session: str) -> _Sight | None:
-        """What this client saw of the session, if a change may be made of it.
+        """What this client saw of the session, if a change may be based on it.
 
-        Not what it saw before a fault: sequences that were lost may have been given to other messages since.
+        What it saw before a fault may not: sequences that were lost may belong to other messages by now.
         """
         sight = self._seen.get((process, session))
         if sight is None or not sight.numbers or sight.position is None:
@@ -259,7 +259,7 @@ class Transcript:
         end = len(sight.numbers) - 1
         chosen = sorted({sight.numbers[min(int(place * (end + 1)), end)] for place in intent.places})
         self._acknowledged.setdefault(session, set()).difference_update(chosen)
-        # Where a fault may take sequences back, only the position says whose they are when the request arrives.
+        # If a fault may have taken sequences back, only the position tells whose they are when the request arrives.
         compare = intent.compare or self._history.header.fault not in NOT_A_DISTURBANCE
         expect = sight.position if compare else None
         turn = f"retract-{sight.event}-{process}"
@@ -271,7 +271,7 @@ class Transcript:
         self._unnumbered.moments.invoked.update(dict.fromkeys(_numbers(write), event))
 
     def _number(self, session: str, bodies: tuple[Body, ...]) -> tuple[int, list[pipe.Said]]:
-        """The number of the first message, and all of them as they are written."""
+        """The number of the first message, and all messages as they are written."""
         self._sessions.setdefault(session)
         first = self._history.messages
         said: list[pipe.Said] = []
@@ -328,8 +328,8 @@ class Transcript:
         return pipe.Read(session, last, after, positioned)
 
     def _cursor(self, process: int, session: str) -> tuple[int, int] | tuple[None, None]:
-        """Where this client is in the session: the store's own sequence, and the message that it stands on. There is
-        none from before a fault: the message may be what the fault took, as documented, and nothing comes after it."""
+        """Where this client is in the session: the store's own sequence, and its message. A fault ends every cursor:
+        it may have taken that message, as documented, and then nothing can come after it."""
         sight = self._seen.get((process, session))
         if sight is None or sight.sequence is None or not sight.numbers:
             return None, None
@@ -346,7 +346,7 @@ class Transcript:
             self._last_whole[session] = set(numbers)
 
     def _elements(self, process: int, session: str, reply: pipe.Elements) -> list[op.Element]:
-        """What a worker recognised, as elements; unmarked texts get the numbers they must have."""
+        """What a worker recognised, as elements; texts without a number get the one they must have."""
         odd = iter(reply.odd)
         unnumbered = self._unnumbered.in_read(
             session, reply, began=self._began[process], disturbed=self._history.disturbed
@@ -371,6 +371,6 @@ class Transcript:
         numbers = unnumbered.get(item.excerpt)
         if numbers is None:
             return op.Element(None, text=item.excerpt)
-        # More than were ever said: the last one again, which is a duplicate.
+        # More texts than were ever said: the last number again, which makes it a duplicate.
         number = numbers.pop(0) if len(numbers) > 1 else numbers[0]
         return op.Element(number, self._checksums[number])

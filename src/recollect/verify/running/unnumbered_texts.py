@@ -1,17 +1,17 @@
 """Texts that carry no number: which of the messages that say the same are the ones that a read returned?
 
-They are told apart by their order. When a read returns fewer than were said, some must be left out, and the reading
-that is kindest to the store is the one to take: what these texts test is whether an empty or a repeated text is kept,
-and losses are found by the messages that carry a number. Of all ways to leave some out, and keep the rest in order,
-the cheapest is taken. It costs
+They are told apart by their order. When a read returns fewer than were said, some must be left out, and we choose the
+explanation that is kindest to the store: these texts test whether an empty or a repeated text is kept, and losses are
+found by the messages that carry a number. Of all ways to leave some out and keep the rest in order, the cheapest is
+taken. Leaving one out, or keeping one in a certain place, costs
 
     nothing   what need not be in this read: writes under way, without an answer, or acknowledged after it began
-    little    what was acknowledged before the last fault: a lost tail ends there, what was said since is behind it
+    little    what was acknowledged before the last fault: a lost tail ends there, and what was said since follows it
     much      what nothing excuses
-    most      a place that it cannot have: behind a message whose write began after this one was acknowledged, or
-              ahead of one that was acknowledged before this one was said
+    most      an impossible place: after a message whose write began when this one was already acknowledged, or
+              before one that was acknowledged before this one was said
 
-and among equals the last is left out; the first, if the store says that it keeps no more than the newest.
+and among equals the last is left out; or the first, if the store says that it keeps only the newest.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Moments:
 
 
 class Standing(NamedTuple):
-    """Where a text stands in a read: behind messages the last of whose writes began at one event, and ahead of messages
-    the first of which was acknowledged at another."""
+    """Where a text stands in a read: the event at which the last write of the messages before it began, and the event
+    at which the first of the messages after it was acknowledged."""
 
     behind: float
     ahead: float
@@ -76,8 +76,8 @@ class Unmarked:
         disturbed: int,
         keeps_newest: bool = False,
     ) -> list[int]:
-        """The numbers of the texts at these places of a read that began at one event, after a fault at another (-1:
-        none). There are as many numbers as places, unless there are more places than were ever said."""
+        """The numbers of the texts at these places of a read that began at event `began`, after a fault at event
+        `disturbed` (-1: none). As many numbers as places, unless there are more places than texts ever said."""
         possible = [number for number in self.numbers if number not in self.failed]
         surplus = len(possible) - len(where)
         if surplus <= 0 or not where:
@@ -111,7 +111,7 @@ class UnnumberedTexts:
         self._said.setdefault((session, text), Unmarked()).numbers.append(number)
 
     def unsay(self, session: str, text: str, number: int) -> None:
-        """Its write certainly failed: it is in no read."""
+        """Its write certainly failed, so no read can contain it."""
         self._said[session, text].failed.add(number)
 
     def in_read(
@@ -134,7 +134,7 @@ class UnnumberedTexts:
 def _cheapest(
     possible: Sequence[int], where: Sequence[Standing], omitting: Sequence[float], moments: Moments
 ) -> set[int]:
-    """Which to leave out: a shortest path, one row for each number left out, one step for each place filled."""
+    """Chooses which to leave out: a shortest path, with a row per number left out and a step per place filled."""
     surplus = len(possible) - len(where)
     row = [0.0]
     for place, here in enumerate(where):

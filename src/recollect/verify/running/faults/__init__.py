@@ -1,4 +1,4 @@
-"""Faults, as a table: every name of the design, what it verifies, and what it does not."""
+"""The table of faults: each by its name, with what it verifies and what it does not."""
 
 from recollect.verify.running.faults.at_line import LINE_FAULTS
 from recollect.verify.running.faults.clock import CLOCK_FAULTS

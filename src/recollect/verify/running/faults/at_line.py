@@ -20,10 +20,10 @@ SWEEP_S = 1.5
 """Time for a sweep. Its order is random, so that other seeds reach the lines for which this one had no time."""
 
 LINES_MIN = 8
-"""Tried however long they take."""
+"""How many lines are tried, however long they take."""
 
 ENGINE_LINES_MAX = 3
-"""Of those at which the engine dies: each costs a start of it."""
+"""How many lines to kill the engine at: each one costs an engine start."""
 
 EVERY_LINE = "every-line"
 EVERY_S = 45.0
@@ -31,8 +31,8 @@ EVERY_S = 45.0
 
 
 def guest_turn(run: FaultedRun) -> AppendTurn | SaveBack:
-    """A turn of two messages where the store takes turns. A whole list is the guests' own: a client that has loaded it
-    and not yet saved would overwrite them, and that would be the fault of the kit."""
+    """A turn of two messages, if the store takes turns. A store of whole lists gets a list that only guests use: a
+    client that had loaded it and not yet saved would overwrite theirs, and that would be the kit's fault."""
     bodies = tuple(
         Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in run.clients.abilities else 1)
     )
@@ -54,15 +54,15 @@ def guest_writes(
 
 
 class Line(NamedTuple):
-    """A line that an append executes: of a process that has appended before, or only of its first append."""
+    """A line that an append executes: in a process that has appended before, or only in its first append."""
 
     name: str
     warm: bool
 
 
 def recorded_lines(run: FaultedRun) -> list[Line]:
-    """The lines of the store's own code that an append executes. The first append of a process has lines of its own:
-    it opens connections, and knows nothing yet."""
+    """The lines of the store's own code that an append executes. The first append of a process executes others too:
+    it opens connections, and has nothing cached yet."""
     guest = run.clients.guest()
     first, later = _record(run, guest), _record(run, guest)
     run.clients.dismiss(guest)
@@ -105,7 +105,7 @@ def _chosen(run: FaultedRun) -> list[Line]:
 
 
 def _sweep(run: FaultedRun, least: int, sweep_s: float, die_at: Callable[[Line], bool]) -> None:
-    """Tries the lines in turn: at least so many, then as long as there is time; with `every-line`, all of them."""
+    """Tries the lines in turn: at least `least`, then as many as time allows; with `every-line`, all of them."""
     lines = _chosen(run)
     if run.scenario.variant == EVERY_LINE:
         least, sweep_s = LINES_MIN, EVERY_S

@@ -1,7 +1,7 @@
-"""The moment of a flush: Chroma rewrites its vector files in place once enough changes have come together.
+"""The moment of a flush: Chroma rewrites its vector files in place once enough changes have accumulated.
 
-The runner cannot see that moment in time; the recorder is inside the process that writes and can. It is told a file and
-a number of writes to it, drawn from the seed, and acts right after the last of them: in the middle of the file.
+The runner could not see that moment in time; the recorder, inside the process that writes, can. It is given a file and
+a number of writes, drawn from the seed, and acts right after the last of them: in the middle of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLUSH_TIMEOUT_S = 25.0
 ALONE = {FLUSH: (1, 0)}
 """One process that writes: nothing but the moment is to blame."""
 _VECTORS, _FLUSHED = "data_level0.bin", "index_metadata.pickle"
-"""The second is there once the first has been flushed: before, all of it is still in Chroma's log."""
+"""The second file exists once the first has been flushed; until then everything is still in Chroma's log."""
 _WRITES_MAX = 400
 """A thousand vectors of 512 numbers are about 500 writes."""
 _STEP_S = 0.01
@@ -48,7 +48,7 @@ def aim_at_flush(fault: Recorded, then: Literal["kill", "full"]) -> str:
 
 
 def await_flush(fault: Recorded) -> list[Path]:
-    """Lets the clients go on until vectors have been flushed; the files that have."""
+    """Lets the clients go on until vectors have been flushed; returns the files that hold them."""
     end = time.monotonic() + FLUSH_TIMEOUT_S
     while not (files := _vector_files(fault.recorder.root)):
         _go_on_until(fault.run, end)

@@ -1,8 +1,8 @@
 """Wall clocks that step back, stand still, or leap forward: the target's, the engine's, or both.
 
 The clocks are moved in the running processes (see `verify.clock`); monotonic clocks go on, as they do when a machine's
-clock is set. That the engine's clock did move is asked of the engine itself, each time: a preload that did not take
-would make every store look good.
+clock is set. Each time, the engine itself is asked whether its clock did move: a preload that did not take would make
+every store look good.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ BACK_S = 3600.0
 FORWARD_S = 7 * 86400.0
 """Without `--retain`, memory must live for ever; a week finds the usual expiries."""
 MARGIN_S = 60.0
-"""The leap stays this far below the retention asked for, so that an expiry of exactly that is honoured."""
+"""The leap stays this far below the retention asked for, so that an expiry of exactly that length is not accused."""
 STRUCK_S = 0.3
 EXPIRY_TIMEOUT_S = 2.0
 EXPIRY_QUIET_S = 0.25
-"""Redis looks for expired keys ten times a second; twice without finding any, it has found them."""
+"""Redis looks for expired keys ten times a second; once it has looked twice and found none, none are left."""
 MOVED_TIMEOUT_S = 2.0
 _TOLERANCE_S = 30.0
 
@@ -102,7 +102,7 @@ _TELL_TIME: dict[str, Callable[[Endpoint], float]] = {
 
 
 def _check_engine(run: FaultedRun, moved: Clock) -> None:
-    """Waits until the engine shows the moved time: Redis looks at the clock once for all that it does in one go."""
+    """Waits until the engine shows the moved time: Redis reads the clock once per turn of its event loop."""
     ask = _TELL_TIME[run.engine.name]
 
     def obeys() -> bool:
@@ -124,7 +124,7 @@ def _check_engine(run: FaultedRun, moved: Clock) -> None:
 
 
 class MovedClock(Injection):
-    """The clocks of the target, of the engine, or of both are ours from the start; until it strikes they are right."""
+    """The clocks of the target, the engine, or both are ours from the start, and right until the fault strikes."""
 
     def __init__(self, run: FaultedRun) -> None:
         super().__init__(run)
@@ -151,7 +151,7 @@ class MovedClock(Injection):
             self._clock.heal()
 
     def leap_forward(self, name: str) -> None:
-        """As much time as memory must live passes in a moment; the fault is recorded under the name given."""
+        """Leaps over the time that memory must live, all at once; the fault is recorded as `name`."""
         retain_s = self.run.scenario.retain_s
         leap_s = FORWARD_S if retain_s is None else max(retain_s - MARGIN_S, retain_s / 2)
         with self.moving(name, lambda clock: clock.move(leap_s), leap_s):
@@ -179,7 +179,7 @@ class ClockForward(MovedClock):
 
 
 def _wait_for_expiry(endpoint: Endpoint) -> None:
-    """Lets Redis find by itself what has expired and nobody reads."""
+    """Lets Redis find by itself the expired keys that nobody reads."""
     with resp.Connection(redis_address(endpoint.socket_url or endpoint.url)) as connection:
         left = [_volatile(connection)]
         since = time.monotonic()

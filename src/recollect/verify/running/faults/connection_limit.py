@@ -1,7 +1,7 @@
 """Every connection that an engine allows, held by others.
 
-The limit is the engine's own and is really reached. The target's connections are ended first, as an idle timeout or a
-restart of its pool would, because a store that never needs a new connection would notice nothing.
+The limit is the engine's own, and it is really reached. The target's connections are ended first, as an idle timeout
+or a restart of its pool would end them: a store that never needs a new connection would notice nothing.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _redis_clients(control: resp.Connection) -> set[str]:
 
 
 def _occupy_postgres(endpoint: Endpoint, stack: contextlib.ExitStack) -> None:
-    """Its limit is fixed at its start, so all of it is held. Who was ended may be quicker than we are and take the
-    place again: repeated until nobody but us has one."""
+    """Its limit is fixed at its start, so we take every connection. A client that was just disconnected may be quicker
+    than we are and reconnect: repeated until nobody but us has a connection."""
     address = postgres_address(endpoint.socket_url or endpoint.url)
     control = stack.enter_context(pgwire.Connection(address))
     ours = {_pid(control)}

@@ -66,14 +66,14 @@ class _DiskFault(Recorded):
 
 
 class PowerLoss(_DiskFault):
-    """Right after the last acknowledgement, when no later sync can have helped it; `busy` is in mid-write, `flush` is
-    after Chroma's first flush of its vectors, `bgsave` and `bgrewriteaof` beside a child of Redis that saves."""
+    """Right after the last acknowledgement, before a later sync can help it; `busy` is in mid-write, `flush` is after
+    Chroma's first flush of its vectors, `bgsave` and `bgrewriteaof` are while a child of Redis saves."""
 
     def strike(self) -> None:
         run, variant = self.run, self.run.scenario.variant
         detail = variant or MODES[0]
         if run.scenario.policy in SYNCED_EVERY_SECOND:
-            run.go_on(SYNC_PERIOD_S)  # or there was no sync at all, and the tail that is lost is everything
+            run.go_on(SYNC_PERIOD_S)  # otherwise nothing is synced yet, and the lost tail would be everything
         if variant == FLUSH:
             await_flush(self)
         if variant in BESIDE_A_CHILD:
@@ -87,9 +87,9 @@ class PowerLoss(_DiskFault):
             self.up()
 
     def _wait_for_a_bad_moment(self) -> None:
-        """An engine that syncs now and then (SQLite at a checkpoint) may just have done so: nothing would be at stake.
+        """An engine that syncs now and then (SQLite at a checkpoint) may just have done so: nothing would be at risk.
 
-        A server must not do so while we look, either: it stands still until the power goes.
+        Nor may a server sync while we look, so it is paused until the power goes.
         """
         run, engine = self.run, self.run.engine
         promised = promise(run.scenario.engine_name, run.scenario.policy, "power-loss")
@@ -105,12 +105,12 @@ class PowerLoss(_DiskFault):
             run.settle(quiet_s=0.0)
 
 
-# The history has the fault from the moment at which the disk misbehaves: what fails from then on has an excuse. What is
-# acknowledged meanwhile has none, and the engine's death at the end shows what it was worth.
+# In the history the fault begins when the disk starts to misbehave: what fails from then on has an excuse. What is
+# acknowledged meanwhile has none, and the engine's death at the end shows what those acknowledgements were worth.
 
 
 class SlowFsync(_DiskFault):
-    """Killed in the middle of a slow sync: until it has ended, Redis and PostgreSQL hold back what they acknowledge."""
+    """Killed in the middle of a slow sync: Redis and PostgreSQL hold their acknowledgements back until it has ended."""
 
     def strike(self) -> None:
         run = self.run

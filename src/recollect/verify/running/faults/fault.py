@@ -26,17 +26,17 @@ class Injection(ABC):
         self.run = run
 
     def arrange(self) -> None:  # noqa: B027
-        """Before the engine is made: its version, its environment, the clients' clocks."""
+        """Called before the engine is made: sets its version, its environment, the clients' clocks."""
 
     def record(self) -> None:  # noqa: B027
-        """The engine is made and not started: its data folder can be recorded from the first call."""
+        """Called when the engine is made but not started: its data folder can be recorded from the first call."""
 
     def attach(self) -> None:  # noqa: B027
-        """The engine is up and no client is: a replica, a proxy."""
+        """Called when the engine is up and no client is yet: adds a replica, or a proxy."""
 
     @abstractmethod
     def strike(self) -> None:
-        """The clients are at work."""
+        """Called while the clients are at work."""
 
 
 class Witnessed(Injection):
@@ -68,11 +68,11 @@ class Fault:
     variants: tuple[str, ...] = ("",)
     """The ways it can happen; the first is the default, `--full` runs all."""
     usual_variants: int = 1
-    """How many of them, from the first on, run where none is asked for."""
+    """How many of them, counted from the first, run when none is asked for."""
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Variants that need certain numbers of writers and readers, whatever the scenario says."""
     callers: Mapping[str, int] = field(default_factory=dict)
-    """Variants in which so many writers share a process, and the one store in it: tasks, or threads."""
+    """Variants in which this many writers share one process and its store: as tasks, or as threads."""
     named_variant: str = ""
     """What else `--variant` may name, in words: the lines of a store's code are not known beforehand."""
 
@@ -110,5 +110,5 @@ def container_of(scenario: Scenario) -> str | None:
         try:
             name = providers.find(scenario.engine).provider
         except EngineError:
-            return None  # the matrix has its own words for an engine that is not there
+            return None  # the matrix itself reports an engine that is not there
     return name if name in _CARRIED else None

@@ -1,4 +1,4 @@
-"""What a fault may use of the run that it happens in; nothing else of the run is its business.
+"""What a fault may use of its run, and nothing else.
 
 A fault lets time pass, says when it strikes and heals, kills and starts the engine, makes clients come and go, and may
 find that there is nothing to do. It never writes the history itself, and it keeps its own state between its steps (see
@@ -33,7 +33,7 @@ class FaultedClients(Protocol):
         """Whether its methods are coroutines."""
 
     impatience: random.Random | None
-    """What callers throw to decide whether they give up; None: they wait."""
+    """The dice callers throw to decide whether to give up; None: they always wait."""
 
     @property
     def given_up(self) -> int:
@@ -46,16 +46,16 @@ class FaultedClients(Protocol):
     def writers(self) -> list[Client]: ...
 
     def show(self, change: Callable[[Endpoint], Endpoint]) -> None:
-        """From the next client on, the endpoint looks different to them: a proxy in front, a witness beside."""
+        """From the next client on, clients see a changed endpoint: with a proxy in front, or a place for a witness."""
 
     def obey(self, clock: Clock) -> None:
         """From the next client on, this is their wall clock."""
 
     def record(self, env: Mapping[str, str] | None) -> None:
-        """From the next client on, their own calls are recorded too: an embedded engine lives in them."""
+        """From the next client on, the clients' own calls are recorded too: an embedded engine lives in them."""
 
     def kill(self, client: Client) -> None:
-        """SIGKILL, in the middle of whatever it does; what it was asked has no outcome."""
+        """SIGKILL, in the middle of whatever it does; the outcome of its operation is unknown."""
 
     def kill_all(self) -> None: ...
 
@@ -63,10 +63,10 @@ class FaultedClients(Protocol):
         """Brings the number of writers back to what the run wants."""
 
     def start_missing(self) -> None:
-        """The same of writers and readers."""
+        """The same for writers and readers."""
 
     def start_others(self, spec: str, count: int) -> None:
-        """Writers of another release, beside those that are there; the run is given up if none of them opens."""
+        """Starts writers of another release beside the present ones; the run is given up if none of them opens."""
 
     def guest(self) -> Client:
         """A client without a plan of its own, for `FaultedRun.do`."""
@@ -84,7 +84,7 @@ class FaultedRun(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The run's own, which outlives the engine's."""
+        """The run's own folder, which outlives the engine's."""
 
     @property
     def rng(self) -> random.Random:
@@ -99,7 +99,7 @@ class FaultedRun(Protocol):
 
     @property
     def engine_env(self) -> dict[str, str]:
-        """The engine is started with it from now on; a fault adds to it, and takes back what it added."""
+        """What the engine is started with from now on; a fault that adds to it also removes what it added."""
 
     @property
     def clients(self) -> FaultedClients: ...
@@ -109,16 +109,16 @@ class FaultedRun(Protocol):
         """Messages acknowledged so far."""
 
     def use_engine(self, spec: str) -> None:
-        """Another version than the scenario's: before the engine is made."""
+        """Uses another version than the scenario's; call it before the engine is made."""
 
     def at_end(self, undo: Callable[[], None]) -> None:
-        """Something to undo when the run ends, however it ends."""
+        """Registers something to undo when the run ends, however it ends."""
 
     def go_on(self, duration_s: float) -> None:
         """Lets the clients work for a while."""
 
     def work_on(self, duration_s: float) -> None:
-        """The same, and no longer than anybody has something to do."""
+        """The same, but stops as soon as nobody has anything left to do."""
 
     def settle(self, quiet_s: float = ...) -> None:
         """Waits until nothing is under way, then leaves the engine alone for a moment."""
@@ -128,30 +128,30 @@ class FaultedRun(Protocol):
         engine's clock is moved meanwhile."""
 
     def kill_engine(self) -> None:
-        """The sudden death of all of its processes; an embedded one dies with the clients that it lives in."""
+        """Kills all its processes at once; an embedded engine dies with the clients it lives in."""
 
     def stop_engine(self) -> None:
-        """In good order."""
+        """Stops it cleanly."""
 
     def start_engine(self, start: Callable[[], Endpoint] | None = None) -> None:
-        """Starts it again on its own data, or as `start` does; an engine that refuses ends the run, as a finding."""
+        """Starts it again on its own data, or by `start`; if it refuses, the run ends with that as a finding."""
 
     def restart_clients(self) -> None:
-        """Closes all clients in good order and opens new ones, which see the endpoint as it is now."""
+        """Closes all clients cleanly and opens new ones, which see the endpoint as it is now."""
 
     def do(
         self, guest: Client, intent: Intent, on_line: Callable[[str], None] | None = None
     ) -> pipe.Reply | None:
-        """One operation by a guest, while the others answer; None if it did not survive it.
+        """One operation by a guest, while the others keep working; None if the guest did not survive it.
 
-        `on_line` is called when the guest stands on a line of the store's code, and the guest goes on after it.
+        `on_line` is called when the guest stops at a line of the store's code; the guest goes on when it returns.
         """
 
     def remark(self, text: str) -> None:
-        """How far the fault got, for the report."""
+        """Notes for the report how far the fault got."""
 
     def give_up(self, reason: str) -> NoReturn:
-        """Nothing can be concluded from this run."""
+        """Ends a run from which nothing can be concluded."""
 
     def skip(self, reason: str) -> NoReturn:
-        """What the scenario asks for does not exist here, as only the running target or engine could tell."""
+        """Ends a run whose scenario cannot happen here, as only the running target or engine could tell."""

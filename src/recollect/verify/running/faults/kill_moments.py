@@ -1,7 +1,7 @@
 """The named moments of `kill-engine`: what has to be going on when the engine dies.
 
-Each is brought about, and looked at right before the kill: what the engine said of itself then is the detail of the
-fault in the history. A moment that cannot be reached is no verdict.
+Each is brought about, and checked right before the kill: what the engine said about itself then is the detail of the
+fault in the history. If a moment cannot be reached, there is no verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recollect.verify.target import pipe
 from recollect.verify.wire.resp import fields_of
 
 CHILD_DELAY_US = 1_000_000
-"""What Redis's own debugging option makes its saving child wait after each key."""
+"""How long Redis's own debugging option makes its saving child wait after each key."""
 
 CHILD_TIMEOUT_S = 3.0
 WORK_S = 0.05
@@ -86,9 +86,9 @@ def moment_obstacle(scenario: Scenario) -> str | None:
 
 
 def kill_between_writes(run: FaultedRun) -> None:
-    """A guest stands on a line of the store where the engine has one write of its turn and not yet the other.
+    """Kills the engine while a guest is stopped at a line where one write of its turn is done and the other is not.
 
-    Everybody else is quiet meanwhile, so what the engine has taken since is the guest's.
+    Everybody else is quiet meanwhile, so any write the engine has counted since is the guest's.
     """
     engine = run.engine
     if not isinstance(engine, Counting):
@@ -115,7 +115,7 @@ def kill_between_writes(run: FaultedRun) -> None:
 
 
 def _lines_between(run: FaultedRun, engine: Counting) -> list[str]:
-    """The lines of an append at which the engine had a part of it."""
+    """The lines of an append at which the engine has a part of it, and not yet all."""
     guest = watching(run, pipe.Watch("step"))
     stops: list[tuple[str, int]] = []
     before = engine.written()

@@ -16,7 +16,7 @@ RESETS = 3
 RESET_EVERY_S = 0.04
 REFUSED_S = 0.15
 PATIENCE_S = 1.0
-"""What the target is told to wait at most, so that it gives up while its request is still under way."""
+"""The longest the target is told to wait, so that it gives up while its request is still under way."""
 SILENT_S = 0.3
 """Nothing passes at all …"""
 FORGOTTEN_S = 1.0
@@ -78,7 +78,7 @@ class Cut(_Proxied):
 
 class HalfOpen(_Proxied):
     """First nothing passes. Then new connections work and the old ones stay silent, as behind a gateway that lost its
-    state. In the end what was sent on the old ones arrives: a write that everybody had given up."""
+    state. In the end what was sent on the old ones arrives: writes that everybody had given up on."""
 
     def attach(self) -> None:
         super().attach()

@@ -1,4 +1,4 @@
-"""Processes that end or stand still: the engine, or the application."""
+"""Processes that die or freeze: the engine, or the application."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
 ONE_WRITER = "one-writer"
-"""Only one process writes; the question is what the other one sees, which reads and stays."""
+"""Only one process writes; the question is what the other one sees, a reader that stays open."""
 
 SEVERAL_WRITERS = "several-writers"
 
 SEVERAL_CALLERS = "several-callers"
-"""Writers share a process and the one store object in it: tasks of an asynchronous store, threads of another."""
+"""Writers share one process and its store: as tasks if the store is asynchronous, as threads if not."""
 
 GIVEN_UP_LEAST = 20
 ENOUGH_TIMEOUT_S = 10.0
@@ -41,7 +41,7 @@ class Restart(Injection):
 
 
 class KillEngine(Recorded):
-    """At any moment, or at one that the variant names; the recorder is there for the one that only it can see."""
+    """At any moment, or at the one the variant names; the recorder is for the moment that only it can see."""
 
     def record(self) -> None:
         if self.run.scenario.variant == FLUSH:

@@ -16,7 +16,7 @@ from recollect.verify.running.scenario import Scenario
 
 _IN_PYTHON = ("sqlite", "chroma")
 _BESIDE_VECTORS = ("chroma",)
-"""Servers that keep vectors and no rows: a store puts its rows beside them, on the same disk, by itself."""
+"""Servers that keep vectors and no rows: the store itself keeps its rows beside them, on the same disk."""
 
 
 def recording_obstacle(scenario: Scenario) -> str | None:
@@ -30,7 +30,7 @@ def recording_obstacle(scenario: Scenario) -> str | None:
     except ShimUnavailableError as reason_why:
         return str(reason_why)
     except EngineError:
-        return None  # the matrix has its own words for an engine that is not there
+        return None  # the matrix itself reports an engine that is not there
     if build.engine in _IN_PYTHON:
         return cannot_see(Path(sys.executable))
     return cannot_see(Path(build.location))
@@ -49,7 +49,7 @@ class Recorded(Injection):
         engine.data.mkdir(parents=True, exist_ok=True)
         if self.run.scenario.variant == "strict" and not engine.embedded:
             # Redis makes `appendonlydir` at its first start and never syncs the folder above it: strictly, all its data
-            # hangs on that one name for ever. What is asked here is what happens to an engine that has been up before.
+            # depends on that one name for ever. The question here is what happens to an engine that has run before.
             engine.start()
             engine.stop()
         self.recorder = Recorder(engine.data)
@@ -59,14 +59,14 @@ class Recorded(Injection):
             self.run.clients.record(self.recorder.env())
 
     def down(self) -> None:
-        """The engine, the clients that an embedded one lives in, and the kit's own process on its files."""
+        """Kills the engine, the clients that an embedded one lives in, and the kit's own process on its files."""
         self.run.kill_engine()
         self.run.engine.kill()
         if self._clients_share_the_disk:
             self.run.clients.kill_all()
 
     def up(self) -> None:
-        """What comes after the fault need not be recorded, and runs at full speed."""
+        """Starts everything again, unrecorded: what comes after the fault can run at full speed."""
         engine, env = self.run.engine, self.run.engine_env
         for name in self.recorder.env():
             env.pop(name, None)

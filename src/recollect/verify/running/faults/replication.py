@@ -1,4 +1,4 @@
-"""A second copy that is behind, or takes over."""
+"""A replica that lags behind, or takes over."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReplicaLag(_OnReplica):
 
 
 class Failover(_OnReplica):
-    """The replica has all and stops following, clients go on writing, the primary dies, and the replica takes over.
+    """The replica has everything and stops following, clients go on writing, the primary dies, the replica takes over.
 
     What the primary alone acknowledged is exactly what was written in between: nothing is left to the race between
     a stream and a kill. A store that waits for the replica acknowledges nothing in that time.

@@ -49,7 +49,7 @@ class WipeVolume(Witnessed):
 
 
 def _wipe(run: FaultedRun) -> None:
-    """Whatever is left, and what the engine needs to start at all, as on a new volume."""
+    """Removes whatever is left, and makes what the engine needs to start at all, as on a new volume."""
     if run.engine.embedded:
         _empty(_data_folder(run))
     else:
@@ -57,7 +57,7 @@ def _wipe(run: FaultedRun) -> None:
 
 
 def _without_chroma(folder: Path) -> None:
-    """Takes away what Chroma made, wherever below the folder it is; what a store keeps beside it stays."""
+    """Removes what Chroma made, wherever below the folder it is; what a store keeps beside it stays."""
     for database in list(folder.rglob(_DATABASE)):
         for path in list(database.parent.iterdir()):
             if path.name.startswith(_DATABASE):

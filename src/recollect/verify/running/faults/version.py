@@ -55,7 +55,7 @@ class Downgrade(_VersionChange):
 
 
 def _other_release(scenario: Scenario) -> str | None:
-    """The target that plays the other release: the user's, or, for our own, a simulated next one."""
+    """The target that serves as the other release: the user's, or, for our own stores, a simulated next one."""
     return _given(scenario) or (f"{BUILT_IN[scenario.target]}_next" if scenario.target in BUILT_IN else None)
 
 
@@ -89,7 +89,7 @@ class BothReleases(Injection):
 
 
 def _longer_lived(scenario: Scenario) -> str | None:
-    """The release whose memory lives as long as it should: the user's last one, or ours with a week."""
+    """The release whose memory lives as long as it should: the user's previous one, or ours with a week."""
     ours = scenario.target in BUILT_IN and scenario.target != "chroma"  # long-term memory has no expiry
     return _given(scenario) or (f"{BUILT_IN[scenario.target]}_week" if ours else None)
 
@@ -101,7 +101,7 @@ def _drift_obstacle(scenario: Scenario) -> str | None:
 
 
 class TtlDrift(MovedClock):
-    """The last release writes, this one goes on, and the time that memory must live passes."""
+    """The previous release writes, this one goes on, and the time that memory must live passes."""
 
     def strike(self) -> None:
         run, other = self.run, _longer_lived(self.run.scenario)

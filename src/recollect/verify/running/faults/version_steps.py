@@ -1,8 +1,8 @@
-"""From which version of an engine to which: what `upgrade` and `downgrade` step between.
+"""The two versions of an engine that `upgrade` and `downgrade` step between.
 
 The version in ``--engine redis@7`` is the one that the user runs: the step begins there, and goes to the nearest
-installed one in its direction, or to the one that ``--variant 8`` names. Without a version the first known pair that
-this machine has is taken.
+installed one in its direction, or to the one that ``--variant 8`` names. Without a version, the first pair of `PAIRS`
+that this machine has is taken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.build import Build
 from recollect.verify.running.scenario import Scenario
 
-# Older and newer, in the order of preference.
+# Older and newer version, in order of preference.
 PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "redis": (("6.2", "7"), ("7", "8")),
     "postgres": (("16", "18"), ("15", "16"), ("15", "18")),

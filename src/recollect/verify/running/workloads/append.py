@@ -20,7 +20,7 @@ NEIGHBOURS = (
     "{user}", "user/1", "user\\1", "user'", 'user"', "用户", "user\n", "user:messages", "user:1:messages",
     "user:last",
 )  # fmt: skip
-"""Ids that differ only in case, spaces, separators or glob characters, or that end as stores like to end their keys."""
+"""Ids that differ only in case, spaces, separators or glob characters, or that end with a suffix stores give keys."""
 
 LONG_CHARACTERS = 100_000
 
@@ -30,7 +30,7 @@ def sentence(rng: random.Random) -> str:
 
 
 def difficult(rng: random.Random, unmarked: bool) -> Body:
-    """A text of the kinds that stores stumble over."""
+    """A text of a kind that stores stumble over."""
     kind = rng.randrange(10)
     if kind == 0 and unmarked:
         return Body("", marked=False)
@@ -72,7 +72,7 @@ def _turns(planner: Planner) -> Plan:
 
 def _mixed(planner: Planner) -> Plan:
     sizes = (1, 2) if "batches" in planner.abilities else (1,)
-    # Texts without a number are told apart by their order: one client says them, and nobody where the oldest go.
+    # Texts without a number are told apart by their order: one client says them, or none if the store drops the oldest.
     unmarked = planner.number == 0 and "window" not in planner.abilities
     while True:
         session = planner.session()
@@ -86,7 +86,7 @@ def _mixed(planner: Planner) -> Plan:
 
 
 def _trimmed(planner: Planner) -> Plan:
-    """Longer than any plausible trim: what a store cuts off silently is missing at the end."""
+    """Sessions longer than any plausible trim: what a store silently cuts off is missing from the final reads."""
     size = 50 if "batches" in planner.abilities else 1
     while True:
         yield AppendTurn(planner.sessions[0], _bodies(planner, size))

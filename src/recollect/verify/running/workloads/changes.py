@@ -1,4 +1,4 @@
-"""Taking single messages back, and putting others in the place of all: what frameworks do beside appending."""
+"""Taking single messages back, and replacing all of them: what frameworks do besides appending."""
 
 from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (

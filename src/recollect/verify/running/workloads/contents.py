@@ -1,6 +1,6 @@
-"""What assistants really say, in sessions whose ids are easily taken for each other.
+"""What assistants really say, in sessions whose ids are easily confused.
 
-Every session has one writer, so that what is wrong here needs no second one. The exception is the one in which all
+Every session has one writer, so whatever goes wrong here needs no second one. The exception is the session in which all
 clients say the same thing twice in a row: each has words of its own, so that it is known who said what.
 """
 
@@ -23,7 +23,7 @@ TWICE = ("yes", "ok", "thanks", "go on", "no")
 SAME_EVERY, SAME_MAX = 4, 24
 READ_EVERY = 5
 ENOUGH = 90
-"""By then one writer has said everything, and something in every session."""
+"""After this many messages one writer has said everything, and something in every session."""
 
 IDS = (
     "user", "User", "USER", "user ", " user", "caf\\u00e9", "cafe\\u0301", "user\\t", "user\\n",
@@ -31,8 +31,8 @@ IDS = (
     "straße", "strasse", "user\\u00a0", "user\\u200b", "user?", "user\\ufffd",
     "user\\x00", "user\\ud83d", "user\\udc00",
 )  # fmt: skip
-"""Ids that are told apart by case, by a blank, by a normal form, by what cannot be encoded, or by the separators and
-the suffixes that stores put into their keys. Some are labels of `REAL_IDS`."""
+"""Ids that differ only in case, in a blank, in their Unicode normal form, in what cannot be encoded, or in the
+separators and suffixes that stores put into their keys. Some are labels from `REAL_IDS`."""
 
 assert set(REAL_IDS) <= set(IDS)
 
@@ -41,9 +41,9 @@ def _contents(planner: Planner) -> Plan:
     place = planner.number % planner.writers
     own = IDS[place :: planner.writers]
     kinds = [kind for kind in KINDS if f"{CONTENT}{kind}" in planner.abilities] or [""]
-    kinds = kinds[place * 3 :] + kinds[: place * 3]  # all of them soon, whoever says them
+    kinds = kinds[place * 3 :] + kinds[: place * 3]  # each client starts elsewhere, so all kinds come soon
     for step in count():
-        # First everything once in one session, so that what is refused is the kind and not the id.
+        # First everything once in one session, so that a refusal is about the kind and not the id.
         round_, number = (0, 0) if step < len(kinds) else divmod(step - len(kinds), len(own))
         session = own[number]
         yield from _say(planner, session, Body("", kind=kinds[(step + round_) % len(kinds)]))
@@ -57,7 +57,7 @@ def _contents(planner: Planner) -> Plan:
 
 def _same(planner: Planner) -> Iterator[tuple[str, str]]:
     """The sessions in which this client says the same twice, and what. Equal texts are told apart by their order alone,
-    so no other client may say them; and a whole list, or one of which the oldest go, is for one writer."""
+    so no other client may say them; and a whole list, or one that drops its oldest, is for one writer."""
     number = planner.number
     if number == 0 or planner.abilities.isdisjoint({"whole-list", "window"}):
         yield SAID_TWICE, TWICE[number] if number < len(TWICE) else f"yes, {number}"
@@ -73,8 +73,8 @@ def _say(planner: Planner, session: str, body: Body) -> Plan:
 
 
 def left_out(abilities: Set[str], said: Mapping[str, bool]) -> str | None:
-    """What the store was not asked to keep, or would not take; `said` has the kinds that were tried, and whether any of
-    them was acknowledged. None if everything was."""
+    """What the store was not asked to keep, or would not take; `said` has the kinds that were tried, and whether any
+    message of each was acknowledged. None if all were."""
     without = [KINDS[kind].called for kind in KINDS if f"{CONTENT}{kind}" not in abilities]
     refused = [KINDS[kind].called for kind in KINDS if not said.get(kind, True)]
     late = [KINDS[kind].called for kind in KINDS if f"{CONTENT}{kind}" in abilities and kind not in said]

@@ -1,4 +1,4 @@
-"""What a workload may want, and what it is told."""
+"""What a workload may want done, and what it is told about its surroundings."""
 
 import random
 from collections.abc import Callable, Generator, Sequence
@@ -15,12 +15,12 @@ class Body:
     text: str
     marked: bool = True
     kind: str = ""
-    """What it is beside its text; one of `contents`, where nothing but the kind and a number is needed to say it."""
+    """What the message is besides its text: a kind from `contents`, which together with a number describes it fully."""
 
 
 @dataclass(frozen=True)
 class AppendTurn:
-    """Append these as one turn; with `compare`, only if nobody wrote since this client's latest read."""
+    """Append these as one turn; with `compare`, only if nobody has written since this client's latest read."""
 
     session: str
     bodies: tuple[Body, ...]
@@ -49,7 +49,7 @@ class SaveBack:
 
 @dataclass(frozen=True)
 class ReplaceAll:
-    """Put these in the place of all that this client's latest read showed, if nobody changed anything since."""
+    """Replace all that this client's latest read showed with these, if nobody has changed anything since."""
 
     session: str
     bodies: tuple[Body, ...]
@@ -59,7 +59,7 @@ class ReplaceAll:
 class TakeBack:
     """Retract messages of this client's latest read: those at these places, each from 0 (the oldest) up to 1.
 
-    With `compare`, only if nobody changed anything since.
+    With `compare`, only if nobody has changed anything since.
     """
 
     session: str
@@ -68,7 +68,7 @@ class TakeBack:
 
 
 Intent = AppendTurn | ReadBack | SaveBack | ReplaceAll | TakeBack | ReadContext | Forget | SearchIndex
-"""The last three are requests as they are: there is nothing to add to them."""
+"""The last three are sent as they are: they need nothing added."""
 
 
 def reads(intent: Intent) -> bool:
@@ -86,7 +86,7 @@ CALLED: dict[type, str] = {
     Forget: "a forget",
     SearchIndex: "a search",
 }
-"""What they are called where people read of them."""
+"""What they are called in reports."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Planner:
     abilities: frozenset[str]
     whole_reads: bool = False
     writers: int = 1
-    """How many there are of its kind."""
+    """How many clients of its kind there are."""
 
     def session(self) -> str:
         return self.rng.choice(self.sessions)
@@ -115,18 +115,18 @@ class Workload:
     name: str
     plan: Callable[[Planner], Plan]
     sessions: tuple[str, ...] = ()
-    """Session ids of its own, where the ids are what is tested."""
+    """Session ids of its own, if the ids are what is tested."""
     needs: frozenset[str] = frozenset()
     needs_one: frozenset[str] = frozenset()
-    """Abilities of which it makes use of whichever there are."""
+    """Abilities of which it needs at least one, and uses all that there are."""
     refuses: frozenset[str] = frozenset()
     """Abilities that make it pointless: a whole-list store is not appended to."""
     unmarked: bool = False
     """Some of its texts carry no number; they are matched by their order, which only whole reads show."""
     enough: int = 0
-    """Messages that it takes until the engine has done all that it does in the background."""
+    """How many messages it takes until the engine has done all its background work."""
     many_writers: bool = True
-    """False where two writers of one session would be the application's fault, not the store's."""
+    """False if two writers in one session would be the application's mistake, not the store's."""
 
     def misfit(self, abilities: frozenset[str]) -> str | None:
         """Why it is not for a target with these abilities; None if it is."""

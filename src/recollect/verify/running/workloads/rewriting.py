@@ -1,4 +1,4 @@
-"""Reading, changing and writing back: where a newer message is overwritten."""
+"""Reading, changing and writing back, where a newer message can be overwritten."""
 
 from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (
@@ -35,7 +35,7 @@ def _compact(planner: Planner) -> Plan:
 
 
 def _summarise(planner: Planner) -> Plan:
-    """Reads the session and appends a summary, if nobody wrote meanwhile; others go on talking."""
+    """Reads the session and appends a summary if nobody has written since; others go on talking."""
     while True:
         session = planner.session()
         if planner.number % 2 == 0:

@@ -16,16 +16,16 @@ FOLLOWED = 4
 
 
 def _watch(planner: Planner) -> Plan:
-    """What a reader does beside every workload: whole sessions, and their ends."""
+    """What a reader does alongside every workload: reads whole sessions, and their ends."""
     ends = (None, 3, 50) if "last" in planner.abilities and not planner.whole_reads else (None,)
     while True:
         yield ReadBack(planner.session(), last=planner.rng.choice(ends))
         if "search" in planner.abilities:
-            yield SearchIndex(planner.session())  # a reader that stays must find what it lists
+            yield SearchIndex(planner.session())  # a reader that stays open must find what it lists
 
 
 def _context(planner: Planner) -> Plan:
-    """A context is assembled from several statements while turns go on being written."""
+    """Reads contexts, which are assembled from several statements, while turns go on being written."""
     size = 2 if "batches" in planner.abilities else 1
     while True:
         session = planner.sessions[0]
@@ -49,7 +49,7 @@ def _follow(planner: Planner) -> Plan:
 def _search(planner: Planner) -> Plan:
     """Remembers, and asks the index for what was remembered.
 
-    Much of it at once: an index does its dangerous work only when a thousand vectors or so have come together.
+    It remembers a lot: an index does its dangerous work only once a thousand vectors or so have accumulated.
     """
     sizes = (1, 2, MANY, MANY) if "batches" in planner.abilities else (1,)
     while True:
