@@ -1,1 +1,1 @@
-"""Many runs: which cells there are, run side by side, confirmed and made smaller."""
+"""Many runs: choosing the cells, running them side by side, confirming findings and making them smaller."""

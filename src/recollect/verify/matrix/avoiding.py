@@ -1,8 +1,8 @@
-"""After a bug that needs no fault is known: cells that are run so that it does not get in the way.
+"""Once a bug that needs no fault is known, later cells are run so that it does not get in the way.
 
-Where it takes two writers of one session, every writer gets sessions of its own. Where it takes a certain use of
-memory, cells with that use would only show it again, and are left out with its number. Where one writer with plain
-texts is enough, nothing can be avoided: the cells run as they are, and what they show of it counts as the same.
+If the bug needs two writers in one session, every writer gets sessions of its own. If it needs a certain use of
+memory, cells with that use would only show it again; they are skipped and name the finding. If one writer with plain
+texts is enough, nothing can be avoided: the cells run unchanged, and what they show of the bug counts as the same one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOGETHER = frozenset({"older-writer", "newer-writer", "ttl-drift"})
 def avoiding(
     scenario: Scenario, found: tuple[Finding, ...], results: Results
 ) -> tuple[Scenario, Finding | None]:
-    """The scenario, changed so that it avoids what is known; or the finding that hides it."""
+    """The scenario, changed so that it avoids known bugs; or the finding that hides it."""
     for finding in found:
         lead = results.results[finding.cells[0]]
         if finding.target != scenario.target or lead.scenario.fault not in NO_FAULT or is_alone(lead):
@@ -34,7 +34,7 @@ def avoiding(
         if finding.smallest.writers > 1:
             if scenario.fault in NO_FAULT:
                 if lead.scenario.workload == INTERLEAVINGS and scenario.variant != SEVERAL_CALLERS:
-                    continue  # tasks of one process: what several processes do is another question
+                    continue  # found with tasks of one process; several processes are another question
                 return scenario, finding
             if scenario.fault not in TOGETHER:
                 scenario = msgspec.structs.replace(scenario, apart=True)

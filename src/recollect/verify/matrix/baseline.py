@@ -1,7 +1,8 @@
-"""Findings that are known: what is new, what is still there and what is fixed, against the JSON of an earlier run.
+"""Compares findings with the JSON of an earlier run: what is new, what is still there and what is fixed.
 
-A finding is known if the earlier run had one of the same store under one of the same names; where there are several of
-that name, in one of the same cells. It is fixed if the cells that showed it ran again and none of them shows it.
+A finding is known if the earlier run had one for the same store that shares a name with it; if several share the name,
+it must also have been seen in one of the same cells. A finding is fixed if the cells that showed it ran again and none
+of them shows it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from recollect.verify.matrix.results import Compared, Results
 
 
 class BadBaseline(Exception):
-    """The file cannot be compared with; the message says why, and what to do."""
+    """The file is no usable baseline; the message says why, and what to do."""
 
 
 class KnownFinding(msgspec.Struct, frozen=True):
-    """A finding of the earlier run, as far as it is compared."""
+    """The part of an earlier finding that is compared."""
 
     name: str
     target: str = ""
@@ -48,12 +49,12 @@ def load(file: Path) -> tuple[KnownFinding, ...]:
         return msgspec.convert(document["findings"], tuple[KnownFinding, ...])
     except msgspec.ValidationError as error:
         raise BadBaseline(
-            f"--baseline {file}: its findings are not those of a run ({error}); {again}"
+            f"--baseline {file}: its findings do not come from a run ({error}); {again}"
         ) from None
 
 
 def compared(results: Results, known: tuple[KnownFinding, ...]) -> Results:
-    """The results with what is known of them."""
+    """The results, with their comparison to the known findings."""
     found = findings(results)
     pairs = _pairs(found, known, results)
     still = {number for number, _ in pairs}
@@ -84,8 +85,8 @@ def _known_cells(found: tuple[Finding, ...], still: set[int]) -> tuple[int, ...]
 def _pairs(
     found: tuple[Finding, ...], known: tuple[KnownFinding, ...], results: Results
 ) -> set[tuple[int, int]]:
-    """Numbers of findings, and places of the earlier ones that are the same. Where several share a name, it is the one
-    that was seen in the same cell."""
+    """Pairs of a finding's number and the place of the same earlier finding. Where several share a name, it is the
+    one seen in the same cell."""
     alike = {
         (finding.number, place)
         for finding in found

@@ -1,4 +1,4 @@
-"""`python -m recollect.verify.matrix.cell`: runs cells for others, one order per line on standard input."""
+"""`python -m recollect.verify.matrix.cell`: a process that runs cells, one order per line of standard input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from recollect.verify.target.workers import TargetBroken
 
 
 def run_cell(order: Order, say: IO[bytes]) -> Result:
-    """One cell, from start to verdict; a bug of ours is its cell's trouble, not a lost matrix."""
+    """One cell, from start to verdict. A bug of ours spoils this cell, not the whole matrix."""
     started = time.monotonic()
     folder = Path(order.folder)
     private.artifact_folder(folder)
@@ -79,16 +79,17 @@ def _say(stream: IO[bytes], word: Word) -> None:
 
 
 def _end_with_the_owner(at_work: threading.Event) -> None:
-    """When whoever gives the orders is gone, nobody waits for what is at work: the warden cleans up behind us."""
+    """When the process that gives the orders is gone, nobody waits for the running cell: end, and let the warden
+    clean up."""
     poller = select.poll()
-    poller.register(0, 0)  # nothing but its end
+    poller.register(0, 0)  # wake up only when the other end is closed
     poller.poll()
     if at_work.is_set():
         os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
-    # Standard output is the matrix's; whatever else prints goes to standard error.
+    # Standard output carries results to the matrix; anything else that prints goes to standard error.
     say = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     at_work = threading.Event()

@@ -1,6 +1,6 @@
-"""A process that runs cells (`recollect.verify.matrix.cell`), seen from outside: orders in, events out, one per line.
+"""The owner's side of a process that runs cells (`recollect.verify.matrix.cell`): orders in, events out, one per line.
 
-It is kept from cell to cell: importing the kit and warming up the fork server takes longer than most cells do.
+The process is kept from cell to cell: importing the kit and warming up the fork server takes longer than most cells.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ LOOK_TIMEOUT_S = 45.0
 
 
 class Order(msgspec.Struct, frozen=True, tag="order"):
-    """What it is told to run, and where."""
+    """The cell to run, and its folder."""
 
     scenario: Scenario
     folder: str
     preload: tuple[str, ...] = ()
-    """Modules for the fork server, which starts once: those of all cells that may come."""
+    """Modules for the fork server to import. It starts once, so these are the modules of all cells that may follow."""
     judge_again: bool = True
-    """A violation is judged again in a fresh process before it is told; False where it only confirms another."""
+    """Whether a violation is judged again in a fresh process before it is reported; False if the run only confirms."""
 
 
 class LookAtTarget(msgspec.Struct, frozen=True, tag="look"):
-    """It is told to open the target once, to see what it can do."""
+    """Open the target once, to see what it can do."""
 
     request: VerifyRequest
     target: str
@@ -56,7 +56,7 @@ class TargetSeen(msgspec.Struct, frozen=True, tag="seen"):
     abilities: tuple[str, ...] = ()
     refusal: str | None = None
     no_engine: bool = False
-    """The engine is what is missing, not the target."""
+    """The engine could not be used; the target may be fine."""
 
 
 Word = Step | Done | TargetSeen
@@ -65,7 +65,7 @@ Task = TypeVar("Task")
 
 
 class CellProcess(Generic[Task]):
-    """`task` is what its owner gave it to do; None while it is idle."""
+    """`task` is what its owner gave it; None while it is idle."""
 
     def __init__(self) -> None:
         self.task: Task | None = None
@@ -103,7 +103,7 @@ class CellProcess(Generic[Task]):
         self._process.stdin.flush()
 
     def words(self) -> Iterator[Word | None]:
-        """What it has said since; None when it is gone."""
+        """What it has said since the last call; ends with None when the process is gone."""
         try:
             chunk = os.read(self.output, 1 << 20)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The `--json` document of a run: the stable interface. Fields are added to it, and never renamed."""
+"""The `--json` document of a run. It is a stable interface: fields are added, never renamed."""
 
 from typing import Any
 

@@ -1,10 +1,9 @@
-"""Findings: violated cells grouped by their cause, so that one bug is told once.
+"""Findings: violated cells grouped by their cause, so that one bug is reported once.
 
-A cell that needs no fault comes first: what shows there is there in every cell, under whatever name the fault lends
-it. Cells that need one are one finding where they share the name of an anomaly. Two bugs may have the same name: they
-are told apart where what one of them takes is not there in the other's cells (`_differ`, `_explained`). Numbers go by
-importance, the first one is to be mended first; whoever prints them to a terminal prints that one last, where it is
-seen.
+Cells without a fault come first: a bug that shows there is present in every cell, under whatever name a fault gives it.
+Cells that need a fault are one finding if they share the name of an anomaly. Two bugs may have the same name: they are
+told apart if what the one needs is missing from the other's cells (`_differ`, `_explained`). Numbers go by importance:
+number 1 should be fixed first. The terminal prints it last, where it is seen.
 """
 
 from __future__ import annotations
@@ -46,17 +45,19 @@ FAMILIES: tuple[frozenset[str], ...] = (
     frozenset({"duplicate", "phantom", "dirty-read", "resurrected", "never-expired"}),
     frozenset({"corrupted", "unreadable", "cross-session-leak"}),
 )
-"""What one mistake may be called, depending on when it is looked at."""
+"""Names that the same bug may get, depending on when one looks."""
 
 
 TIME = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
-"""Faults that change nothing but the time: what shows under one is not what a dead engine or a cut line did."""
+"""Faults that change nothing but the time: a dead engine or a cut connection is not what caused their findings."""
 
 BY_VOLUME = frozenset({"trimmed", "hidden", "unreadable", "silent-reset"})
-"""What may only take many messages, which several writers have sooner than one: a name that tells nothing apart."""
+"""Anomalies that may simply need many messages, which several writers reach sooner than one. These names tell no two
+bugs apart."""
 
 FEW = 0.25
-"""Of the cells in which writers were kept apart: a race that needs no shared session shows in more of them."""
+"""The share of cells with separated writers in which a bug may show and still count as needing a shared session. A race
+that needs none shows in more of them."""
 FEW_OF_LEAST = 4
 
 
@@ -69,18 +70,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     silent: bool
     sentence: str
     names: tuple[str, ...]
-    """All that its cells call it; the first is `name`."""
+    """Every name its cells give it; the first is `name`."""
     cells: tuple[int, ...]
     """Places in `Results.results`, the clearest first."""
     hides: tuple[int, ...] = ()
-    """Cells that could not be run, or could not show anything else, because of it."""
+    """Cells that did not run, or could show nothing else, because of it."""
     confirmed: tuple[int, int] | None = None
     smallest: Scenario
     shrunk: str
     """How far the run was made smaller, in words."""
     steps: tuple[StepTaken, ...] = ()
     folder: str = ""
-    """Of the smallest run: what is replayed."""
+    """The folder of the smallest run, for `recollect replay`."""
 
     @property
     def replay(self) -> str | None:
@@ -103,7 +104,7 @@ def findings(results: Results) -> tuple[Finding, ...]:
 
 
 def renumbered(results: Results) -> Results:
-    """Cells that a finding hides name it by the number that it has in the end."""
+    """Updates the cells that a finding hides: they name it by its final number."""
     number_of = {place: finding.number for finding in findings(results) for place in finding.hides}
     return msgspec.structs.replace(
         results,
@@ -120,21 +121,21 @@ def _hidden_by(result: Result, number: int) -> Result:
 
 
 class _Cause(msgspec.Struct):
-    """Cells with one cause. `names` are the anomalies that it explains."""
+    """Cells with the same cause. `names` are the anomalies that it explains."""
 
     cells: list[int]
     names: set[str]
 
 
 def broken_of(result: Result) -> tuple[Anomaly, ...]:
-    """What a violated cell shows. A saved result may have nothing but its status; then that is what it is called."""
+    """The anomalies of a violated cell. A saved result may have nothing but its status; then that is the name."""
     if result.verdict.status != "violated" or result.verdict.broken:
         return result.verdict.broken
     return (Anomaly("violated", 1, True, WitnessEvents(), result.verdict.reason or "no reason was saved"),)
 
 
 def meanings() -> dict[str, str]:
-    """What each anomaly is, in the sentence that heads its checker."""
+    """What each anomaly means: the first sentence of its checker's docstring."""
     return {checker.NAME: (checker.__doc__ or "").partition("\n")[0] for checker in CHECKERS}
 
 
@@ -158,16 +159,16 @@ def _groups(results: Results, target: str) -> list[_Cause]:
 
 
 def _names_there(results: Results, groups: list[_Cause], place: int, names: set[str]) -> set[str]:
-    """What bugs that need no fault do in this cell, too."""
+    """The names of the bugs that need no fault and may show in this cell too."""
     there = [group for group in groups if not _is_avoided(results, group, place, names)]
     return {name for group in there for name in group.names}
 
 
 def _differ(results: Results, one: int, other: int) -> bool:
-    """Whether two cells that share a name cannot have it from the same bug: neither has what the other takes.
+    """Whether two cells that share a name cannot show the same bug, because neither has what the other needs.
 
-    With a fault: only the time was changed in one of them, and not in the other. Without: one has a single writer and a
-    certain use of memory, the other several writers and plain texts, and one writer with plain texts was fine.
+    With a fault: one of them changed only the time, the other did not. Without: one has a single writer and a certain
+    use of memory, the other several writers and plain texts, and one writer with plain texts was fine.
     """
     first, second = results.results[one], results.results[other]
     if not _needs_no_fault(first):
@@ -182,14 +183,14 @@ def _names_of(result: Result) -> set[str]:
 
 
 def _takes(result: Result) -> str:
-    """What a cell without a fault has beyond plain texts of one writer; empty if it has both, or neither."""
+    """What a cell without a fault adds to one writer with plain texts: writers or a use; empty if both or neither."""
     plain = result.scenario.workload in (*DEFAULT_WORKLOADS, INTERLEAVINGS)
     writers = _writers(result) > 1
     return "writers" if plain and writers else "use" if not plain and not writers else ""
 
 
 def _fine_alone(results: Results, target: str) -> bool:
-    """Whether one writer with plain texts was tried, and nothing was wrong."""
+    """Whether one writer with plain texts was tried, and held."""
     return any(
         _needs_no_fault(result)
         and result.scenario.target == target
@@ -201,9 +202,8 @@ def _fine_alone(results: Results, target: str) -> bool:
 
 
 def _races(results: Results, bare: dict[int, set[str]]) -> set[int]:
-    """Cells with one race: the one that an order of events shows, and what several writers make of it by chance.
-
-    Which name of its family a loss gets depends on who is seen to have written over it."""
+    """Cells that show one race: those where an order of events shows it, and those where several writers hit it by
+    chance. Which name of its family a loss gets depends on which writer is seen to have overwritten it."""
     tried = {place for place in bare if _is_of_orders(results.results[place])}
     names = _family(
         {name for place in tried if results.results[place].scenario.writers > 1 for name in bare[place]}
@@ -224,22 +224,22 @@ def _needs_no_fault(result: Result) -> bool:
 
 
 def _explained(results: Results, groups: list[_Cause], place: int, names: set[str]) -> _Cause | None:
-    """A bug that needs no fault, and that shows in this cell too."""
+    """A bug that needs no fault and shows in this cell too."""
     for group in groups:
-        # With one writer and plain texts there is nothing to avoid: the fault only lends it another name.
+        # If one writer with plain texts shows it, it cannot be avoided: a fault only gives it another name.
         everywhere = any(is_alone(results.results[cell]) for cell in group.cells)
         if not everywhere and _is_avoided(results, group, place, names):
             continue
         if names <= (_family(group.names) if everywhere else group.names):
             return group
-        # Where writers get into each other's way, the rest of what such a cell shows says nothing of its own.
+        # Where writers get in each other's way, whatever else the cell shows says nothing new.
         if not everywhere and not results.results[place].scenario.apart and names & group.names:
             return group
     return None
 
 
 def _is_avoided(results: Results, group: _Cause, place: int, names: set[str]) -> bool:
-    """Whether this cell has not what the group's bug takes, so that what it shows is another one of that name."""
+    """Whether this cell lacks what the group's bug needs, so that it shows another bug of that name."""
     if names & BY_VOLUME:
         return False
     scenario = results.results[place].scenario
@@ -251,7 +251,7 @@ def _is_avoided(results: Results, group: _Cause, place: int, names: set[str]) ->
 
 
 def _shows_in_few(results: Results, group: _Cause, target: str) -> bool:
-    """Whether keeping the writers apart did keep the bug away: nearly all cells in which they were are without it."""
+    """Whether keeping the writers apart kept the bug away: few of the cells where they were apart show it."""
     told = [
         bool(_names_of(result) & group.names)
         for result in results.results
@@ -264,7 +264,7 @@ def _shows_in_few(results: Results, group: _Cause, target: str) -> bool:
 
 
 def is_alone(result: Result) -> bool:
-    """Whether one writer with plain texts is enough for it."""
+    """Whether one writer with plain texts was enough to show it."""
     workload = result.scenario.workload
     return _needs_no_fault(result) and _writers(result) == 1 and workload in DEFAULT_WORKLOADS
 
@@ -281,9 +281,7 @@ def _family(names: set[str]) -> set[str]:
 def _joined(
     cells: dict[int, set[str]], same: Set[int] = frozenset(), *, differ: Callable[[int, int], bool]
 ) -> list[_Cause]:
-    """Cells that share a name, directly or through others, are one group, unless they `differ`.
-
-    So are those that are the `same`."""
+    """Groups of cells: those that share a name, directly or through others, unless they `differ`; and all in `same`."""
     groups: list[_Cause] = []
     for place, names in cells.items():
         joined = _Cause([place], set(names))
@@ -300,7 +298,7 @@ def _joined(
 
 
 def _importance(results: Results, group: _Cause) -> tuple[bool, bool, int]:
-    """What needs no fault first, then what nobody is told of, then what shows in many cells."""
+    """Bugs that need no fault come first, then silent ones, then those that show in many cells."""
     members = [results.results[place] for place in group.cells]
     bare = any(map(_needs_no_fault, members))
     silent = any(anomaly.silent for member in members for anomaly in broken_of(member))
@@ -332,7 +330,7 @@ def _finding(results: Results, number: int, group: _Cause) -> Finding:
 
 
 def _clarity(result: Result, group: _Cause, alone: bool) -> tuple[bool, bool, bool, bool, bool]:
-    """The cell that tells it best comes first: made smaller, run again, without a fault, under a name of its own.
+    """The clearest cell comes first: made smaller, run again, without a fault, under a name of its own.
 
     What one writer alone shows is no question of order."""
     own = not group.names.isdisjoint(anomaly.name for anomaly in broken_of(result))
@@ -366,7 +364,7 @@ def _hidden(results: Results, places: Iterable[int]) -> tuple[int, ...]:
 
 
 def _steps(results: Results, result: Result, anomaly: Anomaly) -> tuple[StepTaken, ...]:
-    """Of a run that was not made smaller: what its own history says around the witness."""
+    """For a run that was not made smaller: the steps around the witness, from its own history."""
     history = results.history_of(result)
     try:
         return () if history is None else steps_of(History(Path(history)), anomaly.first)

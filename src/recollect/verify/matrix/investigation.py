@@ -1,4 +1,4 @@
-"""What is done about a finding: its clearest cell is run again, and then made smaller, as far as its time goes."""
+"""Investigating a finding: its clearest cell is run again and then made smaller, as far as time allows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SHRINK_S_MAX = 20.0
 
 
 class Investigation:
-    """Gives the runs to do and is told what became of them; several may be under way at once."""
+    """Hands out the next run and is told how each ended; several may be under way at once."""
 
     def __init__(self, number: int, first: Result, name: str, time_s: float | None) -> None:
-        """`name` is the anomaly that is looked for, `time_s` what it may take; None is as much as it takes."""
+        """`name` is the anomaly to look for, `time_s` the time it may take; None means no limit."""
         self.number = number
         self.folder = first.folder
         self._scenario = first.scenario
@@ -36,7 +36,7 @@ class Investigation:
 
     @property
     def step(self) -> str:
-        """What it is doing, for whoever watches."""
+        """What it is doing, for the progress display."""
         if not self._tries:
             return f"confirming {self._asked} of {CONFIRM_TIMES}"
         if self._asked_small:
@@ -45,18 +45,18 @@ class Investigation:
 
     @property
     def name_of_next(self) -> str:
-        """Of the folder of the run that was given last."""
+        """The folder name for the run that was handed out last."""
         return f"smaller-{self._tries}" if self._tries else f"again-{self._asked}"
 
     def _once_more(self) -> Scenario | None:
-        """The smallest size again: that it showed the anomaly once may have been chance."""
+        """The smallest size again: showing the anomaly once may have been chance."""
         if self._smallest is None or not self._shrinker.finished or self._asked_small >= CONFIRM_TIMES - 1:
             return None
         self._asked_small += 1
         return self._smallest.scenario
 
     def next(self, now_s: float) -> Scenario | None:
-        """The next run; None if there is none, or none before another one has ended."""
+        """The next run; None if there is none, or none until another one has ended."""
         if self._began_s is None:
             self._began_s = now_s
         if self._asked < CONFIRM_TIMES:
@@ -87,7 +87,7 @@ class Investigation:
             )
 
     def told(self, result: Result) -> Result:
-        """The cell's result with what is known by now."""
+        """The cell's result, with what is known by now."""
         smallest = None if self._smallest is None else self._smallest.scenario
         return msgspec.structs.replace(
             result,

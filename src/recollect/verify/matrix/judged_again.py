@@ -1,7 +1,7 @@
-"""A violation is told only after its saved history was judged again, by a process that knows nothing else.
+"""A violation is reported only after a fresh process has judged its saved history again.
 
-`python -m recollect.verify.matrix.judged_again HISTORY` is that process. A verdict is a function of the history; where
-two processes come to different ones the mistake is ours, and nothing is concluded.
+`python -m recollect.verify.matrix.judged_again HISTORY` is that process. A verdict is a function of the history; if
+two processes disagree, the mistake is ours and nothing is concluded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AGAIN_TIMEOUT_S = 60.0
 
 
 def told(verdict: Verdict, history: Path) -> Verdict:
-    """The verdict, if it may be told; `unknown` when a fresh process comes to another."""
+    """The verdict if a fresh process agrees, else `unknown`."""
     if verdict.status != "violated":
         return verdict
     again = _in_fresh_process(history)
@@ -45,7 +45,7 @@ def _in_fresh_process(history: Path) -> Verdict | str:
         done = subprocess.run(command, capture_output=True, timeout=AGAIN_TIMEOUT_S, check=False)
         return msgspec.json.decode(done.stdout, type=Verdict)
     except subprocess.TimeoutExpired:
-        return f"nothing within {AGAIN_TIMEOUT_S:g} s"
+        return f"no answer within {AGAIN_TIMEOUT_S:g} s"
     except msgspec.MsgspecError:
         return f"it ended with {done.stderr.decode(errors='replace').strip()[-300:] or done.returncode}"
 

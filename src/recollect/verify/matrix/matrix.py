@@ -1,10 +1,10 @@
-"""Many cells: run side by side, inside the budget, in phases; each finding confirmed and made smaller.
+"""Many cells: run side by side, within the budget, in phases; each finding is confirmed and made smaller.
 
-Orders of events come before everything, where the caller can explore them: they are the cheapest way to a smallest
-example. The next phase has the cells in which nothing happens to the store. What shows there is confirmed and made
-smaller before anything else runs, and the cells of the next phase avoid it (`avoiding`), so that each says something
-new. Cells run in processes of their own (`recollect.verify.matrix.cell`), so that one that goes wrong takes nobody
-along. What happens is told as events to whoever listens: the terminal, a test, nobody.
+Orders of events come first, where the caller can explore them: they are the cheapest way to a smallest example. The
+next phase has the cells without a fault. What shows there is confirmed and made smaller before anything else runs, and
+the cells of the last phase avoid it (`avoiding`), so that each says something new. Cells run in processes of their own
+(`recollect.verify.matrix.cell`), so a crash takes only one cell with it. Progress is sent as events to a listener: the
+terminal, a test, or nobody.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
 
 LEAST_SHARE = 0.2
-"""Of the budget, for confirming and making smaller what needs no fault, however long the first cells took: one bug that
-is understood is worth more than a few cells."""
+"""The share of the budget that is kept for confirming findings without a fault and making them smaller, however long
+the first cells took: understanding one bug is worth more than a few cells."""
 
 NAME_MAX = 180
-"""Of a scenario, in characters of a folder's name; the number before it is what tells folders apart."""
+"""How many characters of a scenario's name a folder's name may have; the number in front makes it unique."""
 
 FIRST_SHARE = 0.4
-"""Of the budget, for the first phase with everything that follows from it."""
+"""The share of the budget for the first phase, including its investigations."""
 
 
 @dataclass
 class CellEvent:
-    """Something to show: a cell `started`, took a `step`, or `ended`; it is run `again`, and that run is `left`."""
+    """Something to show: a cell `started`, took a `step` or `ended`; or it is run `again`, and that run has `left`."""
 
     kind: str
     scenario: Scenario
@@ -54,12 +54,12 @@ class CellEvent:
 
 CellListener = Callable[[CellEvent], None]
 ExploreOrders = Callable[[Scenario, Path], Result]
-"""Explores the orders of events of one target, and leaves what can be replayed in the folder."""
+"""Explores the orders of events of one target, and leaves something to replay in the folder."""
 
 
 @dataclass
 class _Trial:
-    """A run on its way: a cell's first, or one of its investigation."""
+    """A run that is waiting or under way: a cell's first, or one of its investigation."""
 
     number: int
     scenario: Scenario
@@ -83,7 +83,7 @@ class Matrix:
         listener: CellListener = lambda event: None,
         explore_orders: ExploreOrders | None = None,
     ) -> None:
-        """Cells of the workload `interleavings` are run by `explore_orders`, before all others."""
+        """Cells with the workload `interleavings` are run by `explore_orders`, before all others."""
         self._folder = folder
         self._workers = workers
         self._budget_s = budget_s
@@ -104,17 +104,17 @@ class Matrix:
         self._phases = self._in_phases()
         self._waiting: deque[_Trial] = deque()
         self._investigations: dict[int, Investigation] = {}
-        """By the number of the cell that shows it best."""
+        """By the number of the finding's clearest cell."""
         self._looked = False
-        """Whether what this phase showed was looked at."""
+        """Whether the findings of this phase were looked at."""
         self._at_work: list[_Trial] = []
         wanted = {name for cell in cells if cell.skipped is None for name in cell.scenario.modules}
         self._preload = tuple(sorted(wanted))
         self._stopped: str | None = None
-        """Why no further cell is begun."""
+        """Why no more cells are started, if so."""
 
     def _in_phases(self) -> deque[list[int]]:
-        """Numbers of cells, without those that `explore_orders` runs before all of them."""
+        """Numbers of cells, without those that `explore_orders` runs first."""
         left = [
             number
             for number in range(len(self._cells))
@@ -129,7 +129,7 @@ class Matrix:
         return time.monotonic() - self._started
 
     def run(self) -> Results:
-        """Runs all cells; interrupted, it returns what is known so far."""
+        """Runs all cells; if interrupted, returns what is known so far."""
         processes: list[_MatrixProcess] = []
         try:
             self._try_orders()
@@ -146,7 +146,7 @@ class Matrix:
         return renumbered(self.results())
 
     def _remove_empty_folders(self) -> None:
-        """Of cells that were ended before they had anything to keep."""
+        """Removes the folders of cells that ended before they wrote anything."""
         for path in self._folder.iterdir():
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
@@ -183,7 +183,7 @@ class Matrix:
                 for process in [p for p in processes if p.overdue]:
                     self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s", selector)
                 for process in [p for p in processes if p.task is None]:
-                    self._give(process)  # what another one found may have to run again
+                    self._give(process)  # a finding of another process may have to run again
 
     def _give(self, process: _MatrixProcess) -> None:
         trial = process.task = self._next()
@@ -202,7 +202,7 @@ class Matrix:
     # ---- what comes next
 
     def _next(self) -> _Trial | None:
-        """The next run; None if there is none before others have ended, or none at all."""
+        """The next run; None if there is none, or none until others have ended."""
         while self._stopped is None and not self._over:
             self._put_off()
             if self._waiting:
@@ -220,8 +220,8 @@ class Matrix:
         return None
 
     def _put_off(self) -> None:
-        """On a machine that is slow today the first phase does not take the time of all others: what is left of it when
-        its share is over comes last."""
+        """On a slow machine the first phase must not use up everybody's time: what is left of it when its share is over
+        runs last."""
         if self._phases and self._budget_s is not None and self.elapsed_s > FIRST_SHARE * self._budget_s:
             self._phases[-1].extend(trial.number for trial in self._waiting)
             self._waiting.clear()
@@ -231,7 +231,7 @@ class Matrix:
         return self._budget_s is not None and self.elapsed_s > self._budget_s - self._reserve_s()
 
     def _reserve_s(self) -> float:
-        """What the cell that is about to start will take, by what the others took."""
+        """How long the next cell will probably take: the average so far."""
         taken = [
             result.elapsed_s
             for number, result in self._results.items()
@@ -258,7 +258,7 @@ class Matrix:
         return True
 
     def _next_of_investigations(self) -> _Trial | None:
-        """Every finding whose clearest cell was not looked into yet is, one run at a time."""
+        """The next run for a finding whose clearest cell is not fully investigated yet."""
         if not self._confirm:
             return None
         if not self._looked:
@@ -287,11 +287,11 @@ class Matrix:
             self._investigations[number] = Investigation(number, known.results[number], finding.name, each_s)
 
     def _share_s(self) -> float:
-        """Until when the investigations of this phase may go on."""
+        """When the investigations of this phase have to end."""
         assert self._budget_s is not None
         return self._budget_s * (FIRST_SHARE if self._phases else 1.0)
 
-    # ---- what came of it
+    # ---- what the processes say
 
     def _listen(self, process: _MatrixProcess, selector: DefaultSelector) -> None:
         for word in process.words():

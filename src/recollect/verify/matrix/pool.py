@@ -1,7 +1,7 @@
-"""A few kept cell processes for whoever asks for one cell after the other, as a test suite does.
+"""A few long-lived cell processes for a caller that wants one cell after another, as a test suite does.
 
-`run` waits for one cell; what comes next may already begin in the processes that have nothing to do. There is no
-thread: a process works on by itself, and is listened to during the next call.
+`run` waits for one cell; idle processes may already begin with the next ones. There is no thread: a process works on
+its own, and what it said is read during the next call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CellPool:
         self._path: tuple[str, ...] = ()
 
     def look(self, request: VerifyRequest, target: str) -> TargetSeen:
-        """Opens the target once, in a process that is not this one."""
+        """Opens the target once, in another process."""
         self._seen = None
         look = LookAtTarget(request, target)
         self._renew(request.path)
@@ -62,7 +62,7 @@ class CellPool:
         return any(process.task == order for process in self._processes)
 
     def _renew(self, path: tuple[str, ...]) -> None:
-        """Other folders may hold other modules of the same names: begin with processes that have imported none."""
+        """Other folders may hold other modules with the same names: start over with processes that imported none."""
         if path != self._path:
             self.close()
             self._path = path

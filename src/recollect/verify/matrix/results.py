@@ -1,4 +1,4 @@
-"""The result of a cell, and of a whole run: what reports render, what is saved."""
+"""The result of a cell and of a whole run: what reports render and what is saved."""
 
 import shlex
 import time
@@ -27,7 +27,7 @@ Require = str
 
 
 Trouble = Literal["unopened", "internal"]
-"""A target that cannot be opened, or an error of ours."""
+"""`unopened`: the target cannot be opened. `internal`: an error in recollect itself."""
 
 
 class SmallestRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class SmallestRun(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     """Relative to the run's folder."""
     shown: tuple[int, int] = (1, 1)
-    """How often of how many runs of this size it was seen."""
+    """In how many of how many runs of this size it was seen."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,29 +50,29 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     engine_version: str = ""
     provider: str = ""
     real_policy: str = ""
-    """What the store's own connections have, where that is another policy than the scenario's."""
+    """The policy of the store's own connections, if it differs from the scenario's."""
     elapsed_s: float = 0.0
     operations: int = 0
     folder: str = ""
     """Relative to the run's folder."""
     history: str = ""
-    """The path of a history that is in no cell's folder."""
+    """The path of the history, if it is not in a cell's folder."""
     reproduced: tuple[int, int] | None = None
-    """How often of how many further runs the same anomaly was seen."""
+    """In how many of how many further runs the same anomaly was seen."""
     smallest: Scenario | None = None
     """The smallest schedule that still shows it."""
     smallest_run: SmallestRun | None = None
     shrunk: str = ""
-    """How far it was made smaller, and why no further, in words."""
+    """How far it was made smaller and why no further, in words."""
     hidden_by: str = ""
-    """The folder of the cell whose finding keeps this one from saying anything of its own."""
+    """The folder of the cell whose finding hides anything else this one could show."""
     notes: tuple[str, ...] = ()
     trouble: Trouble | None = None
-    """What keeps the cell from saying anything about the store, where it is no verdict at all."""
+    """Why the cell says nothing about the store at all, if so."""
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's findings are against those of an earlier run: numbers of this run's, names of the others."""
+    """A run's findings compared with an earlier run's: numbers for this run's findings, names for the others."""
 
     new: tuple[int, ...] = ()
     still: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     recollect: str = __version__
     seed: int = 0
     date: str = ""
-    """When it began, as clocks on the wall have it: ``2026-03-01 14:05``."""
+    """When it began, in local time: ``2026-03-01 14:05``."""
     elapsed_s: float = 0.0
     folder: str = ""
     shard: str = ""
@@ -99,12 +99,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def known(self) -> frozenset[int]:
-        """Places of violated cells that fail nothing, because the baseline has what they show."""
+        """Places of violated cells that do not fail the run, because the baseline has their findings."""
         return frozenset() if self.baseline is None else frozenset(self.baseline.known_cells)
 
     @property
     def seeds(self) -> list[int]:
-        """Merged shards may have had one each."""
+        """All seeds: merged shards may each have had their own."""
         return sorted({result.scenario.seed for result in self.results} or {self.seed})
 
     def folder_of(self, result: Result) -> str:
@@ -112,8 +112,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         return self.place(result.folder)
 
     def place(self, folder: str) -> str:
-        """A folder of one of the run's cells, from where the command was given."""
-        # Of merged shards each cell has the whole of it.
+        """The path of a cell's folder, as seen from where the command was given."""
+        # In merged shards each cell already has its whole path.
         return f"{self.folder}/{folder}" if self.folder and folder else folder
 
     def history_of(self, result: Result) -> str | None:
@@ -131,7 +131,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(folder: Path) -> Results:
-    """Raises `msgspec.ValidationError` also for a run that names folders outside of its own: it may be anybody's."""
+    """Raises `msgspec.ValidationError`, also if the run names folders outside its own: anybody may have written it."""
     try:
         results = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results, dec_hook=from_json)
     except RecursionError:
@@ -147,22 +147,22 @@ def load(folder: Path) -> Results:
 
 
 def _is_inside(folder: Path, named: str) -> bool:
-    """Also when links are followed."""
+    """Whether it is inside, even when links are followed."""
     try:
         place = (folder / named).resolve()
-    except (OSError, ValueError, RuntimeError):  # a NUL, links that go in circles
+    except (OSError, ValueError, RuntimeError):  # a NUL, a loop of links
         return False
     return ".." not in Path(named).parts and place.is_relative_to(folder.resolve())
 
 
 def failed_last(runs: Path) -> frozenset[str]:
-    """Names of the scenarios that were violated in the latest of the runs in a folder."""
+    """Names of the scenarios that were violated in the latest run in a folder."""
     saved = sorted(runs.glob(f"*/{SUMMARY}"), key=lambda file: file.stat().st_mtime, reverse=True)
     for file in saved:
         try:
             latest = load(file.parent)
         except (OSError, msgspec.MsgspecError):
-            continue  # a folder of somebody else's, or of another release
+            continue  # somebody else's folder, or another release's
         return frozenset(
             result.scenario.name for result in latest.results if result.verdict.status == "violated"
         )
@@ -213,13 +213,13 @@ def replay_command(folder: str) -> str:
 
 
 def exit_code(results: Results, require: Require | None = None, *, strict: bool = False) -> int:
-    """4 for an error of ours, then 1 violated, 2 a target that cannot be opened, 3 unknown, 0.
+    """The first that applies: 4 for an error of ours, 1 violated, 2 a target that cannot be opened, 3 unknown, 0.
 
-    A documented loss that is worse than required counts as violated; with `strict`, every one, and `exposed`. What the
-    baseline has does not.
+    A documented loss that is worse than required counts as violated; with `strict`, so does every documented loss and
+    every `exposed`. What the baseline has does not count.
     """
     if not results.results and results.shard:
-        return exit_codes.HELD  # the other parts have all there is
+        return exit_codes.HELD  # the other shards have all the cells
     troubles = {result.trouble for result in results.results}
     if "internal" in troubles:
         return exit_codes.INTERNAL
@@ -237,7 +237,7 @@ def exit_code(results: Results, require: Require | None = None, *, strict: bool 
 
 
 def too_bad(result: Result, require: Require | None, strict: bool) -> bool:
-    """Whether a cell that is not violated fails the run because more was asked for."""
+    """Whether a cell that is not violated fails the run because `require` or `strict` asks for more."""
     return (strict and result.verdict.status in UNDER_STRICT) or (
         require is not None and worse_than(result, require)
     )

@@ -1,4 +1,4 @@
-"""Two policies that a store makes one of are run once: what its own connections have counts, not the cell's name."""
+"""Skips a policy that the store's own connections override: if they make two policies the same, one run is enough."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHANGES_POLICY = frozenset({"policy-change"})
 
 
 def ran_before(scenario: Scenario, results: Iterable[Result]) -> str | None:
-    """Why this cell would only repeat another that has concluded; None if it would not, or nobody knows yet."""
+    """Why this cell would only repeat another that has ended; None if it would not, or it is not known yet."""
     if scenario.fault in CHANGES_POLICY:
         return None
     ran = [
@@ -20,7 +20,7 @@ def ran_before(scenario: Scenario, results: Iterable[Result]) -> str | None:
         for result in results
         if result.verdict.status not in ("skipped", "unknown")
         and result.scenario.workload
-        != INTERLEAVINGS  # which does not look at what the store's connections have
+        != INTERLEAVINGS  # which does not look at the settings of the store's connections
     ]
     real = next((_real(each) for each in ran if _store(each.scenario) == _store(scenario)), None)
     if real is None:

@@ -1,6 +1,6 @@
-"""Which cells a run has: targets × policies × faults × workloads, as data, and the reasons of those left out.
+"""Which cells a run has: targets × policies × faults × workloads, as data, and why the others are left out.
 
-The core tier is what tells most in a minute; `--full` takes every policy, fault and variant. A cell that cannot run
+The core tier is what shows most within a minute; `--full` takes every policy, fault and variant. A cell that cannot run
 stays in the list with its reason: it is `skipped`, and never counted as held.
 """
 
@@ -31,10 +31,10 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     targets: tuple[str, ...] = ()
     overview: bool = False
-    """No target was named: all of ours at once, of which some show only a part."""
+    """No target was named: all our own stores at once, some of them with fewer cells."""
     engine: str | None = None
     engines: tuple[str, ...] = ()
-    """Several, or several versions of one: `by_engine` makes a request of each."""
+    """Several engines, or several versions of one: `by_engine` makes a request for each."""
     provider: str | None = None
     url: SecretUrl | None = None
     engine_config: str | None = None
@@ -52,7 +52,7 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     shard: tuple[int, int] = (1, 1)
     writers: int | None = None
     programs: tuple[str, ...] = ()
-    """What clients do where orders of events are tried; none: what the target's abilities allow."""
+    """What the clients do when orders of events are tried; if empty, whatever the target's abilities allow."""
 
     @property
     def provider_name(self) -> str:
@@ -60,7 +60,7 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def users_settings(self) -> bool:
-        """The user's own configuration decides what survives: the policy is `custom`, whatever it is."""
+        """Whether the user's own configuration decides what survives: then the policy is `custom`."""
         return self.engine_config is not None or self.url is not None or self.provider_name == "compose"
 
 
@@ -109,13 +109,13 @@ CORE_FAULTS: tuple[str, ...] = (
 )
 DURABILITY_FAULTS: tuple[str, ...] = ("kill-engine", "restart", "power-loss", "slow-fsync")
 
-# Of an engine that is not the first to think of, this much fits into the minute in which all of them are looked at.
+# When all stores share one minute, the less common engines get only these policies and faults.
 OVERVIEW: dict[str, tuple[str, tuple[str, ...]]] = {
     "chroma": ("server", ("kill-engine", "power-loss", "disk-full", "slow-fsync", "fsync-error")),
 }
 
-# Faults that only mean something with one particular use of memory; the others take the default.
-# What nothing happens to comes first: one writer, then several, each with what is hard about it.
+# Workloads of the faults that only mean something with a particular use of memory; the others take the default.
+# Cells without a fault come first: one writer, then several, each with the uses that are hard for it.
 WORKLOADS_OF: dict[str, tuple[str, ...]] = {
     "none@one-writer": (
         "search",
@@ -145,14 +145,14 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
     ),
 }
 BESIDE: dict[str, tuple[str, ...]] = {"kill-app": ("changes",), "power-loss": ("changes",)}
-"""What is tried beside the first default that fits: a change that is cut off, and one that is not on the disk yet."""
+"""Workloads tried besides the first default that fits: a change that is cut off, and one that is not on disk yet."""
 WRITERS_OF: dict[tuple[str, str], int] = {("concurrent-writers", "search"): 4, ("none", "search"): 4}
-"""Where it takes more than the usual number."""
+"""Where more than the usual number of writers is needed."""
 DEFAULT_WORKLOADS: tuple[str, ...] = ("search", "turns", "rewrite")
 
 
 def select(request: VerifyRequest, abilities: dict[str, frozenset[str]]) -> list[Cell]:
-    """Every cell of the request, in the order in which they tell most. `abilities` are those of each target."""
+    """Every cell of the request, the most telling first. `abilities` are those of each target."""
     check(request)
     cells = [
         cell
@@ -206,13 +206,13 @@ def _check_variants(request: VerifyRequest) -> None:
 
 
 def _split(fault: str) -> tuple[str, str | None]:
-    """``kill-engine@bgsave``: a fault and one of its variants; None if it names none."""
+    """``kill-engine@bgsave`` into the fault and its variant; None if no variant is named."""
     name, at, variant = fault.partition("@")
     return name, variant if at else None
 
 
 def _check_settings(request: VerifyRequest) -> None:
-    """Refuses what would silently be ignored."""
+    """Refuses settings that would be silently ignored."""
     if request.policies and any(policy != "custom" for policy in request.policies):
         if request.engine_config is not None:
             raise BadRequest(
@@ -241,7 +241,7 @@ def _check_settings(request: VerifyRequest) -> None:
 
 
 def by_engine(request: VerifyRequest) -> list[VerifyRequest]:
-    """A request for each engine that was asked for; a built-in target runs on those of its kind, or its usual one."""
+    """A request for each engine asked for; a built-in target runs on those of its kind, or on its usual one."""
     if len(request.engines) < 2:
         return [request]
     alone = msgspec.structs.replace(request, engines=())
@@ -282,17 +282,17 @@ def engine_of(request: VerifyRequest, target: str) -> str:
 
 
 class FaultCase(NamedTuple):
-    """Where a target is put and what happens to it there; what it is used for depends on what it can do."""
+    """The policy a target runs on and the fault it meets; the workload depends on what the target can do."""
 
     policy: str
     fault: str
     variant: str
     engine: str = ""
-    """With its version, where a suite runs on several."""
+    """With its version, if a suite runs on several."""
 
     @property
     def name(self) -> str:
-        """Without the variant where it is the fault's usual one."""
+        """Without the variant if it is the fault's usual one."""
         usual = self.variant == FAULTS[self.fault].variants[0]
         return "-".join(filter(None, (self.engine, self.policy, self.fault, "" if usual else self.variant)))
 
@@ -368,7 +368,7 @@ def _faults(request: VerifyRequest, engine: str, *, first_policy: bool) -> Seque
 def _workloads(
     request: VerifyRequest, case: FaultCase, abilities: frozenset[str] | None
 ) -> Sequence[tuple[str, str | None]]:
-    """What to use memory for; of what was asked for by name also what does not fit the target, with the reason."""
+    """The workloads to run. One that was asked for by name but does not fit the target is listed with the reason."""
     own = WORKLOADS_OF.get(case.fault) or WORKLOADS_OF.get(f"{case.fault}@{case.variant}")
     wanted = request.workloads or own or DEFAULT_WORKLOADS
     if abilities is None:

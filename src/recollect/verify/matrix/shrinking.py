@@ -1,9 +1,9 @@
-"""Makes a run smaller, step by step, until nothing smaller shows the same.
+"""Makes a run smaller, step by step, until nothing smaller shows the same anomaly.
 
-A size is a scenario: writers, sessions, readers, operations of each client, messages of a turn. From the smallest that
-showed it, every size with one of them less is tried, the boldest first; the first that shows it is the smallest then.
-On a real engine a run that does not show it may have been bad luck, so a size has two chances. When none is left that
-was not tried, the end is reached.
+A size is a scenario: writers, sessions, readers, operations per client, messages per turn. Starting from the smallest
+that showed the anomaly, every size that reduces one of these is tried, the boldest first; the first that shows it
+becomes the smallest. On a real engine a run that does not show it may be bad luck, so a size gets two chances. It ends
+when every smaller size has been tried.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recollect.verify.running.scenario import Scenario
 CHANCES = 2
 FIRST_OPERATIONS = 6
 READS_FIRST = frozenset({"rewrite", "compact"})
-"""Workloads that load before they save: with one operation they write nothing, and nothing could be concluded."""
+"""Workloads that load before they save: with one operation they write nothing, so nothing could be concluded."""
 
 TURNS = frozenset({"turns", "trimmed", "mixed", "search", "context"})
 """Workloads whose turns may have several messages."""
@@ -27,7 +27,7 @@ Size = tuple[int, int, int, int, int]
 
 
 def size_of(scenario: Scenario) -> Size:
-    """Everything that can be less, the most telling first."""
+    """Everything that can be reduced, the most telling first."""
     unlimited = 1_000_000
     operations = unlimited if scenario.ops_max is None else scenario.ops_max
     turn = unlimited if scenario.turn_max is None else scenario.turn_max
@@ -35,7 +35,7 @@ def size_of(scenario: Scenario) -> Size:
 
 
 class Shrinker:
-    """Gives the sizes to try and is told what became of them; several may be under way at once."""
+    """Hands out the sizes to try and is told how each ended; several may be under way at once."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.smallest = scenario
@@ -43,7 +43,7 @@ class Shrinker:
         self._under_way: Counter[Size] = Counter()
 
     def next(self) -> Scenario | None:
-        """What to run next; None if there is nothing, or nothing before another one has ended."""
+        """What to run next; None if there is nothing, or nothing until another run has ended."""
         for candidate in _smaller(self.smallest):
             size = size_of(candidate)
             if self._tried[size] + self._under_way[size] < CHANCES:
@@ -52,7 +52,7 @@ class Shrinker:
         return None
 
     def heard(self, scenario: Scenario, *, shows: bool) -> bool:
-        """Whether it is the smallest now."""
+        """Notes how the run ended; True if it is the smallest now."""
         size = size_of(scenario)
         self._under_way[size] -= 1
         self._tried[size] += 1
@@ -71,7 +71,7 @@ def _no_larger(size: Size, than: Size) -> bool:
 
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Sizes with less of something, without those that could not show anything."""
+    """Sizes with less of one thing, without those that could not show anything."""
     change = msgspec.structs.replace
     least = 2 if scenario.workload in READS_FIRST else 1
     operations = scenario.ops_max

@@ -1,4 +1,4 @@
-"""Looks at a target once before the matrix is laid out: what it can do, or why it cannot be used."""
+"""Looks at a target once, before the cells are chosen: what it can do, or why it cannot be used."""
 
 import tempfile
 from pathlib import Path
@@ -19,7 +19,7 @@ OUR_ABILITIES = {target: _OF_RECALL if target == "chroma" else _OF_STORES for ta
 def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
     """What the target can do; raises `TargetBroken` or `EngineError` with one sentence.
 
-    It runs the target's code, and starts a fork server: the command line asks a cell process to do it (`Pool.look`).
+    It runs the target's code and starts a fork server, so the command line has a cell process do it (`CellPool.look`).
     """
     if target in BUILT_IN:
         return OUR_ABILITIES[target]

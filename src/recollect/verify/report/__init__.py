@@ -1,1 +1,1 @@
-"""Reports: they render results, they compute nothing."""
+"""Reports: they render results and compute nothing."""

@@ -1,4 +1,4 @@
-"""A finding as plain text: what a failed test and a CI system's page say of it."""
+"""A finding as plain text, for a failed test and for a CI system's page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMED_MAX = 2
 def told(finding: Finding, results: Results, *, setting: str = "") -> str:
     """The sentence, the smallest run step by step, where it was seen, and the command that runs it again.
 
-    `setting` is a line about the cell that shows it best, where nothing else says it.
+    `setting` is a line about the clearest cell, for callers that do not show it elsewhere.
     """
     lines = [
         headline(finding),

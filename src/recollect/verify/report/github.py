@@ -1,7 +1,7 @@
-"""What GitHub Actions shows of a run: an annotation on a line of the store for each finding, and a summary of the job.
+"""What GitHub Actions shows of a run: an annotation in the store's code for each finding, and a job summary.
 
-A finding by orders of threads knows the line where another came in between. Any other is put on the line where the
-target's factory is defined. A target that is no file of the checkout is annotated without a line.
+A finding from an order of threads knows the line where another thread came in between. Any other is put on the line
+where the target's factory is defined. A target that is not a file of the checkout is annotated without a line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STEP_AT = re.compile(r"^(?P<file>[^:\s]+\.py):(?P<line>\d+)")
 
 
 def error_lines(results: Results, checkout: Path) -> list[str]:
-    """Workflow commands, one for each finding that is not in the baseline."""
+    """GitHub workflow commands, one for each finding that is not in the baseline."""
     return [
         _annotation(finding, checkout) for finding in findings(results) if not _is_known(finding, results)
     ]
@@ -71,7 +71,7 @@ def _line_of(file: Path, factory: str) -> int:
 
 
 def summary(results: Results) -> str:
-    """Markdown: what was found, each with its smallest run; else what held."""
+    """Markdown: each finding with its smallest run; if there is none, what held."""
     found = findings(results)
     counts = Counter(result.verdict.status for result in results.results)
     cells = ", ".join(f"{count} {status}" for status, count in counts.most_common())

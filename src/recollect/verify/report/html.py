@@ -1,12 +1,12 @@
-"""One HTML page for a whole run: the findings first, then the matrix, then every run with its picture of time.
+"""One HTML page for a whole run: the findings first, then the matrix, then every run with its timeline.
 
-The page is one file without network, fonts or script libraries, so that it can be mailed, kept as a CI artefact and
-opened in ten years. Its own few lines of script (copy, filter, open the run that a link names) are bound by a content
-security policy to their exact text: whatever a message contains, nothing else can run. Every text from a run passes
+The page is one file that needs no network, fonts or script libraries, so it can be mailed, kept as a CI artefact and
+opened in ten years. A content security policy pins its few lines of script (copy, filter, open the run that a link
+names) to their exact text: whatever a message contains, nothing else can run. Every text from a run goes through
 `plain` and then Jinja's escaping.
 
-Sizes are bounded: what timelines may take is divided among the runs, and when a share would be too small to show
-anything, runs that held keep their figures and lose their picture.
+Sizes are bounded: the bytes for timelines are divided among the runs. If a share would be too small to show anything,
+runs that held keep their figures and lose their picture.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PICTURE_BYTES_MAX = 6_000
 PICTURE_BYTES_LEAST = 500
 NAMES_MAX = 3
 ANOMALIES_MAX = 5
-"""Sentences of one run; the verdict's JSON has them all."""
+"""How many sentences a run shows; the verdict's JSON has them all."""
 
 WORDS: dict[Status, str] = {
     "held": "held",
@@ -50,8 +50,8 @@ WORDS: dict[Status, str] = {
 MEANINGS: dict[Status, str] = {
     "violated": "something happened that the engine's own promise does not allow",
     "unknown": "nothing could be concluded; this is not a success",
-    "documented-loss": "acknowledged messages were lost, inside what the engine itself announces",
-    "exposed": "the store did what it says, and nothing protects whoever calls it",
+    "documented-loss": "acknowledged messages were lost, within what the engine's own documentation allows",
+    "exposed": "the store did what it says, but its caller is left unprotected",
     "held": "everything acknowledged was there",
     "skipped": "not run, for the reason given",
 }
@@ -66,7 +66,7 @@ TAKEN = frozenset(
 class Picture:
     svg: Markup
     lanes: tuple[tuple[str, str], ...]
-    """The part of the session's id that all share, and the rest of it."""
+    """For each lane, the part of the session id that all share, and the rest."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Card:
 
 @dataclass(frozen=True)
 class FindingStep:
-    """One row of a finding's smallest run: whose column it is in, and what is in it."""
+    """One row of a finding's smallest run: its column, and its text."""
 
     number: int
     who: str
@@ -114,10 +114,10 @@ class FindingCard:
     steps: tuple[FindingStep, ...]
     size: str
     cells: tuple[tuple[str, str | None], ...]
-    """Names of cells, and the anchors of their runs."""
+    """Names of cells, with the anchors of their runs."""
     hides: tuple[str, ...]
     news: str
-    """Whether the baseline has it, if there is one."""
+    """Whether the baseline has it; empty without a baseline."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class MatrixRow:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that share a reason for not telling anything."""
+    """Cells that were skipped for the same reason."""
 
     status: Status
     reason: str
@@ -206,7 +206,7 @@ def render(results: Results) -> str:
 
 
 def headline(results: Results, found: Sequence[Finding]) -> tuple[str, str]:
-    """The verdict of the whole run in one sentence, and one that says how far it goes."""
+    """The verdict of the whole run in one sentence, and a second one with the figures."""
     ran = [result for result in results.results if result.verdict.status != "skipped"]
     violated = [result for result in ran if result.verdict.status == "violated"]
     documented = [result for result in ran if result.verdict.status == "documented-loss"]
@@ -307,7 +307,7 @@ def _news(finding: Finding, results: Results) -> str:
 
 
 def _glossary(results: Results) -> list[tuple[str, str]]:
-    """The words of this page: verdicts and anomalies that occur on it."""
+    """The verdicts and anomalies that occur on this page, explained."""
     there = {result.verdict.status for result in results.results}
     verdicts = [(WORDS[status], MEANINGS[status]) for status in WORST_FIRST if status in there]
     names = {anomaly.name for result in results.results for anomaly in result.verdict.anomalies}
@@ -333,7 +333,7 @@ def _ran(result: Result) -> bool:
 
 
 def _budgets(ran: list[Result]) -> list[int]:
-    """Bytes for each picture; 0 where a run that held has to go without."""
+    """Bytes for each picture; 0 for a run that held and has to do without one."""
     share = PICTURES_BYTES // max(1, len(ran))
     if share >= PICTURE_BYTES_LEAST:
         return [min(PICTURE_BYTES_MAX, share)] * len(ran)
@@ -368,7 +368,7 @@ def _figure(verdict: Verdict) -> str:
 
 
 def first_lost(verdict: Verdict) -> WitnessEvents | None:
-    """The lost message that was acknowledged first, of those that the verdict names."""
+    """Of the lost messages that the verdict names, the one that was acknowledged first."""
     found = [
         anomaly.first
         for anomaly in verdict.anomalies
@@ -397,7 +397,7 @@ def _shared_length(names: list[str]) -> int:
 
 
 def _spoken(timeline: Timeline) -> str:
-    """The picture for those who do not see it."""
+    """The picture in words, for screen readers."""
     counts = timeline.counts
     parts = [
         f"{counts['kept'] + counts['lost']} acknowledged writes, {counts['lost']} of them lost",
@@ -440,7 +440,7 @@ def _matrix(results: Results, anchors: dict[int, str]) -> tuple[list[MatrixColum
 
 
 def _short_names(targets: set[str]) -> dict[str, str]:
-    """``make_store`` for ``myapp.memory:make_store``; with the module's name where two would look alike."""
+    """``make_store`` for ``myapp.memory:make_store``; with the module's name if two would look alike."""
     short = {target: target.rpartition(":")[2] or target for target in targets}
     longer = {target: target.rpartition(".")[2] or target for target in targets}
     taken = list(short.values())
@@ -492,5 +492,5 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """As a content security policy names an inline style or script."""
+    """The hash by which a content security policy allows an inline style or script."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,9 +1,9 @@
 """JUnit XML, which every CI system reads: a suite for each target, a test case for each cell.
 
-A finding is one failure, of the cell that shows it best; the other cells that show it are skipped and say whose it is,
-so that one bug is not thirty failures. Unknown is an error (it must not look like success), skipped is skipped. A
+A finding is one failure, on its clearest cell; the other cells that show it are marked skipped and name that cell, so
+that one bug is not thirty failures. Unknown is an error (it must not look like success), skipped is skipped. A
 documented loss passes, with the loss in its output, unless `--require` or `--strict` refuse it: then it fails, as the
-exit code says.
+exit code does.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _case(
     name = " ".join(part for part in (scenario.fault, scenario.variant, scenario.workload) if part)
     case = Xml.Element(
         "testcase",
-        # No version in it: a CI system follows a test case by its name, from one release of an engine to the next.
+        # No version in the name: a CI system follows a test case by name, from one release of an engine to the next.
         classname=plain(f"{scenario.target}.{scenario.engine_name}.{scenario.policy}"),
         name=plain(name),
         time=f"{result.elapsed_s:.3f}",
@@ -95,7 +95,7 @@ def _case(
 
 
 def _tell(case: Xml.Element, place: int, finding: Finding, results: Results) -> None:
-    """The failure of a violated cell; or that another cell has it."""
+    """Adds the failure of a violated cell, or says which other cell has it."""
     lead = finding.cells[0]
     title = f"finding {finding.number}: {finding.name}"
     if place == lead:

@@ -1,7 +1,7 @@
 """Text from a run, made safe to write down and short enough to read.
 
-Markup is escaped by whoever writes markup. What is left are characters that no HTML or XML document may hold, and those
-that make text read other than it is: they are shown as escapes.
+Whoever writes markup escapes markup. This module handles the rest: characters that no HTML or XML document may hold,
+and those that make text look different from what it is. They are shown as escapes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SHOWN_MAX = 800
 
 
 def plain(text: str) -> str:
-    """The text with unwritable characters as ``\\x00`` or ``\\u202e``, and not longer than anybody reads."""
+    """The text with unwritable characters as ``\\x00`` or ``\\u202e``, cut to a readable length."""
     if len(text) > SHOWN_MAX:
         text = f"{text[:SHOWN_MAX]}… ({len(text) - SHOWN_MAX} more characters)"
     return printable(text)

@@ -62,14 +62,14 @@ class LiveProgress:
                 self._console.print(f"{event.step}: {name}", style="dim", highlight=False, soft_wrap=True)
 
     def _picture(self) -> Group:
-        """Also asked for between events, by the display's own thread: time goes on while a cell hangs."""
+        """Also called between events, by the display's own thread: the clock keeps running while a cell hangs."""
         elapsed_s = time.monotonic() - self._started
         left = "" if (left_s := self._left_s(elapsed_s)) is None else f", about {left_s:.0f} s left"
         bar = ProgressBar(total=max(1, self._cells), completed=min(self._ended, self._cells), width=40)
         lost = f"{self._lost['documented-loss']} lost as documented, {self._lost['violated']} lost against the promise"
         head = Text(f"{self._ended}/{self._cells} cells, {elapsed_s:.0f} s{left} · {lost}")
         current = [Text(f"  {name}: {step}", style="dim") for name, step in list(self._current.items())[-4:]]
-        return Group(Padding(bar), head, *current)  # a bar alone does not end its line
+        return Group(Padding(bar), head, *current)  # Padding, because a bar alone does not end its line
 
     def _left_s(self, elapsed_s: float) -> float | None:
         if not self._ended:
@@ -79,7 +79,7 @@ class LiveProgress:
 
 
 def _is_new(step: str) -> bool:
-    """Where every line stays, the tries to make a run smaller are told once."""
+    """Whether the step deserves a line. Where every line stays, the tries to make a run smaller get only one."""
     return " try " not in step or step.endswith(" try 1")
 
 

@@ -1,10 +1,11 @@
-"""A timeline as SVG, by hand, in a bounded number of bytes.
+"""A timeline as SVG, written by hand, in a bounded number of bytes.
 
-Text must keep its size on a phone while the marks shrink with the page. So the outer drawing has no view box: its text
-stands at percentages. The marks are in an inner one, stretched sideways. Lanes are named beside it, in HTML.
+Text must keep its size on a phone while the marks shrink with the page. So the outer drawing has no view box and its
+text is placed by percentages. The marks are in an inner drawing that is stretched sideways. Lanes are named beside it,
+in HTML.
 
-Marks of one kind and lane are one path of relative strokes, six bytes each; columns are made coarser until the whole
-stays inside its budget. Colours and patterns are the style sheet's: kinds are classes. Nothing here holds text from a
+All marks of one kind in one lane are one path of relative strokes, six bytes each; columns are made coarser until the
+whole fits its budget. Colours and patterns come from the style sheet: kinds are classes. Nothing here holds text from a
 run except what `Markup.format` has escaped.
 """
 
@@ -21,7 +22,7 @@ AXIS_PX = 20
 GRAINS = (2, 3, 4, 6, 8, 12, 16, 24, 40)
 
 _STRIPS = {
-    # Middle of the strip below the lane's upper edge; its height is the stroke's width in the style sheet.
+    # Distance from the lane's upper edge to the middle of the strip; the style sheet's stroke width is its height.
     "kept": 10,
     "failed": 10,
     "unknown": 10,
@@ -30,7 +31,7 @@ _STRIPS = {
     "unread": 22,
 }
 _WIDTH_LEAST = {"lost": 4, "unknown": 3, "unread": 3}
-"""Columns below which a mark that matters would vanish on a phone."""
+"""The least width of a mark that matters, in columns: a narrower one would vanish on a phone."""
 
 
 def lane_height_px(timeline: Timeline) -> int:
@@ -38,7 +39,7 @@ def lane_height_px(timeline: Timeline) -> int:
 
 
 def drawing(timeline: Timeline, label: str, first_lost_s: float | None, budget_bytes: int) -> Markup:
-    """The whole picture. `label` is what a screen reader says instead of it."""
+    """The whole picture. `label` is what a screen reader says instead."""
     lanes_px = lane_height_px(timeline)
     height_px = HEAD_PX + lanes_px + AXIS_PX
     parts = [
@@ -103,7 +104,7 @@ def _strokes(spans: list[Span], kind: str, y: int) -> str:
 
 
 def _fault_label(band: Band) -> Markup:
-    """Right of the band's beginning, or left of it where there is no room."""
+    """To the right of the band's beginning, or to the left if there is no room."""
     left = band.start < 0.72 * COLUMNS
     return Markup('<text class="f" x="{:.1f}%" dx="{}" y="13"{}>{}</text>').format(
         band.start / COLUMNS * 100,

@@ -1,4 +1,4 @@
-"""What verdicts and findings look like and are called, wherever people read of them."""
+"""The symbols and words for verdicts and findings, shared by all reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLES: dict[Status, tuple[str, str]] = {
 
 
 def figure(result: Result) -> str:
-    """What a cell comes to, in a few words."""
+    """A cell's outcome in a few words."""
     verdict = result.verdict
     if verdict.status in ("skipped", "unknown"):
         return verdict.reason or ""
@@ -30,13 +30,13 @@ def figure(result: Result) -> str:
 
 
 def orders_tried(result: Result) -> str:
-    """What stands for the account of messages where orders of events were tried, and everything held."""
+    """Shown in place of the message counts where orders of events were tried and everything held."""
     tried = result.scenario.workload == INTERLEAVINGS and result.verdict.status == "held"
     return result.notes[0] if tried and result.notes else ""
 
 
 def client_of(finding: Finding, process: int) -> str:
-    """The head of a client's column. Where its finding is an order of events, sentences call it A, B and so on."""
+    """The heading of a client's column. If the finding is an order of events, clients are called A, B and so on."""
     if finding.smallest.workload != INTERLEAVINGS:
         return f"process {process}"
     return f"{finding.smallest.how.removesuffix('s')} {ascii_uppercase[process]}"

@@ -1,6 +1,6 @@
-"""The terminal: one table, what is not held in a few lines, and the findings, the most important last.
+"""The terminal: one table per target, a few lines about what did not hold, and the findings, the most important last.
 
-Everything that a cell has to say is on the page and under `--verbose`; here one bug is told once, in a screenful.
+Everything that a cell has to say is on the HTML page and under `--verbose`; here one bug is reported once, on a screen.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LEGEND: dict[Status, str] = {
 }
 NAMED_MAX = 4
 STEPS_MAX = 8
-"""Of a finding, so that the end of a run fits on a screen; all of them are on the page and under `--verbose`."""
+"""How many steps of a finding are shown, so that it fits on a screen; the page and `--verbose` have all of them."""
 _NO_NEWS = frozenset({"held", "skipped", "documented-loss"})
 COLUMN_LEAST = 16
-"""Characters of one process's column; where there is less room, the steps are told one below the other."""
+"""The least width of a process's column, in characters; with less room, the steps go one below the other."""
 
 
 def show(console: Console, results: Results, *, verbose: bool = False) -> None:
-    """The tables, what is not held, the count, and the findings."""
+    """The tables, what did not hold, the count, and the findings."""
     found = findings(results)
     numbers = {place: finding.number for finding in reversed(found) for place in finding.cells}
     if _tables(console, results, numbers, verbose):
@@ -61,7 +61,7 @@ def show(console: Console, results: Results, *, verbose: bool = False) -> None:
 
 
 def _tables(console: Console, results: Results, numbers: dict[int, int], verbose: bool) -> bool:
-    """One for each target: faults down, policies across. Rows in which everything held are told in one line."""
+    """One for each target: faults down, policies across. Rows in which everything held share one line."""
     targets = dict.fromkeys(result.scenario.target for result in results.results)
     shown = False
     for target in targets:
@@ -92,7 +92,7 @@ def _title(results: Results, target: str) -> str:
 
 
 def _column(result: Result, results: Results) -> str:
-    """A policy; with the engine as it was asked for, where there are several."""
+    """A policy; with the engine as it was asked for, if there are several."""
     engines = {
         other.scenario.engine for other in results.results if other.scenario.target == result.scenario.target
     }
@@ -121,7 +121,7 @@ def _table(
         elif not verbose and len(policies) > 1 and (loss := _only_loss(results, row)) is not None:
             apart.append(f"{fault} {loss}")
         elif not verbose and len(policies) > 1 and _only_exposed(results, row):
-            continue  # told below, with its reason
+            continue  # listed below, with its reason
         else:
             table.add_row(
                 f"  {fault}", *(_cell(results, row.get(policy, []), numbers) for policy in policies)
@@ -152,7 +152,7 @@ def _held(results: Results, places: Sequence[int]) -> bool:
 
 
 def _only_loss(results: Results, row: dict[str, list[int]]) -> str | None:
-    """The figures of a row that has nothing but documented losses under one policy: it needs no line of its own."""
+    """The figures of a row with nothing but documented losses under one policy: it needs no line of its own."""
     there = [results.results[place].verdict for places in row.values() for place in places]
     lost = [verdict for verdict in there if verdict.status == "documented-loss"]
     if len(row) > 1 or not lost or any(verdict.status not in _NO_NEWS for verdict in there):
@@ -188,11 +188,11 @@ def _legend(console: Console, results: Results) -> None:
     )
 
 
-# ---- what is not held
+# ---- what did not hold
 
 
 def _documented(console: Console, results: Results) -> None:
-    """Losses that the engine announces, in a line; the figures are in the table, the promises under `--verbose`."""
+    """Losses that the engine documents, in one line; the figures are in the table, the promises under `--verbose`."""
     lost = [result for result in results.results if result.verdict.status == "documented-loss"]
     if lost:
         names = dict.fromkeys(anomaly.name for result in lost for anomaly in result.verdict.anomalies)
@@ -210,7 +210,7 @@ def _exposed(console: Console, results: Results) -> None:
 
 
 def _left_out(console: Console, results: Results, verbose: bool) -> None:
-    """Every `unknown` says why; of what was skipped the reasons are under `--verbose`."""
+    """Every `unknown` says why; the reasons for skipped cells are under `--verbose`."""
     reasons: dict[tuple[Status, str], list[Result]] = {}
     for result in results.results:
         if result.verdict.status in ("skipped", "unknown"):
@@ -229,7 +229,7 @@ def _left_out(console: Console, results: Results, verbose: bool) -> None:
 
 
 def _was_cut_short(reason: str) -> bool:
-    """What was not run although it could have been: not to be overlooked."""
+    """Whether a cell was skipped although it could have run: that must not be overlooked."""
     return reason in ("budget", "interrupted") or reason.startswith(("--fail-fast", "hidden by"))
 
 
@@ -256,7 +256,7 @@ def _count(console: Console, results: Results, found: Sequence[Finding]) -> None
 
 
 def _baseline(console: Console, results: Results) -> None:
-    """Against the earlier run: what is new fails, the rest is told."""
+    """Compared with the earlier run: what is new fails the run, the rest is only reported."""
     if (known := results.baseline) is None:
         return
     console.print(f"against the baseline: {against(known)}", highlight=False, markup=False)
@@ -278,18 +278,18 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
     console.print(Padding(Text(size_of(finding)), (0, 0, 0, 2)))
     console.print(Padding(Text(seen_in(finding, results)), (0, 0, 0, 2)))
     if finding.replay is not None:
-        # Not wrapped: it is to be copied in one piece, however long it is.
+        # Not wrapped, however long it is: it is meant to be copied in one piece.
         console.print(f"  {finding.replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
 
 
 def _short(finding: Finding) -> Finding:
-    if finding.smallest.workload == INTERLEAVINGS:  # an order of events is only understood from its beginning
+    if finding.smallest.workload == INTERLEAVINGS:  # an order of events only makes sense from its beginning
         return finding
     return msgspec.structs.replace(finding, steps=shortened(finding.steps, STEPS_MAX))
 
 
 def _columns(finding: Finding, width: int) -> Table:
-    """A column for each process, where they fit side by side."""
+    """A column for each process, if they fit side by side."""
     steps = finding.steps
     processes = sorted({step.process for step in steps if step.process != EVERYONE})
     outside = any(step.process == EVERYONE for step in steps)
@@ -344,7 +344,7 @@ def _losses(console: Console, results: Results) -> None:
 
 
 def _notes(console: Console, results: Results) -> None:
-    """What no verdict says: operations that hang, processes that ended by themselves. A loss has its own sentence."""
+    """What no verdict says: operations that hung, processes that ended by themselves. A loss has its own sentence."""
     groups: dict[str, list[Result]] = {}
     for result in results.results:
         if result.verdict.status in ("unknown", "held"):

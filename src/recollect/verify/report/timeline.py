@@ -1,11 +1,11 @@
-"""One run as a picture of time: its course, boiled down to what can be seen.
+"""One run as a timeline: its course, boiled down to what can be seen.
 
-Two passes over the course, and memory that depends on the picture alone: the first finds the stretches where nothing
-happened, the second paints every operation into the columns of a lane. Dead time (an engine that restarts, a client
-that waits) is cut out and marked, so that the moment before the fault stays wide enough to look at.
+It takes two passes over the course, and memory that depends on the picture alone: the first pass finds the stretches
+where nothing happened, the second paints every operation into the columns of a lane. Dead time (an engine that
+restarts, a client that waits) is cut out and marked, so that the moment before the fault stays wide enough to see.
 
-A lane is a session. Its writes and its reads are painted apart, because readers run beside writers. Where two
-operations fall into one column the worse one is seen: a lost message is never painted over.
+A lane is a session. Its writes and reads are painted separately, because readers run beside writers. If two operations
+fall into one column, the worse one is shown: a lost message is never painted over.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ BANDS_MAX = 6
 CUTS_MAX = 6
 GAP_LEAST_S = 0.2
 GAP_SHARE_LEAST = 0.2
-"""A gap is dead time when it is longer than both: this long, and this share of all that remains beside it."""
+"""A gap is dead time if it is longer than both the time above and this share of the rest of the picture."""
 REST_LEAST_S = 0.02
-"""What must remain: a run in which nothing happens is not all dead time."""
+"""How much must remain: a run in which nothing happens is not all dead time."""
 CUT_COLUMNS = 40
 
-# Worse last: it wins the column.
+# The worse kind comes later and wins the column.
 WRITES = ("kept", "failed", "unknown", "lost")
 READS = ("read", "unread")
 
@@ -44,7 +44,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Band:
-    """A disturbance: from its first to its last column, and when that was."""
+    """A disturbance: its first and last column, and its times."""
 
     name: str
     start: int
@@ -56,7 +56,7 @@ class Band:
 
 @dataclass(frozen=True)
 class DeadTime:
-    """Dead time that is not drawn to scale."""
+    """A stretch of dead time, not drawn to scale."""
 
     start: int
     end: int
@@ -75,25 +75,25 @@ class Timeline:
     lanes: tuple[Lane, ...]
     faults: tuple[Band, ...]
     down: tuple[Band, ...]
-    """When the engine was not there."""
+    """When the engine was down."""
     cuts: tuple[DeadTime, ...]
     ticks: tuple[tuple[int, float], ...]
     start_s: float
     end_s: float
     counts: dict[str, int]
-    """Operations of each kind."""
+    """How many operations there were of each kind."""
     scale: Scale
 
 
 class Scale:
-    """Time to columns: in proportion, except for the cuts, which have a fixed width."""
+    """Time to columns: proportional, except for the cuts, which have a fixed width."""
 
     def __init__(self, start_s: float, end_s: float, gaps: list[tuple[float, float]]) -> None:
         cuts = _dead_time(end_s - start_s, gaps)
         cut_columns = CUT_COLUMNS * len(cuts)
         active_s = max(end_s - start_s - sum(end - begin for begin, end in cuts), 1e-6)
         self.per_s = (COLUMNS - cut_columns) / active_s
-        # Knots of the piecewise line: a time, and the column it has.
+        # Knots of the piecewise line: a time and its column.
         self._times, self._columns = [start_s], [0.0]
         for begin, end in cuts:
             self._knot(begin, self.per_s)
@@ -118,12 +118,12 @@ class Scale:
 
 @dataclass
 class _Paint:
-    """The columns of one lane, one byte each: 0 is nothing, n the n-th kind."""
+    """The columns of one lane, one byte each: 0 is nothing, n is the n-th kind."""
 
     writes: bytearray = field(default_factory=lambda: bytearray(COLUMNS))
     reads: bytearray = field(default_factory=lambda: bytearray(COLUMNS))
     trouble: int = 0
-    """How many operations ended badly: such lanes are kept when there are too many."""
+    """How many operations ended badly: if there are too many lanes, those with the most are kept."""
 
 
 @dataclass
@@ -136,7 +136,7 @@ class _Outline:
 
 
 def of_history(path: Path) -> Timeline | None:
-    """The picture of a saved history; None where there is none to draw."""
+    """The picture of a saved history; None if there is nothing to draw."""
     try:
         return draw(Course(History(path)))
     except (OSError, HistoryError):
@@ -179,7 +179,7 @@ def _outline(course: Course) -> _Outline | None:
 
 
 def _dead_time(total_s: float, gaps: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The gaps worth cutting out, in order of time; the longest are asked first."""
+    """The gaps worth cutting out, in order of time; the longest are considered first."""
     cut: list[tuple[float, float]] = []
     for begin, end in sorted(gaps, key=lambda gap: gap[0] - gap[1])[:CUTS_MAX]:
         rest_s = total_s - (end - begin)
@@ -191,7 +191,7 @@ def _dead_time(total_s: float, gaps: list[tuple[float, float]]) -> list[tuple[fl
 
 
 class _Painter:
-    """The second pass: operations into their lanes, faults and dead engines into bands."""
+    """The second pass: operations go into their lanes, faults and down times into bands."""
 
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
@@ -221,7 +221,7 @@ class _Painter:
                 row[column] = rank
 
     def lanes(self) -> tuple[Lane, ...]:
-        """A lane a session; of too many, those with trouble, and the rest painted into one."""
+        """One lane per session; if there are too many, those with trouble, and the rest painted into one."""
         names = list(self._paints)
         if len(names) > LANES_MAX:
             by_trouble = sorted(names, key=lambda name: -self._paints[name].trouble)
@@ -256,7 +256,7 @@ def _spans(row: bytearray, kinds: tuple[str, ...]) -> tuple[Span, ...]:
 
 
 def coarser(spans: tuple[Span, ...], grain: int, kinds: tuple[str, ...]) -> tuple[Span, ...]:
-    """The same spans in columns of `grain`, the worse kind first: fewer of them, nothing bad dropped."""
+    """The same spans in columns of `grain`, the worse kind first: fewer spans, but nothing bad is dropped."""
     if grain == 1:
         return spans
     row = bytearray(COLUMNS)
@@ -270,7 +270,7 @@ def coarser(spans: tuple[Span, ...], grain: int, kinds: tuple[str, ...]) -> tupl
 
 
 def _ticks(scale: Scale, outline: _Outline) -> tuple[tuple[int, float], ...]:
-    """About eight round times, none inside a cut and none upon another."""
+    """About eight round times, none inside a cut and none on top of another."""
     rough_s = 110 / scale.per_s
     magnitude = 10.0 ** (len(str(int(rough_s))) - 1) if rough_s >= 1 else 0.001
     while rough_s >= magnitude * 10:

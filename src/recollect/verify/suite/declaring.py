@@ -1,7 +1,7 @@
-"""From a test class to a `Suite`: what it declares, what its marker adds, what the command line overrules.
+"""From a test class to a `Suite`: what it declares, what its marker adds, what the command line overrides.
 
-A class is only looked at through its attributes, so that this works for any test framework. Its factory is named by
-module and class, because the clients of a run import it in processes of their own.
+Only the class's attributes are used, so this works with any test framework. Its factory is named by module and class,
+because the clients of a run import it in processes of their own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WISHES = (
     "writers",
     "full",
 )
-"""What a class may say as an attribute and a marker as an argument."""
+"""What a class may set as an attribute and a marker as an argument."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Chosen:
     seed: int = 0
 
     def engine(self, wanted: str | None) -> str:
-        """The engine with the version to run it in; of several the first."""
+        """The engine and the version to run; the first one if there are several."""
         return self.all_engines(wanted)[0]
 
     def all_engines(self, wanted: str | None) -> tuple[str, ...]:
-        """The same, in every version that was asked for."""
+        """The same, with every version that was asked for."""
         if wanted is None:
             if not self.engines:
                 raise BadRequest(
@@ -69,7 +69,7 @@ class Chosen:
 
 
 def family(engine: str) -> str:
-    """``valkey@9`` is used like a Redis."""
+    """``valkey@9`` counts as Redis."""
     name = engine.partition("@")[0]
     return "redis" if name == "valkey" else name
 
@@ -79,14 +79,14 @@ def urls_by_engine(urls: Sequence[str]) -> dict[str, SecretUrl]:
 
 
 def wishes(declared: Mapping[str, Any], marked: Mapping[str, Any]) -> dict[str, Any]:
-    """Both together; a marker wins."""
+    """Both together; the marker wins."""
     if unknown := set(marked) - set(WISHES):
         raise BadRequest(f"the marker has no {', '.join(sorted(unknown))}; it has {', '.join(WISHES)}")
     return {**declared, **marked}
 
 
 def declare(cls: type, marked: Mapping[str, Any], chosen: Chosen) -> list[Suite]:
-    """The suite of a test class, one for each engine; or `BadRequest` that says what it lacks."""
+    """The suites of a test class, one for each engine; raises `BadRequest` that says what it lacks."""
     wanted = wishes({name: getattr(cls, name, None) for name in WISHES}, marked)
     target = _spec(cls, "factory")
     engines = chosen.all_engines(wanted["engine"] or (target if target in BUILT_IN else None))
@@ -109,7 +109,7 @@ def _declared(cls: type, wanted: Mapping[str, Any], chosen: Chosen, engine: str,
         provider=None if url else chosen.provider,
         url=url,
         engine_config=_beside(cls, wanted["engine_config"]),
-        # An engine that somebody runs has its own settings, whatever the class was written for.
+        # An engine that somebody else runs has its own settings, whatever the class was written for.
         policies=() if url or (chosen.provider or "").startswith("compose:") else _several(wanted["policy"]),
         faults=tuple(FAULTS) if chosen.faults == ("all",) else chosen.faults or _several(wanted["fault"]),
         variants=_several(wanted["variant"]),
@@ -157,7 +157,7 @@ def _file(cls: type) -> Path:
 
 
 def _path(cls: type) -> tuple[str, ...]:
-    """Its own folder first, then whatever its session has put on the path: conftest files do."""
+    """Its own folder first, then whatever the session has put on the path, as conftest files do."""
     return tuple(dict.fromkeys(from_here(folder) for folder in (_home(cls)[0], *own_folders())))
 
 

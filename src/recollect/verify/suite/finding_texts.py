@@ -1,7 +1,7 @@
-"""The findings of a suite while its tests run: each bug is told whole by the first test that shows it.
+"""The findings of a suite while its tests run: the first test that shows a bug reports it in full.
 
-A test cannot be taken back, so every test that shows a bug fails; but only the first of them runs it again, makes it
-smaller and tells it. The others say in a line whose it is.
+A test result cannot be taken back, so every test that shows a bug fails; but only the first one runs it again, makes
+it smaller and describes it. The others name that test in one line.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from recollect.verify.report.symbols import place_of
 from recollect.verify.target.module_folders import from_here
 
 INVESTIGATE_S = 10.0
-"""For running one finding again and making it smaller: a suite that fails takes little longer than one that holds."""
+"""Time for confirming one finding and making it smaller: a failing suite takes little longer than a passing one."""
 
 
 class FindingTexts:
-    """Is given the results of each test, and has the text for those that are violated."""
+    """Takes the results of each test and makes the text for those that are violated."""
 
     def __init__(self, pool: CellPool) -> None:
         self._pool = pool
         self._known: list[Result] = []
 
     def text(self, results: Sequence[Result]) -> tuple[str, str]:
-        """What a test with these results says, and the command that runs the first of it again."""
+        """What a test with these results says, and the command that runs its first finding again."""
         first = len(self._known)
         self._known += results
         for finding in self._findings():
@@ -65,7 +65,7 @@ class FindingTexts:
         return "\n".join([*lines, replay_command(from_here(here.folder))])
 
     def _investigated(self, first: Result, name: str) -> Result:
-        """Runs it again, and makes it smaller, as `recollect verify` does."""
+        """Runs it again and makes it smaller, as `recollect verify` does."""
         began_s = time.monotonic()
         investigation = Investigation(0, first, name, INVESTIGATE_S)
         while (scenario := investigation.next(time.monotonic() - began_s)) is not None:

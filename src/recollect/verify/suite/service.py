@@ -7,9 +7,9 @@
         service.restart()
         assert "Xiao Li" in httpx.get(f"{service.base_url}/memories").text
 
-The service runs in a process group of its own, with a data folder of its own named by an environment variable, behind
-a proxy (`service_proxy`) that can kill it the moment its answer is complete, or lose the answer. `base_url` stays the
-same over restarts, so an open page or client finds it again.
+The service runs in a process group of its own, with its own data folder, whose path it gets in an environment variable.
+It is behind a proxy (`service_proxy`) that can kill it the moment its answer is complete, or lose the answer.
+`base_url` stays the same across restarts, so an open page or client finds it again.
 
 The fixture is `recollect.verify.suite.service_fixture.service_under_test`.
 """
@@ -119,7 +119,7 @@ class Service:
         self._end_group(process.pid)
 
     def kill(self) -> None:
-        """SIGKILL to every process of it at once. Not a power loss."""
+        """SIGKILL to all its processes at once. Not a power loss."""
         process = self._running()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -153,7 +153,7 @@ class Service:
 
     @property
     def log(self) -> str:
-        """What it printed, over all its starts."""
+        """What it printed, across all starts."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def healthy(self) -> bool:
@@ -169,7 +169,7 @@ class Service:
 
     @contextlib.contextmanager
     def kill_after_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
-        """The next such request is answered completely, and the service is dead before the answer arrives.
+        """The next such request is answered in full, and the service is dead before the answer arrives.
 
         After the block the service is down; `restart` brings it back on the same data.
         """
@@ -180,7 +180,7 @@ class Service:
 
     @contextlib.contextmanager
     def drop_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
-        """The next such request is served, and its answer never arrives: the client is cut off."""
+        """The next such request is served, but its answer never arrives: the client is cut off."""
         with self._strike("drop", method, path):
             yield
 
@@ -207,7 +207,7 @@ class Service:
         self._end_group(process.pid)
 
     def _end_group(self, group: int) -> None:
-        """Waits until no process of the group is left, so that none of them writes on."""
+        """Waits until no process of the group is left, so that none goes on writing."""
         deadline = time.monotonic() + self._stop_timeout_s
         while _group_lives(group):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -218,7 +218,7 @@ class Service:
 
 
 class _ProxyProcess:
-    """The other process of `recollect.verify.suite.service_proxy`."""
+    """The process that runs `recollect.verify.suite.service_proxy`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

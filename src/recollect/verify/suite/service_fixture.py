@@ -1,4 +1,4 @@
-"""The pytest fixture `service_under_test`: registered by the pytest plugin, or by importing it in a conftest."""
+"""The pytest fixture `service_under_test`. The pytest plugin registers it; or import it in a conftest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def service_under_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Service]]:
-    """Starts a command as a service on a data folder of its own; `Service` has what can be done.
+    """Starts a command as a service on a data folder of its own; returns a `Service`.
 
     ``service_under_test(command, health="/health", data_env="DATA_DIR", …)``. Everything that was started is ended when
     the test ends.

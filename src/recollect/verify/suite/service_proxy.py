@@ -1,17 +1,17 @@
 """A small HTTP proxy in front of a service under test, in a process of its own: it strikes at the right moment.
 
-A test that kills a service "right after the answer" from the test itself comes too late for a window of a few
-milliseconds. This process reads the answer on its way, kills the service's whole process group the moment the last byte
-of it has arrived, and only then lets the client have it: whatever the service left for after its answer is not done.
+A test that kills a service "right after the answer" by itself is too late for a window of a few milliseconds. This
+process reads the answer on its way, kills the service's whole process group the moment the last byte has arrived, and
+only then passes it on to the client: whatever the service wanted to do after answering does not happen.
 
-Run as ``python -S service_proxy.py LISTEN_PORT``; orders come on standard input, one JSON object a line, and each is
-acknowledged with a line. Standard library only, so that it starts fast and depends on nothing of the project.
+Run as ``python -S service_proxy.py LISTEN_PORT``. Orders come on standard input, one JSON object per line, and each is
+acknowledged with a line. Standard library only, so that it starts fast and needs nothing else of the project.
 
     {"service": 8000, "group": 1234}                      where the service is, and its process group
     {"strike": "kill" | "drop", "method": "POST", "path": "/chat"}
     {"strike": null}
 
-``kill``: after the complete response. ``drop``: the complete response is thrown away, and the client cut off.
+``kill``: kill the service after the complete response. ``drop``: discard the complete response and cut the client off.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ HOP_HEADERS = (b"connection", b"keep-alive", b"proxy-connection", b"expect")
 
 
 class Orders:
-    """What was ordered; written by the orders' thread, read by the connections'."""
+    """The current orders; written by the thread that reads them, read by the connections' threads."""
 
     def __init__(self) -> None:
         self.service = 0
@@ -37,7 +37,7 @@ class Orders:
         self.lock = threading.Lock()
 
     def take_strike(self, method: str, path: str) -> str | None:
-        """The strike that this request is the first to meet."""
+        """The strike for this request, if it is the first that matches."""
         with self.lock:
             strike = self.strike
             if strike is None or strike["method"] != method or not path.startswith(strike["path"]):
@@ -51,7 +51,7 @@ class ConnectionEnded(Exception):
 
 
 class SocketReader:
-    """Bytes of a socket, by line, by count, or as they come."""
+    """Reads a socket by line, by count, or as the bytes come."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -72,7 +72,7 @@ class SocketReader:
         return line
 
     def some(self, most: int) -> bytes:
-        """At least one byte and at most so many."""
+        """At least one byte and at most `most`."""
         if not self.waiting:
             self._more()
         piece, self.waiting = self.waiting[:most], self.waiting[most:]
@@ -181,7 +181,7 @@ def report(content: dict[str, object]) -> None:
 
 
 def be_quick() -> None:
-    """Ahead of everything else on this machine, as far as we may."""
+    """Run ahead of everything else on this machine, as far as we are allowed to."""
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         return

@@ -1,8 +1,7 @@
-"""A test suite over one target: which cells it has, what each of them showed, and how to say so in a test report.
+"""A test suite for one target: which cells it has, what each of them showed, and how to say so in a test report.
 
-`Suite` is what a test class asks for, as data. `Bench` runs its cells for one test session. What may be asked of a
-store is only known once it was opened, so a case of the suite (policy × fault) becomes one or more cells when it is
-its turn.
+`Suite` is what a test class asks for, as data. `Bench` runs its cells for one test session. What a store can do is only
+known once it has been opened, so a case of the suite (policy × fault) becomes one or more cells when its turn comes.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from recollect.verify.suite.finding_texts import FindingTexts, where
 from recollect.verify.target.module_folders import from_here
 
 CASES_AHEAD = 4
-"""How far a process that has nothing to do may run ahead of the tests."""
+"""How many cases an idle process may run ahead of the tests."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """One target and the cells wanted of it; `require` is what its acknowledged messages must survive."""
+    """One target and the cells to run on it; `require` is what its acknowledged messages must survive."""
 
     name: str
     target: str
@@ -40,7 +39,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a test says: passed, failed or skipped, and the text for it. `note` is for the summary."""
+    """The outcome of a test: passed, failed or skipped, and the text for it. `note` is for the summary."""
 
     outcome: str
     status: Status
@@ -60,7 +59,7 @@ class Bench:
     _told: dict[Suite, FindingTexts] = field(default_factory=dict)
 
     def judge(self, suite: Suite, case: FaultCase, ahead: Iterable[tuple[Suite, FaultCase]] = ()) -> Judged:
-        """Runs the cells of one case; the cases ahead may begin meanwhile."""
+        """Runs the cells of one case; those of the cases ahead may start meanwhile."""
         if suite not in self._seen:
             self._seen[suite] = self.pool.look(suite.request, suite.target)
         refusal = self._seen[suite].refusal
@@ -92,7 +91,7 @@ class Bench:
         return self._judged(suite, results)
 
     def _judge_orders(self, suite: Suite, case: FaultCase) -> Judged:
-        """Not in the pool: what explores has processes of its own."""
+        """Not run in the pool: exploring has processes of its own."""
         scenario = orders_first.scenario_of(suite.request, suite.target, case.policy)
         folder = Path(self._order(suite, Cell(scenario)).folder)
         result = orders_first.exploring(orders_first.SECONDS_MAX)(scenario, folder)
@@ -135,7 +134,7 @@ class Bench:
 
 
 def judged(suite: Suite, results: Sequence[Result]) -> Judged:
-    """The worst of a case's cells decides, where none is violated."""
+    """The outcome of a case without a violated cell: the worst of its cells decides."""
     worst = min(results, key=lambda result: WORST_FIRST.index(result.verdict.status))
     status = worst.verdict.status
     if status == "skipped":

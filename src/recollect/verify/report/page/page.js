@@ -5,12 +5,12 @@
   const cards = [...document.querySelectorAll("details.run")];
   const said = document.getElementById("said");
 
-  // What is folded away with others is unfolded with them.
+  // Opening a run also opens the fold around it.
   const unfold = (card) => {
     for (let fold = card.closest("details.fold"); fold; fold = fold.parentElement.closest("details.fold")) fold.open = true;
   };
 
-  // A link to a run opens it, also when the filter had hidden it.
+  // A link to a run opens it, even if the filter had hidden it.
   const open = () => {
     const card = location.hash && document.getElementById(location.hash.slice(1));
     if (!card || !card.matches("details.run")) return;
