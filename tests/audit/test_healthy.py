@@ -10,7 +10,7 @@ import pytest
 
 from recollect import SessionState, open_store
 from recollect.audit.auditing import opened
-from recollect.audit.reading import SessionReading
+from recollect.audit.session_reading import SessionReading
 from recollect.verify.engines import Engine
 from tests.audit.memories import STORES, Memory, memory_of, said
 from tests.audit.writers import changes, writing

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from recollect.audit.finding import AuditFinding
 from recollect.audit.pace import Pace
-from recollect.audit.reading import ErasedMeanwhile, SessionReading, half_turn
 from recollect.audit.report import AuditReport
 from recollect.audit.resuming import AuditProgress, encode, load, save
+from recollect.audit.session_reading import ErasedMeanwhile, SessionReading, half_turn
 from recollect.audit.source import AuditSource, SessionBatch, SessionRef, name_of
 from recollect.doctor import Diagnosis, examine
 from recollect.doctor.examination import POSTGRES, REDIS

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 
 from recollect.audit.finding import AuditFinding
-from recollect.audit.reading import SessionPiece
+from recollect.audit.session_reading import SessionPiece
 from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CannotOpen
 from recollect.stores.postgres.errors import read_error

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from redis.exceptions import AuthenticationError, RedisError
 
 from recollect.audit.finding import AuditFinding
-from recollect.audit.reading import SessionPiece
+from recollect.audit.session_reading import SessionPiece
 from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CredentialsRefused, EngineUnavailable, Unreadable
 from recollect.stores.redis.address import Address, parse_address

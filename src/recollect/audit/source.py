@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from recollect.audit.finding import AuditFinding
-from recollect.audit.reading import SessionPiece
+from recollect.audit.session_reading import SessionPiece
 
 PIECE = 500
 """Records of one piece."""

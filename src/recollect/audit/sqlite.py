@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from recollect.audit.finding import AuditFinding
-from recollect.audit.reading import SessionPiece
+from recollect.audit.session_reading import SessionPiece
 from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CannotOpen, EngineUnavailable, Refused, Unreadable
 from recollect.stores.sqlite.file import COMPATIBILITY, POLICIES, any_text, is_locked, parse_url, until

@@ -17,7 +17,7 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from recollect.audit.auditing import opened
-from recollect.audit.reading import SessionPiece, SessionReading
+from recollect.audit.session_reading import SessionPiece, SessionReading
 from recollect.audit.source import AuditSource, EngineFacts, SessionRef
 from recollect.doctor import Diagnosis, examine
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError
