@@ -6,10 +6,10 @@
         await store.append("session-1", [Message("user", "I am Xiao Li")])
         await store.history("session-1", last=100)
 
-`recollect.sync` has the same without async. `recollect.verify` is the kit that breaks stores; `@recollect.interleaved`
-runs an asynchronous test in every order of its tasks.
+`recollect.sync` offers the same without async. `recollect.verify` is the kit that breaks stores;
+`@recollect.interleaved` runs an asynchronous test in every order of its tasks.
 
-Names are imported when they are first used: a test suite that only has our pytest plugin installed pays for none.
+Names are imported when first used, so a test suite that merely has our pytest plugin installed pays nothing for them.
 """
 
 from importlib import import_module
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     AsyncTest = Callable[..., Coroutine[Any, Any, None]]
 
     class _Interleaved(Protocol):
-        """The library does not know the kit, which has the decorator: this is its signature."""
+        """The decorator's signature. The decorator itself lives in the kit, which the library does not import."""
 
         @overload
         def __call__(self, test: AsyncTest, /) -> Callable[..., None]: ...

@@ -18,7 +18,7 @@ from recollect.message import Message, encode
 log = logging.getLogger("recollect")
 
 Said = Message | Mapping[str, Any]
-"""What a caller may append: a message, or a dictionary as OpenAI's and LangChain's libraries have them."""
+"""What a caller may append: a message, or a dictionary in OpenAI's or LangChain's shape."""
 
 SESSION_BYTES_MAX = 100_000
 TURN_BYTES_MAX = 1_000
@@ -27,25 +27,25 @@ TURN_RECORD_BYTES_MAX = 256 * 1024 * 1024
 
 
 class SessionChange(msgspec.Struct, frozen=True):
-    """What every change of a session carries, checked."""
+    """The fields common to every change of a session, checked."""
 
     session: str
     key: bytes
     """The session id as bytes; distinct ids have distinct bytes, lone surrogates included."""
     turn: bytes | None
     expect: int | None
-    """Bounded, so that an engine can compare it; a number that no session reaches is still one that none has."""
+    """Capped so that every engine can compare it; no session reaches the cap, so a capped value still conflicts."""
     asked: int | None
-    """What the caller gave as `expect`."""
+    """`expect` as the caller gave it."""
     fingerprint: bytes | None
-    """Of what the change says, where there is a turn id to keep it with."""
+    """A digest of the change's content; only where there is a turn id to store it with."""
 
     def conflict(self, actual: int) -> Conflict:
         assert self.asked is not None
         return Conflict(self.session, self.asked, actual)
 
     def reused(self) -> TurnReused:
-        """The error of a turn id that is known with another fingerprint."""
+        """The error for a turn id that is already stored with another fingerprint."""
         assert self.turn is not None
         return TurnReused(self.session, session_of(self.turn))
 
@@ -69,7 +69,7 @@ def checked_append(
 
 
 def checked_messages(messages: Sequence[Said], least: int = 1) -> Sequence[Message]:
-    """The messages of a turn; dictionaries of known shapes are made into some."""
+    """The messages of a turn; dictionaries of known shapes are converted."""
     if isinstance(messages, Message) or not isinstance(messages, Sized):
         raise Refused(_NOT_MESSAGES)
     if not least <= len(messages) <= TURN_RECORDS_MAX:
@@ -94,7 +94,7 @@ def checked_expect(expect: int | None) -> int | None:
 
 
 def encoded_records(messages: Sequence[Message]) -> list[bytes]:
-    """Stops where a turn becomes too large, not after all of it was encoded."""
+    """Stops as soon as the turn is too large, instead of encoding all of it first."""
     records: list[bytes] = []
     size = 0
     for message in messages:
@@ -133,7 +133,7 @@ def session_of(key: bytes) -> str:
 
 
 def listed(keys: Iterable[object]) -> Iterator[str]:
-    """The ids of a listing. One that no call of ours can have written is left out, and that is said."""
+    """The ids of a listing. An id that no call of ours can have written is left out and logged."""
     for key in keys:
         try:
             if not isinstance(key, bytes):
@@ -156,7 +156,7 @@ def turn_key(turn: str) -> bytes:
 
 
 def checked_window(last: int | None, after: int | None) -> tuple[int | None, int | None]:
-    """The same window in numbers that every engine holds."""
+    """The same window in numbers that every engine can hold."""
     return (
         None if last is None else bounded("last", last),
         None if after is None else bounded("after", after),

@@ -1,14 +1,14 @@
-"""Group commit: jobs that arrive while others are under way are run together.
+"""Group commit: jobs that arrive while others are running are run together.
 
 One fsync, one round trip or one transaction then serves many callers. Jobs start in the order they were submitted.
 
-A task that submits one job after the other, with nobody else in between, gains nothing from waiting for company. Such
-a task (`alone`) may run its job itself, at once: with `run_alone` where that takes time, or, where the engine is inside
-the process, without waiting at all, if it lets the others run every `YIELD_S` (`yield_due`). As soon as two tasks take
-turns, their jobs are grouped.
+A task that submits one job after another, with nobody else in between, gains nothing from waiting for company. Such a
+task (`alone`) may run its job itself, at once: through `run_alone` where that takes time, or, where the engine is
+inside the process, without awaiting at all, as long as it lets others run every `YIELD_S` (`yield_due`). As soon as
+two tasks take turns, their jobs are grouped.
 
-Redis groups its writes on the wire itself (`stores/redis/commit.py`; docs/decisions/0008), and says the same when time
-is up.
+Redis groups its writes on the wire itself (`stores/redis/commit.py`; docs/decisions/0008), and raises the same errors
+when time runs out.
 """
 
 import asyncio
@@ -63,25 +63,25 @@ class Batcher(Generic[Job, Result]):
         self._timeout_s = timeout_s
         self._batch_max = batch_max
         self._in_flight_max = in_flight_max
-        self._queue = queue  # what a job that never started was waiting for, as its error says
+        self._queue = queue  # for the error: what a job that never started was waiting for
         self._waiting: deque[_Entry[Job, Result]] = deque()
-        self._unfinished: deque[_Entry[Job, Result]] = deque()  # waiting or running, the oldest in front
+        self._unfinished: deque[_Entry[Job, Result]] = deque()  # waiting or running, oldest first
         self._limit: asyncio.TimerHandle | None = None
         self._in_flight = 0
-        self._running = 0  # less than in flight while a batch lets its callers go on
+        self._running = 0  # lower than in flight while a finished batch lets its callers continue
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._last_asking = 0
         self._yielded_at = 0.0
 
     def alone(self) -> bool:
-        """Whether the task that asked last asks again, and no job waits or runs: then its next job gains no company."""
+        """True when the last task to ask is asking again and no job is waiting or running: nothing to group with."""
         asking = id(asyncio.current_task())
         alone = asking == self._last_asking and not self._running and not self._waiting
         self._last_asking = asking
         return alone
 
     async def run_alone(self, work: Awaitable[Result]) -> Result:
-        """One job outside of any batch; what comes meanwhile is grouped behind it."""
+        """One job outside any batch; jobs that arrive meanwhile are grouped behind it."""
         self._running += 1
         try:
             return await work
@@ -122,8 +122,8 @@ class Batcher(Generic[Job, Result]):
             raise
 
     def _give_up(self) -> None:
-        """One timer serves all, because the oldest are in front: it ends what is overdue, and waits for the next. Most
-        jobs end in time, so it is left as it is when they do, and finds out when it goes off."""
+        """One timer serves all jobs, since the oldest come first: it fails the overdue ones and waits for the next.
+        Most jobs end in time, so ending one does not touch the timer; it sees for itself when it fires."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._unfinished:

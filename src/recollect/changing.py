@@ -1,4 +1,4 @@
-"""What every store checks before a change that is not an append: `appending` has the rest."""
+"""What every store checks before any change other than an append; `appending` has the checks for appends."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Retraction(SessionChange, frozen=True):
 
 
 class Replacement(Append, frozen=True):
-    """Messages in the place of all that are there; none is fine."""
+    """Messages that take the place of all that are there; there may be none."""
 
 
 class Annotation(SessionChange, frozen=True):
@@ -52,7 +52,7 @@ class Annotation(SessionChange, frozen=True):
 
 
 class Fork(SessionChange, frozen=True):
-    """A copy of the session; the turn is one of the new session's."""
+    """A copy of the session; the turn id belongs to the new session."""
 
     new: str
     new_key: bytes
@@ -63,7 +63,7 @@ class Fork(SessionChange, frozen=True):
         return TurnReused(self.new, self.turn.decode("utf-8", "surrogatepass"))
 
     def taken(self, actual: int) -> Conflict:
-        """The error of a new session that was there before."""
+        """The error for a new session that already exists."""
         return Conflict(self.new, 0, actual)
 
     def not_found(self) -> NotFound:
@@ -117,7 +117,7 @@ def checked_fork(session: str, new: str, upto: int | None, turn: str | None, exp
 def checked_turns(
     turns: Mapping[str, Sequence[Said]], turn: str | None, expect: Mapping[str, int] | None
 ) -> list[Append]:
-    """In the order of the sessions' bytes, in which every writer locks them."""
+    """Sorted by the sessions' bytes, the order in which every writer locks them."""
     if not isinstance(turns, Mapping) or not 0 < len(turns) <= SESSIONS_AT_ONCE_MAX:
         raise Refused(f"append_many: a mapping of 1 to {SESSIONS_AT_ONCE_MAX:,} sessions to their messages")
     expected = {} if expect is None else expect
@@ -137,15 +137,15 @@ def checked_updated_after(moment: float) -> float:
 
 
 def needle_of(message_id: str) -> bytes | None:
-    """Bytes that are in the record of every message with this id; None where a record may say it in other ways."""
+    """Bytes that every record of a message with this id contains; None where a record may spell the id differently."""
     check_text(message_id, "message_id")
     plain = message_id.isascii() and message_id.isprintable() and not set(message_id) & {'"', "\\", "/"}
-    derived = message_id.startswith("lifted-")  # ids of records that have none, see `recollect.message`
+    derived = message_id.startswith("lifted-")  # made up for records without an id, see `recollect.message`
     return message_id.encode() if plain and message_id and not derived else None
 
 
 def found_in(items: Iterable[Stored | tuple[int, bytes]], message_id: str) -> Stored | None:
-    """The last of the messages, or of the records with their sequences, that has the id."""
+    """The last message with this id; items are messages, or records with their sequences."""
     found = None
     for item in items:
         stored = item if isinstance(item, Stored) else Stored(item[0], decode(item[1]))
@@ -155,7 +155,7 @@ def found_in(items: Iterable[Stored | tuple[int, bytes]], message_id: str) -> St
 
 
 def metadata_of(session: str, encoded: bytes | None) -> dict[str, Any]:
-    """What `annotate` was given; nothing where it never was called."""
+    """What `annotate` was given; empty if it was never called."""
     if encoded is None:
         return {}
     try:

@@ -1,10 +1,10 @@
-"""The command line. Each command is a module of `recollect.commands`, named here and imported when it is asked for.
+"""The command line. Each command is a module of `recollect.commands`, named here and imported only when it is run.
 
-Importing only the one that runs keeps `recollect migrate` independent of the kit's dependencies, and quick.
+That keeps `recollect migrate` independent of the kit's dependencies, and quick.
 
-Commands scrub what they say. Here is the net below them: credentials of any address on the command line, or in one of
-our variables, are taken out of everything that is printed, also out of what the parser says about a word that it cannot
-read, and out of a traceback.
+Commands scrub their own output. This is the safety net below them: credentials in any address on the command line or
+in one of our environment variables are removed from everything printed, including the parser's complaints and
+tracebacks.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def _version(asked: bool) -> None:
 
 
 def build(arguments: list[str]) -> typer.Typer:
-    """The application with the command that was asked for, or with all of them for the help."""
+    """The application with the command asked for, or with all commands for the help."""
     app = typer.Typer(
         name="recollect",
         help="LLM memory that is provably not forgotten.",
         no_args_is_help=True,
         add_completion=True,
         rich_markup_mode=None,
-        pretty_exceptions_enable=False,  # they show the values of variables, addresses among them
+        pretty_exceptions_enable=False,  # they show the values of variables, including addresses
     )
     app.callback()(_group)
     asked = next((word for word in arguments if not word.startswith("-")), None)
@@ -84,7 +84,7 @@ def _group(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Keeps `recollect COMMAND` a group, also while there is only one command."""
+    """Keeps `recollect COMMAND` a group even when only one command is loaded."""
 
 
 def _add(app: typer.Typer, name: str, command: _Command) -> None:
@@ -105,7 +105,7 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
 
 
 def _ended_by_interrupt(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that has nothing to say about its interruption itself ends with one line."""
+    """A command that does not handle an interrupt itself ends with one line."""
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> None:
@@ -119,7 +119,7 @@ def _ended_by_interrupt(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Scrubbed:
-    """A stream that takes credentials out of every text on its way."""
+    """A stream that removes credentials from everything written to it."""
 
     def __init__(self, stream: TextIO, scrub: Scrubber) -> None:
         self._stream, self._scrub = stream, scrub
@@ -141,7 +141,7 @@ def _scrub_output(arguments: list[str]) -> None:
 
 
 def _interrupt_again(unraisable: Any) -> None:
-    """An interrupt that strikes inside a finaliser is swallowed there: it is raised again, outside."""
+    """Python swallows an interrupt that strikes inside a finaliser; this raises it again, outside."""
     if unraisable.exc_type is KeyboardInterrupt:
         signal.raise_signal(signal.SIGINT)
     else:
@@ -166,7 +166,7 @@ _IN_ASCII = str.maketrans(
 
 
 def _as_ascii(error: UnicodeError) -> tuple[str, int]:
-    """What a terminal or file cannot show is shown by what it can."""
+    """Replaces characters that the terminal or file cannot encode with ones that it can."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(_IN_ASCII)
     return text.encode("ascii", "backslashreplace").decode(), error.end
@@ -184,7 +184,7 @@ def main() -> None:
     _scrub_output(sys.argv[1:])
     try:
         app = build(sys.argv[1:])
-        # Also where a script started us in its background, which makes interrupts be ignored.
+        # Also when a script started us in the background, where the shell makes us ignore interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _interrupt_again
         app(prog_name="recollect")
@@ -198,7 +198,7 @@ def main() -> None:
         typer.echo(printable(told), err=True)
         sys.exit(exit_codes.INTERNAL)
     finally:
-        # All is said. What is left to be ended, somebody else ends as well: the warden, or the kernel.
+        # Everything is said. The warden or the kernel cleans up whatever is left if we are interrupted now.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,8 +1,8 @@
-"""Ids made of several parts. Every id of ours that is glued together is made here, so that no two lists of parts meet.
+"""Ids made of several parts. All of ours are made here, so that two different lists of parts never give the same id.
 
 Parts are any text, and others choose them: a turn called ``T/reply`` must not be the reply to turn ``T``. So the
-separator is escaped inside the parts, and the parts could be told from the id again. Parts without the separator and
-without ``~`` are left as they are, which keeps the ids that were written before.
+separator is escaped inside the parts, which makes the id reversible. Parts without the separator and without ``~`` are
+left as they are, so that ids already stored stay the same.
 """
 
 
@@ -14,6 +14,6 @@ def composite_id(*parts: str, separator: str = "/") -> str:
 def conversation_id(user: str, session: str) -> str:
     """A user's session as one id for a `MemoryStore`; the length in front keeps any two pairs apart.
 
-    Older than `composite_id`: conversations that people have are stored under these ids.
+    Older than `composite_id`; kept because people's conversations are stored under these ids.
     """
     return f"{len(user)}:{user}:{session}"

@@ -2,8 +2,8 @@
 
 `forget` hides and removes; the bytes stay in an engine's files until it overwrites them. `forget(session, erase=True)`
 returns when they are gone from every file that the store can make its engine rewrite, and names the others. Gone are
-the messages, the turn ids with their fingerprints, and the session's id itself: afterwards it never was, and if it is
-used again its sequences begin at 1.
+the messages, the turn ids with their fingerprints, and the session's id itself: afterwards it is as if the session had
+never existed, and if the id is used again its sequences begin at 1.
 """
 
 from collections.abc import Iterable
@@ -22,17 +22,17 @@ class Erasure(msgspec.Struct, frozen=True):
     """The report of one erasure."""
 
     session: str
-    """Its id; of long-term memory, the user's."""
+    """The session's id; for long-term memory, the user's."""
     reached: tuple[str, ...]
     """What was rewritten without the session."""
     unreached: tuple[Unreached, ...]
-    """Where its bytes may still be, and why. Copies made elsewhere are always among them: no store knows of those."""
+    """Where its bytes may still be, and why. Copies made elsewhere are always listed: no store knows about those."""
 
 
 def erasure(
     session: str, reached: Iterable[str], unreached: Iterable[Unreached], witness: bool | None
 ) -> Erasure:
-    """The report; `witness` is whether the witness was rewritten, None where there is none."""
+    """The report; `witness` says whether the witness was rewritten, None if there is no witness."""
     more = () if witness is not False else (Unreached("the witness", "its file cannot be written"),)
     told = (*reached, *(["the witness"] if witness else []))
     return Erasure(session, told, (*unreached, *more, BACKUPS))

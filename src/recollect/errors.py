@@ -2,27 +2,27 @@
 
     RecollectError
     ├── Refused (ValueError)        bad input, or a store of another process or event loop; nothing was written, and
-    │   │                           never will be
-    │   └── TurnReused              the turn id is known with other content; give a new turn a new id
+    │   │                           a retry will not help
+    │   └── TurnReused              the turn id is already stored with other content; give a new turn a new id
     ├── NotWritten                  nothing was written; safe to retry
     │   ├── Conflict                `expect` did not match: someone wrote in between; read again, then retry
     │   ├── NotFound                what was to be changed is not there: retracted, forgotten, expired, or never written
-    │   └── StoreClosed             also an EngineUnavailable: the store was closed before; open it again
-    ├── OutcomeUnknown              written or not: retry with the same `turn` id
+    │   └── StoreClosed             also an EngineUnavailable: the store is closed; open it again
+    ├── OutcomeUnknown              may or may not be written: retry with the same `turn` id
     ├── Unreadable                  the engine answers, but what it holds cannot be read
     └── CannotOpen
         ├── DurabilityUnavailable   the durability asked for cannot be reached with the engine's settings
-        ├── StoreReplaced           this is not the store it was: wiped, swapped or rolled back
+        ├── StoreReplaced           not the store it used to be: wiped, swapped or rolled back
         ├── EngineUnavailable       no engine answers at this address
         ├── CredentialsRefused      the engine answers, and does not let this user in
         └── MissingExtra (ImportError)   a driver is not installed
 
-`StoreReplaced` is also raised by a running store that notices that its files were taken away.
+A running store also raises `StoreReplaced` when it notices that its files were taken away.
 """
 
 
 class RecollectError(Exception):
-    """Root of everything recollect raises."""
+    """The base class of everything recollect raises."""
 
 
 class Refused(RecollectError, ValueError):
@@ -62,7 +62,7 @@ class Conflict(NotWritten):
 
 
 class NotFound(NotWritten):
-    """The message or session that was to be changed is not there. Nothing was written."""
+    """The message or session to be changed is not there. Nothing was written."""
 
 
 class OutcomeUnknown(RecollectError):
@@ -118,7 +118,7 @@ class MissingExtra(CannotOpen, ImportError):
 
 
 def shown(value: object) -> str:
-    """Any value as it appears in an error. Python itself refuses to write out integers of thousands of digits."""
+    """Any value as it appears in an error. Python itself refuses to print integers with thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length():,} bits"
     if value is None or isinstance(value, (bool, int, float)):

@@ -1,12 +1,12 @@
 """What every command's exit code says."""
 
 HELD = 0
-"""Nothing was lost that should have been kept, or what was asked for is done."""
+"""Nothing that should have been kept was lost, or the command did what was asked."""
 VIOLATED = 1
-"""Something that must not be lost was lost, can be lost, or is no longer found."""
+"""Something that must not be lost was lost, can be lost, or can no longer be found."""
 USAGE = 2
-"""What was asked for cannot be done as it was asked for; the message says what can."""
+"""The command cannot do what was asked; the message says what it can do."""
 INCONCLUSIVE = 3
 """Nothing could be concluded; this is not a success."""
 INTERNAL = 4
-"""A bug of ours."""
+"""A bug in recollect."""

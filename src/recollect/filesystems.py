@@ -1,8 +1,8 @@
-"""Which file system a path is on, and whether that one forgets.
+"""Which file system a path is on, and whether that file system forgets.
 
-Linux tells it in `/proc/PID/mountinfo`. Three kinds of storage forget whatever an fsync says: memory (tmpfs,
+Linux lists mounts in `/proc/PID/mountinfo`. Three kinds of storage forget no matter what fsync returns: memory (tmpfs,
 ramfs) goes with the machine, a container's own layer (overlay) with the container, a Kubernetes emptyDir with the
-pod. What mountinfo cannot tell (a disk that is thrown away, a volume that an operator deletes) is not guessed.
+pod. Nothing is guessed that mountinfo cannot tell, such as a disk thrown away or a volume an operator deletes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Mount(NamedTuple):
     number: int
     parent: int
     root: str
-    """The folder of the file system that is mounted."""
+    """Which folder of the file system is mounted."""
     point: str
     """Where it is mounted."""
     kind: str
@@ -31,7 +31,7 @@ class Mount(NamedTuple):
 
     @property
     def goes_with(self) -> Literal["memory", "container", "pod"] | None:
-        """What takes the data along when it goes; None where nothing says so."""
+        """Whose end takes the data along; None if nothing says that the data can go."""
         if self.kind in MEMORY:
             return "memory"
         if self.kind in LAYERS:
@@ -53,10 +53,10 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str | Path, mountinfo: str) -> Mount | None:
-    """The mount that a path lies on, absolute and without links; None where mountinfo does not have it.
+    """The mount that a path lies on; None if mountinfo does not list it. The path is absolute and without links.
 
-    Walks down from the root as the kernel does: where a file system is mounted on the way, the path goes on inside
-    it, and what was mounted further down before is out of sight.
+    Walks down from the root as the kernel does: where a file system is mounted on the way, the path continues inside
+    it, and anything mounted further down earlier is hidden.
     """
     mounts = _parse(mountinfo)
     numbers = {mount.number for mount in mounts}
@@ -71,7 +71,7 @@ def mount_of(path: str | Path, mountinfo: str) -> Mount | None:
 
 
 def mountinfo_of(process: int | Literal["self"] = "self") -> str | None:
-    """The mounts as a process of this machine sees them; None where it cannot be asked (or this is not Linux)."""
+    """The mounts as a process on this machine sees them; None if they cannot be read (or this is not Linux)."""
     try:
         # A mount point may have any bytes in its name.
         return Path(f"/proc/{process}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
@@ -86,7 +86,7 @@ def mount_under(path: Path) -> Mount | None:
 
 
 def _parse(mountinfo: str) -> list[Mount]:
-    """The mounts; lines that are not as documented in proc(5) are left out."""
+    """The mounts; lines that do not look as proc(5) documents them are left out."""
     mounts = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")

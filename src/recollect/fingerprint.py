@@ -1,12 +1,12 @@
 """What a turn id stands for: a digest of its messages, kept with the id.
 
 A retry is the same turn again; other messages under the same id are another turn, and would be lost silently if
-they were taken for a retry. The digest tells the two apart in 16 bytes, however large the turn was.
+they were mistaken for a retry. The digest tells the two apart in 16 bytes, however large the turn was.
 
-What counts is what was said: role, content, metadata and the fields of a newer release, of every message in order. What
-does not count is what a retry cannot be expected to repeat: a message's `id` and `timestamp`, which are made up where
-the caller gives none, and the record's version, which the next release raises. Mappings are compared without regard to
-the order of their keys.
+The digest covers what was said: each message's role, content, metadata and fields of a newer release, in order. It
+leaves out what a retry cannot be expected to repeat: a message's `id` and `timestamp`, which are made up where the
+caller gives none, and the record's version, which the next release raises. The order of keys in a mapping does not
+matter.
 
 Digests outlive releases, so the bytes that are digested may never change: tests/golden/fingerprints.json pins them.
 """
@@ -25,8 +25,8 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def fingerprint(messages: Sequence[Message], change: Sequence[Json] = ()) -> bytes:
-    """The digest of messages that `recollect.message.encode` has accepted, and of what else a change says: its name and
-    arguments, where it is not an append."""
+    """The digest of messages that `recollect.message.encode` has accepted. `change` is the name and arguments of a
+    change that is not an append."""
     from hashlib import blake2b  # slow to import, and only turns with an id need it
 
     digest = blake2b(digest_size=FINGERPRINT_BYTES, person=b"recollect-turn")

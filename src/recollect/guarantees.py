@@ -1,12 +1,12 @@
 """What each engine itself promises: engine × policy × fault → which anomalies its documentation allows.
 
-Data, with its source, and the look-up. A `Promise` that allows nothing says that nothing acknowledged may be
-lost, changed or reordered. `window_s` bounds a tail loss; None beside an allowed loss means that it is
-unbounded. The sentences are shown to operators as they are.
+A table with sources, and its look-up. A `Promise` that allows nothing says that nothing acknowledged may be
+lost, changed or reordered. `window_s` bounds a tail loss; None beside an allowed loss means unbounded. The
+sentences are shown to operators as they are.
 
-Rules are looked up from the particular to the general: (engine, policy), then the engine, then any engine,
-then "keeps everything". Where the documentation is silent nothing is allowed: an engine that loses data in a
-way which it never announced has violated its promise. Valkey promises what Redis promises.
+Rules are looked up from the specific to the general: (engine, policy), then the engine, then any engine, then
+"keeps everything". Where the documentation is silent nothing is allowed: an engine that loses data in a way it
+never documented has broken its promise. Valkey promises what Redis promises.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FAULTS: tuple[str, ...] = (
     "downgrade",
 )
 
-# Faults that can strike one engine with the settings it has; the others need an operator or a second node.
+# Faults that can strike a single engine as it is configured; the others need an operator or a second node.
 UNPROVOKED_FAULTS: tuple[str, ...] = (
     "power-loss",
     "kill-engine",
@@ -73,8 +73,8 @@ UNPROVOKED_FAULTS: tuple[str, ...] = (
     "disk-full",
 )
 
-# What a message must be to survive the fault: handed to the kernel, or on the disk. Other faults take memory whatever
-# its durability: an evicted session, a replica that had not received it, a wiped volume.
+# Where a message must be to survive the fault: with the kernel, or on the disk. Other faults take memory whatever its
+# durability: an evicted session, a replica that had not received it, a wiped volume.
 SURVIVES_IF: dict[str, DurabilityName] = {
     "power-loss": "fsynced",
     "fsync-error": "fsynced",
@@ -138,9 +138,9 @@ class _Rule:
 
 _DEATH = ("kill-engine", "kill-engine-at-line", "slow-fsync")
 _CRASH = (*_DEATH, "power-loss")
-# A reader may have seen what a crash then takes away, and a lost tail of everything is an empty store.
+# A reader may have seen what a crash then takes away. If the lost tail is everything, the store is empty.
 _TAIL = ("lost-tail", "non-monotonic-read")
-# The data is gone or out of reach, and whoever asks for it is told; a store that takes no more writes tells them too.
+# The data is gone or out of reach, and the caller gets an error; so does a writer whose store takes no more writes.
 _LOUD = ("refuses-to-start", "unreadable", "does-not-recover")
 _ALL = ("silent-reset", "hole", "does-not-recover", *_TAIL)
 
@@ -174,9 +174,9 @@ _EVERYSEC = (
     ),
 )
 
-# The WAL writer sleeps for wal_writer_delay after each flush, so a round lasts as long as both, and a commit waits for
-# three at most. The documentation's "three times wal_writer_delay" is that with a flush that takes no time, and what
-# `slow-fsync` makes of it (1.5 s for a flush) is 3 × (1.5 + 0.2) s.
+# The WAL writer sleeps for wal_writer_delay after each flush, so a round is one flush and one delay, and a commit waits
+# for at most three rounds. The documentation's "three times wal_writer_delay" assumes flushes that take no time; with
+# `slow-fsync` (1.5 s for each) it is 3 × (1.5 + 0.2) s.
 _ASYNC_SENTENCE = (
     "the last commits, at most three times wal_writer_delay (0.6 s by default) and, where the disk is slow, three "
     "flushes more; tail only"
@@ -298,8 +298,8 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
             "`maxmemory-policy noeviction`",
         ),
         _Rule(
-            # Their manual warns that the plain restart can lose data. That tells the operator, if he has read it; a
-            # caller who finds an empty memory and no error has been told nothing, and that is promised nowhere.
+            # The manual warns that a plain restart can lose data. That warns an operator who has read it, but not a
+            # caller who finds an empty memory and no error, and no document allows that.
             ("policy-change",),
             _LOUD,
             None,
@@ -370,7 +370,7 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
     name, policy = _known(engine, policy)
     if fault not in FAULTS:
         raise ValueError(f"unknown fault {fault!r}; known are {', '.join(FAULTS)}")
-    rules = _ANY_ENGINE  # these hold whatever the settings are
+    rules = _ANY_ENGINE  # these apply whatever the settings
     if policy != "custom":
         rules = (*_RULES.get((name, policy), ()), *_ENGINE_RULES.get(name, ()), *rules)
     for rule in rules:

@@ -1,8 +1,8 @@
-"""What JSON can hold, and so what may be written: told in bounded time and memory, before anything is encoded.
+"""What JSON can hold, and so what may be written: checked in bounded time and memory, before anything is encoded.
 
-A value is walked once. A list or mapping that is reached again, on another way, is not walked again: its size and its
-height are known. So content of a few hundred objects that would unfold to gigabytes is refused at once, and so is one
-that contains itself.
+A value is walked once. A list or mapping reached again by another path is not walked again: its size and height are
+known. So a few hundred objects that would unfold to gigabytes are refused at once, and so is a value that contains
+itself.
 """
 
 import json
@@ -20,10 +20,10 @@ Json = Any
 """Text, numbers, booleans, None, and lists and mappings of them."""
 
 DEPTH_MAX = 200
-"""Nesting of blocks and metadata. Deeper JSON breaks decoders, ours among them, so it is refused when written."""
+"""Nesting of blocks and metadata. Deeper JSON breaks decoders, ours included, so it is refused on writing."""
 
 INTEGER_BITS_MAX = 2_100
-"""Python converts integers of up to 640 digits whatever its settings; longer ones may not be readable elsewhere."""
+"""Python always converts integers of up to 640 digits; longer ones may not be readable elsewhere."""
 
 _PATH_SHOWN_MAX = 200
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -33,7 +33,7 @@ _Measure = tuple[int, int]
 
 
 class _Unfit(Exception):
-    """Why a value cannot be written; its place is put together on the way out."""
+    """Why a value cannot be written; the path to it is put together as the exception travels up."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ class _Unfit(Exception):
 
 
 def encode_json(value: Json) -> bytes:
-    """JSON of a value that was checked; lone surrogates, which UTF-8 has no place for, as escapes."""
+    """The JSON of a checked value; lone surrogates, which UTF-8 cannot hold, become escapes."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -59,13 +59,13 @@ def decode_json(encoded: bytes) -> Json:
 
 
 def check_text(value: object, name: str) -> None:
-    """A member of an enumeration of texts counts: it is written as its value, and is equal to what comes back."""
+    """A string enum's member counts as text: it is written as its value, and equals what comes back."""
     if type(value) is not str and not (isinstance(value, str) and _is_member(value)):
         raise Refused(f"{name}: text, not {kind_of(value) if isinstance(value, str) else shown(value)}")
 
 
 def check_json(root: Json, name: str, bytes_max: int) -> int:
-    """The bytes that a list or mapping takes at least; `Refused`, with the place, if it would come back different."""
+    """A lower bound on the bytes of a list or mapping; `Refused`, with the place, if it would come back different."""
     try:
         return _measure(root, DEPTH_MAX, {}, bytes_max)[0]
     except _Unfit as unfit:
@@ -74,7 +74,7 @@ def check_json(root: Json, name: str, bytes_max: int) -> int:
 
 
 def _measure(value: Json, room: int, known: dict[int, _Measure | None], bytes_max: int) -> _Measure:
-    """`room` is how many levels it may have, `known` what was measured already; None is under way."""
+    """`room` is how many levels it may have, `known` what was measured already: None while that is being measured."""
     if id(value) in known:
         measured = known[id(value)]
         if measured is None:
@@ -86,7 +86,7 @@ def _measure(value: Json, room: int, known: dict[int, _Measure | None], bytes_ma
         raise _too_deep()
     known[id(value)] = None
     mapping = isinstance(value, dict)
-    # The methods of the plain types: what is encoded is what they hold, whatever a subclass says of it.
+    # The methods of the plain types: those decide what is encoded, whatever a subclass overrides.
     items: Iterable[tuple[Any, Json]] = dict.items(value) if mapping else enumerate(list.__iter__(value))
     size, height = 2, 1
     for key, item in items:
@@ -112,7 +112,7 @@ def _measure(value: Json, room: int, known: dict[int, _Measure | None], bytes_ma
 
 
 def _scalar(value: Json) -> int | None:
-    """The bytes it takes at least; None for a list or mapping."""
+    """A lower bound on its bytes; None for a list or mapping."""
     kind = type(value)
     if kind is str:
         return len(value) + 2
@@ -134,7 +134,7 @@ def _scalar(value: Json) -> int | None:
 
 
 def _is_member(value: object) -> bool:
-    """Of an enumeration of texts or numbers."""
+    """Whether it belongs to an enum of texts or numbers."""
     return isinstance(value, Enum) and type(value.value) in (str, int) and value == value.value
 
 
@@ -143,7 +143,7 @@ def _too_deep() -> _Unfit:
 
 
 def kind_of(value: object) -> str:
-    """The name of its type: numpy's `bool` is not Python's."""
+    """The name of its type, with the module where needed: numpy's `bool` is not Python's."""
     kind = type(value)
     return (
         kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
@@ -151,7 +151,7 @@ def kind_of(value: object) -> str:
 
 
 def join_pairs(text: str) -> str:
-    """The text with the halves of surrogate pairs as the characters they make; a lone half stays."""
+    """The text with each surrogate pair joined into its character; a lone half stays."""
     return (
         text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
         if _PAIR.search(text)
@@ -160,7 +160,7 @@ def join_pairs(text: str) -> str:
 
 
 def refuse_pairs(root: Json, name: str) -> None:
-    """Refuses the two halves of a surrogate pair as two characters: JSON has one way to write both, the pair's own."""
+    """Refuses a surrogate pair given as two characters: JSON would read the two escapes back as one character."""
     seen: set[int] = set()
     left: list[tuple[str, Json]] = [(name, root)]
     while left:

@@ -1,17 +1,18 @@
-"""How far a store knows its sessions to be, so that an engine that has lost its last writes is noticed.
+"""The highest sequence each store knows of its sessions, so that it notices an engine that has lost its last writes.
 
 An engine can come back with less than it acknowledged: a standby that was behind is promoted, a crash takes what was
-buffered. Left to itself it would give the sequences of the lost messages out again. So each store remembers the highest
-sequence that it was told of a session, says so when the engine is behind it, and goes on after it.
+buffered. Left alone, it would hand out the sequences of the lost messages again. So each store remembers the highest
+sequence it has been told of each session, logs when the engine is behind it, and continues after it.
 
-Bounded: two numbers for each of `SESSIONS_KNOWN_MAX` sessions, under a digest where the id is long; oldest go first.
+Bounded: two numbers for each of `SESSIONS_KNOWN_MAX` sessions, under a digest where the id is long; the oldest go
+first.
 """
 
 from hashlib import blake2b
 
 SESSIONS_KNOWN_MAX = 10_000
 ID_BYTES_MAX = 64
-"""Of an id that is its own name here; a longer one has a digest."""
+"""Up to this length an id is its own key here; a longer one is replaced by a digest."""
 
 
 class Known:
@@ -23,7 +24,7 @@ class Known:
         self.last = 0
         """The highest sequence that was acknowledged here."""
         self.lost_told = 0
-        """The loss of messages up to here was logged."""
+        """The loss of messages up to here has been logged."""
 
     def note(self, last: int) -> None:
         if last > self.last:
@@ -31,7 +32,7 @@ class Known:
 
 
 class KnownSessions:
-    """By a session's id as bytes."""
+    """`Known` by session id, as bytes."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Known] = {}

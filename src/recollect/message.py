@@ -1,4 +1,4 @@
-"""A message of a conversation, and the record that engines keep of it.
+"""A message of a conversation, and the record of it that engines keep.
 
 A record is JSON: ``{"v": 2, "id", "role", "content", "timestamp", "metadata"}``, and a checksum that JSON takes for
 white space (`checksum`). Three rules:
@@ -8,11 +8,11 @@ white space (`checksum`). Three rules:
   Version 1 had no checksum; version 2 has the same fields.
 * *Newer records are kept.* Fields this release does not know stay in `Message.extra`, the version in
   `Message.schema`, and both are written back unchanged. Roles are plain text, never an enumeration.
-* *Nothing is dropped.* Bytes that cannot be understood, or that are not those that were written, become `Damaged`, with
-  the bytes and the reason.
+* *Nothing is dropped.* Bytes that cannot be understood, or that are not the ones written, become `Damaged`, with the
+  bytes and the reason.
 
 What JSON cannot hold (NaN, bytes, tuples, keys that are not text) is refused before anything is written, because it
-would come back different: `json_values`. Lone surrogates are held: they are rare, so only they pay for the slower
+would come back different: `json_values`. Lone surrogates are kept; they are rare, so only they pay for the slower
 standard codec.
 """
 
@@ -35,10 +35,10 @@ SCHEMA = 2
 """The record version this release writes."""
 
 RECORD_BYTES_MAX = 64 * 1024 * 1024
-"""One record. Far above any message, and below every engine's own limit, so that the error is ours and clear."""
+"""One record. Far above any real message, and below every engine's own limit, so that the error is ours and clear."""
 
 TEXT_DEPTH_MAX = 8
-"""Messages within messages whose text is looked for."""
+"""How deep messages nested in messages are searched for text."""
 
 
 def new_id() -> str:
@@ -46,9 +46,9 @@ def new_id() -> str:
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What was said: by whom, what, when. `content` is text, or a list of JSON blocks (tool calls, images).
+    """Who said what, and when. `content` is text, or a list of JSON blocks (tool calls, images).
 
-    The garbage collector does not track it: JSON has no cycles, and a history is many of these at once.
+    The garbage collector does not track it: JSON has no cycles, and a history holds many of these at once.
     """
 
     role: str
@@ -62,7 +62,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """The content as plain text; of a list of blocks, their texts joined by line ends.
+        """The content as plain text; for a list of blocks, their texts joined by newlines.
 
         A block may be a whole message of another library, with content of its own.
         """
@@ -70,11 +70,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_openai(cls, item: Mapping[str, Json]) -> "Message":
-        """Of a chat message (``{"role", "content"}``) or an item of the Responses API and the Agents SDK.
+        """From a chat message (``{"role", "content"}``) or an item of the Responses API or the Agents SDK.
 
-        `to_openai` gives the same dictionary again. What has no id gets one.
+        `to_openai` gives the same dictionary back. A message without an id gets one.
         """
-        from recollect import shapes  # only those who speak to other libraries need it
+        from recollect import shapes  # only needed when talking to other libraries
 
         return shapes.from_openai(item)
 
@@ -86,7 +86,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_langchain(cls, serialized: Mapping[str, Json]) -> "Message":
-        """Of what LangChain's `message_to_dict` or `dumpd` gives; `to_langchain` gives the same again."""
+        """From what LangChain's `message_to_dict` or `dumpd` gives; `to_langchain` gives the same back."""
         from recollect import shapes
 
         return shapes.from_langchain(serialized)
@@ -110,7 +110,7 @@ def encode(message: Message) -> bytes:
     try:
         _check(message)
         record = _encode_known(message) if not message.extra else _encode_json(_as_mapping(message))
-    except UnicodeEncodeError:  # a lone surrogate: UTF-8 has no place for it, a JSON escape has
+    except UnicodeEncodeError:  # a lone surrogate: UTF-8 cannot hold it, a JSON escape can
         record = _encode_surrogates(_as_mapping(message))
     except RecursionError:
         raise Refused(
@@ -128,7 +128,7 @@ def _encode_surrogates(fields: dict[str, Json]) -> bytes:
 
 
 def decode(raw: bytes) -> Message | Damaged:
-    """The message of a record of any version or known shape. Never raises for what the engine holds in its place."""
+    """The message in a record of any version or known shape. Never raises, whatever the engine holds there instead."""
     if type(raw) is not bytes:
         return _not_bytes(raw)
     tail = raw[-CHECKSUM_BYTES:]
@@ -142,7 +142,7 @@ def decode(raw: bytes) -> Message | Damaged:
 
 
 def decode_all(raws: Iterable[bytes]) -> list[Message | Damaged]:
-    """`decode` for a whole history: a record of the current version costs no call of its own."""
+    """`decode` for a whole history, without a call per record for those of the current version."""
     decoded: list[Message | Damaged] = []
     for raw in raws:
         if type(raw) is not bytes:
@@ -162,7 +162,7 @@ def decode_all(raws: Iterable[bytes]) -> list[Message | Damaged]:
 
 
 def _not_bytes(found: object) -> Damaged:
-    """Somebody else wrote it: engines give back a number, a text or nothing where those were put."""
+    """Somebody else wrote it: engines return a number, text or NULL where one was stored."""
     kind = "nothing (NULL)" if found is None else f"a value of type {type(found).__name__}"
     raw = b"" if found is None else str(found).encode("utf-8", "surrogateescape")
     return Damaged(raw, f"the bytes of a record belong here, and the engine holds {kind}")
@@ -173,7 +173,7 @@ def _changed(raw: bytes) -> Damaged:
 
 
 def _decode_other(raw: bytes) -> Message | Damaged:
-    """Another version, an unknown field, a lone surrogate, or damage: the slow way tells which."""
+    """Another version, an unknown field, a lone surrogate, or damage: the slow path finds out which."""
     try:
         return _decode_any(raw)
     except (ValueError, TypeError, RecursionError, KeyError, OverflowError) as error:
@@ -184,7 +184,7 @@ _NOT_CURRENT = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class _CurrentRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The record of the current version, for the fast way in and out. Version 1 had the same fields."""
+    """A record of the current version, for fast encoding and decoding. Version 1 had the same fields."""
 
     v: Annotated[int, msgspec.Meta(ge=1, le=SCHEMA)]
     id: str
@@ -302,7 +302,7 @@ def _parse(raw: bytes) -> Json:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # A number beyond the range of a float decodes to infinity here, so it is refused like NaN.
+        # A number beyond the range of a float would become infinity here, so it is refused like NaN.
         return json.loads(raw, parse_constant=_refuse_constant, parse_float=_finite)
 
 
@@ -345,7 +345,7 @@ def _mapping(value: Json, name: str) -> dict[str, Json]:
 
 
 def _lift_unversioned(record: dict[str, Json]) -> dict[str, Json]:
-    """Version 0 → 1: finds out which tool wrote it. An id is derived, so that every reading gives the same."""
+    """Version 0 → 1: finds out which tool wrote it. The id is derived from the record, so every read gives the same."""
     if "data" in record and "type" in record:
         lifted = _lift_langchain(record)
     elif "content" in record:
@@ -419,7 +419,7 @@ def _fingerprint(data: bytes) -> str:
 
 
 def _epoch(value: Json) -> float:
-    """Epoch seconds of epoch seconds, milliseconds, or ISO text; 0 where a record has no time."""
+    """Epoch seconds from epoch seconds, milliseconds, or ISO text; 0 if a record has no time."""
     if value is None:
         return 0.0
     if isinstance(value, str):
@@ -430,7 +430,7 @@ def _epoch(value: Json) -> float:
 
 
 def _text_of(said: Json, depth: int) -> str:
-    """The text of a content, or of a block: its own, or that of the message in it."""
+    """The text of a message's content or of a block: its own, or that of a message inside it."""
     if isinstance(said, str):
         return said
     if depth > TEXT_DEPTH_MAX:
@@ -449,14 +449,14 @@ def _text_of(said: Json, depth: int) -> str:
 
 _TEXT_FIELDS = (
     "content",  # OpenAI's and most others'
-    "data",  # LangChain's two ways
+    "data",  # LangChain's two shapes
     "kwargs",
     "parts",  # Google's
     "contents",  # Microsoft's
-    "output",  # of a tool, in OpenAI's Responses API
-    "summary",  # of reasoning, there too
+    "output",  # a tool's, in OpenAI's Responses API
+    "summary",  # of reasoning, in the same API
 )
-"""Where a message of another library has its text, in the order in which they are looked at."""
+"""Where another library's message may have its text, in the order they are tried."""
 
 
 def _lift_unchecked(record: dict[str, Json]) -> dict[str, Json]:

@@ -66,7 +66,7 @@ class Opening:
         )
 
     def __exit__(self, *_: object) -> None:
-        """Looked for by `with`, before it calls the other one."""
+        """`with` looks this up before it calls `__enter__`."""
 
     async def _open(self) -> Store:
         return cast(Store, await _store_class(self._url).open(self._url, self._options))
@@ -75,10 +75,10 @@ class Opening:
 def open_store(url: str, **options: Unpack[OpenOptions]) -> Opening:
     """Opens the store at an address: ``sqlite:///memory.db``, ``redis://host:6379/0``, ``postgresql://host/db``.
 
-    `durability` (``"buffered"``, ``"written"``, ``"fsynced"``) and `replicas` are reached, or the store refuses to
-    open and names the setting to change. Without them it takes what the engine gives, and logs once what could be
-    lost. The others are `witness`, `ttl`, `refresh`, `turns_kept`, `timeout_s`, `pool_size`, `file_mode`, `read_url`
-    and `migrate`, described in `recollect.store.Options`.
+    If the engine cannot give the `durability` (``"buffered"``, ``"written"``, ``"fsynced"``) and `replicas` asked for,
+    the store refuses to open and names the setting to change. Without them it takes what the engine gives, and logs
+    once what could be lost. The other options are `witness`, `ttl`, `refresh`, `turns_kept`, `timeout_s`, `pool_size`,
+    `file_mode`, `read_url` and `migrate`, described in `recollect.store.Options`.
     """
     return Opening(url, Options.checked(options))
 

@@ -1,9 +1,9 @@
 """A store belongs to the process and the event loop that opened it.
 
-A fork has copies of its parent's connections, locks and counters. Two processes on one connection answer each other's
-calls, and SQLite's locks are not inherited: both would acknowledge what one of them overwrites. So every call looks
-first, and in a fork it is refused before anything is sent. In another event loop, what a call waits for would be told
-to a loop that does not run: it would wait for ever, or fail halfway.
+A forked process has copies of its parent's connections, locks and counters. Two processes on one connection get each
+other's answers, and SQLite's locks are not inherited: both would acknowledge what one of them overwrites. So every
+call checks first, and in a fork it is refused before anything is sent. In another event loop, the answer a call waits
+for would go to a loop that is not running: the call would wait for ever, or fail halfway.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Owner:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
-        with contextlib.suppress(RuntimeError):  # in a thread; `take_loop` says later which one it is for
+        with contextlib.suppress(RuntimeError):  # made in a thread without a loop; `take_loop` sets it later
             self.take_loop()
 
     def take_loop(self) -> None:

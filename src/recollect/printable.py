@@ -1,7 +1,7 @@
 """Text from elsewhere, made safe to print: session ids, errors and excerpts may hold anything.
 
-Controls move a terminal's cursor, change its title or clear it; lone surrogates cannot be written; direction overrides
-make text read other than it is. All are shown as escapes.
+Control characters move a terminal's cursor, change its title or clear it; lone surrogates cannot be written; direction
+overrides make text look like something else. All are shown as escapes.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Files that hold memory are their owner's alone, unless somebody widens that.
+"""Files that hold memory are readable by their owner alone, unless somebody widens that.
 
-New files get `FILE_MODE`, new folders the same with the right to enter; the umask can only take away from that. What is
-there already keeps the mode it has. A mode of one's own (``0o640``) is set exactly; None leaves it to the umask. SQLite
-gives its ``-wal``, ``-shm`` and journal the mode of the database, so the database's is all that has to be right.
+New files get `FILE_MODE`, new folders the same plus the right to enter; the umask can only take away from that.
+Existing files keep their mode. A mode given explicitly (``0o640``) is set exactly; None leaves it to the umask. SQLite
+gives its ``-wal``, ``-shm`` and journal the mode of the database, so only the database's has to be right.
 
 The stores take the mode as an option. The commands and the kit take it from `VARIABLE`.
 """
@@ -32,7 +32,7 @@ def checked(mode: int | None) -> int | None:
 
 
 def from_environment() -> int | None:
-    """`RECOLLECT_FILE_MODE`: ``640``, or ``umask``; private when it is not set."""
+    """`RECOLLECT_FILE_MODE`: ``640``, or ``umask``; private if it is not set."""
     given = os.environ.get(VARIABLE, "")
     if not given:
         return FILE_MODE
@@ -43,7 +43,7 @@ def from_environment() -> int | None:
 
 
 def make_folder(path: Path, mode: int | None = FILE_MODE, *, exist_ok: bool = True) -> None:
-    """Makes a folder, and those above it as the umask says: they hold nothing of ours."""
+    """Makes a folder. Missing parents get the umask's mode: they hold nothing of ours."""
     existed = path.is_dir()
     whole = 0o777 if mode is None else mode | (mode & 0o444) >> 2
     path.mkdir(whole, parents=True, exist_ok=exist_ok)
@@ -52,16 +52,16 @@ def make_folder(path: Path, mode: int | None = FILE_MODE, *, exist_ok: bool = Tr
 
 
 def make_file(path: Path, mode: int | None = FILE_MODE) -> None:
-    """Makes an empty file for somebody else to open, if there is none.
+    """Makes an empty file for somebody else to open, unless it exists.
 
-    One at a time: closing a file drops all locks that this process has on it, so nobody here may open it in between.
+    One at a time: closing a file drops all locks this process holds on it, so nobody here may open it in between.
     """
     with _creating, contextlib.suppress(FileExistsError):
         os.close(opener(mode)(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
 
 
 def opener(mode: int | None = FILE_MODE) -> Callable[[str, int], int]:
-    """For `open(…, opener=…)`: a file that is new gets the mode, one that is there keeps its own."""
+    """For `open(…, opener=…)`: a new file gets the mode, an existing one keeps its own."""
 
     def opened(path: str, flags: int) -> int:
         if mode in (None, FILE_MODE) or not flags & os.O_CREAT:
@@ -86,7 +86,7 @@ def artifact_folder(path: Path, *, exist_ok: bool = True) -> None:
 
 
 def artifact(path: Path, how: str = "wb") -> IO[bytes]:
-    """Opens a file to be written to."""
+    """Opens a file for writing."""
     return cast(IO[bytes], open(path, how, opener=opener(from_environment())))
 
 

@@ -1,8 +1,8 @@
 """Where the program `recollect` begins.
 
-Importing a command takes a good part of a second, in which nothing has been begun that would have to be ended: an
-interrupt then ends the program at once, as it does any other, without a traceback through other people's modules. From
-there on interrupts are the command's (`recollect.cli`).
+Importing a command takes a good part of a second, during which nothing has started that would need cleaning up: an
+interrupt then ends the program at once, without a traceback through other people's modules. After that, the command
+handles interrupts (`recollect.cli`).
 """
 
 import signal

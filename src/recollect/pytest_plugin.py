@@ -11,11 +11,11 @@
         def factory(endpoint):
             return ChatMemory(endpoint.url)
 
-Every policy × fault becomes one test on a real engine. Fixtures (`redis_engine`, `endpoint` …) serve
-tests of one's own.
+Every policy × fault becomes one test on a real engine. Fixtures (`redis_engine`, `endpoint` …) are there for your own
+tests.
 
-Pytest imports this module in every project that has recollect installed. It must cost those nothing, so the kit is only
-imported once a suite is collected or an engine is asked for.
+Pytest imports this module in every project that has recollect installed. It must cost those projects nothing, so the
+kit is imported only once a suite is collected or an engine is asked for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
-# Imported, not named in `pytest_plugins`: for that pytest would read the metadata of every distribution once more.
+# Imported, not named in `pytest_plugins`: that would make pytest read the metadata of every distribution again.
 from recollect.verify.suite.service_fixture import service_under_test  # noqa: F401
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ MARKER = "recollect"
 ENGINE_FIXTURES = {f"{name}_engine": name for name in ("redis", "postgres", "chroma", "sqlite")}
 URL_VARIABLES = ("RECOLLECT_REDIS_URL", "RECOLLECT_POSTGRES_URL")
 SESSIONS_KEPT = 3
-"""Sessions whose histories stay in pytest's cache, for `recollect replay`."""
+"""How many sessions keep their histories in pytest's cache, for `recollect replay`."""
 
 
 class MemoryStoreSuite:
     """Base class of a test class that puts one store through policies × faults, each a test of its own.
 
-    Only `factory` and `engine` are needed. What takes several may also be one string. The marker `recollect`
-    (`@pytest.mark.recollect(policy="rdb")`) wins over these attributes, the command line over both.
+    Only `factory` and `engine` are needed. An attribute that takes several values also takes one string. The marker
+    `recollect` (`@pytest.mark.recollect(policy="rdb")`) overrides these attributes, the command line overrides both.
     """
 
     factory: ClassVar[Callable[..., Any] | str]
@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """pytest-xdist: every worker has the seed and the folder of the session."""
+    """pytest-xdist: every worker gets the session's seed and folder."""
     node.workerinput["recollect"] = _stamp(node.config)
 
 
@@ -128,12 +128,12 @@ def pytest_configure_node(node: Any) -> None:
 
 @dataclass
 class _PluginState:
-    """What one pytest session has of ours, made when it is first needed."""
+    """Our state in one pytest session, made when first needed."""
 
     chosen: Chosen
     folder: Path
     suites: dict[type, list[Suite]] = field(default_factory=dict)
-    """One for each engine, of a class that runs on several."""
+    """For each class, one suite per engine it runs on."""
     bench: Bench | None = None
 
 
@@ -172,7 +172,7 @@ def _chosen(config: pytest.Config, seed: int) -> Chosen:
 
 
 def _kit() -> ModuleType:
-    """The kit, imported at last."""
+    """The kit, imported only now."""
     try:
         from recollect.verify.suite import declaring
     except ImportError as error:
@@ -250,14 +250,14 @@ def _marked(node: pytest.Item) -> dict[str, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that uses one of our engines has the marker, whether it was written there or not."""
+    """A test that uses one of our engines gets the marker if it does not have it."""
     for item in items:
         if _engines_of(item) and item.get_closest_marker(MARKER) is None:
             item.add_marker(MARKER)
 
 
 def _engines_of(item: pytest.Item) -> list[str]:
-    """Our engine fixtures that a test uses; a fixture of the project's own with the same name is not ours."""
+    """Our engine fixtures that a test uses; the project's own fixture of the same name is not ours."""
     known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", None) or {}
     return [
         name
@@ -302,13 +302,13 @@ def _bench(config: pytest.Config) -> Bench:
             run_folder.join(session.folder, _stamp(config)[1])  # until this process ends
         except run_folder.FolderInUse as error:
             pytest.exit(f"recollect: {error} with --recollect-out", returncode=pytest.ExitCode.USAGE_ERROR)
-        alone = hasattr(config, "workerinput")  # the other cores have pytest-xdist's other workers
+        alone = hasattr(config, "workerinput")  # the other cores are busy with pytest-xdist's other workers
         session.bench = Bench(session.folder, CellPool(1 if alone else min(2, os.cpu_count() or 1)))
     return session.bench
 
 
 def _ahead(item: pytest.Item, session: _PluginState) -> Iterator[tuple[Suite, FaultCase]]:
-    """The cells that come next, for a core that is idle. A worker of pytest-xdist does not know its own."""
+    """The cells that come next, for an idle core. A pytest-xdist worker does not know which those are."""
     if hasattr(item.config, "workerinput"):
         return
     items = item.session.items
@@ -338,7 +338,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What passed although something was lost: nobody should have to know that from the engine's manual."""
+    """What passed although something was lost: nobody should have to read the engine's manual to find out."""
     lines = []
     for report in terminalreporter.stats.get("passed", []):
         said = dict(getattr(report, "user_properties", ()))
@@ -402,7 +402,7 @@ def sqlite_engine(request: pytest.FixtureRequest) -> Iterator[Engine | Attached]
 
 @pytest.fixture
 def endpoint(request: pytest.FixtureRequest) -> Endpoint:
-    """Where the test's engine answers: the engine of its marker, or the one whose fixture it uses as well."""
+    """Where the test's engine answers: the engine named by its marker, or the one whose fixture it also uses."""
     declaring = _kit()
     used = [name for name in request.fixturenames if name in ENGINE_FIXTURES]
     wanted = _marked(request.node).get("engine")
@@ -421,7 +421,7 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> str:
-    """A word that no other test uses, to be part of session ids: on an engine with an address, what is cleaned up."""
+    """A word that no other test uses, for session ids. On an engine given by its address, only these are cleaned up."""
     if any(name in request.fixturenames for name in (*ENGINE_FIXTURES, "endpoint")):
         given = request.getfixturevalue("endpoint").namespace
         if given is not None:

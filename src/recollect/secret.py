@@ -1,12 +1,11 @@
-"""Addresses with credentials: one type that never prints them, and texts that may quote them.
+"""Addresses with credentials: a type that never prints them, and scrubbing for text that may quote them.
 
-A `SecretUrl` shows scheme, host and path, whatever prints it: `repr`, `str`, an f-string, a traceback, a report. The
-credentials come out by `reveal()` alone, and it refuses to be pickled. Everything that people have to be told about an
-address goes through `shown`, everything that somebody else says about it (a driver, the engine, a person's own store)
-through `scrub`.
+A `SecretUrl` shows scheme, host and path, whatever prints it: `repr`, `str`, an f-string, a traceback, a report. Only
+`reveal()` gives the credentials, and a `SecretUrl` refuses to be pickled. Whatever we say about an address goes through
+`shown`; whatever others say about it (a driver, the engine, a person's own store) goes through `scrub`.
 
-An unescaped ``#``, ``/`` or ``?`` in a password makes an address that reads as another one: part of the password is
-taken for the port, the path or the fragment, and appears in messages. `check_address` refuses such an address before a
+An unescaped ``#``, ``/`` or ``?`` in a password makes the address parse as another one: part of the password is taken
+for the port, the path or the fragment, and shows up in messages. `check_address` refuses such an address before a
 driver sees it, and everything up to its last ``@`` counts as secret.
 """
 
@@ -22,11 +21,11 @@ MARK = "***"
 FILES = frozenset({"sqlite", "chroma", "file"})
 """Schemes without credentials: whatever follows is a path."""
 USERS_ARE_NO_SECRET = frozenset({"postgresql", "postgres", "pgvector"})
-"""Elsewhere a name without a password is a token more often than a name."""
+"""With other schemes, a name without a password is more often a token than a name."""
 
 _SECRET_OPTION = re.compile(r"pass|pwd|secret|token|key|auth|cred", re.IGNORECASE)
 _KEYWORD = re.compile(r"\b\w*(?:pass|pwd|secret|token)\w*\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
-"""``password=…`` as libpq's other way to write an address has it."""
+"""``password=…``, as in libpq's other way to write an address."""
 _PIECE = re.compile(r"[^:@/?#\[\]&=,\s]{3,}")
 
 
@@ -44,7 +43,7 @@ class SecretUrl:
 
     @property
     def saved(self) -> str:
-        """As artifacts have it: whole when there is nothing to hide, else with a mark where the credentials were."""
+        """As saved in artifacts: whole if there is nothing to hide, else with a mark where the credentials were."""
         if not secrets_of(self._whole):
             return self._whole
         scheme, _, rest = shown(self._whole).partition("://")
@@ -97,7 +96,7 @@ def to_pipe(value: Any) -> str:
 
 
 def from_json(kind: type, value: Any) -> SecretUrl:
-    """msgspec's `dec_hook` of both."""
+    """msgspec's `dec_hook` for both."""
     if kind is SecretUrl and isinstance(value, str):
         return SecretUrl(value)
     raise NotImplementedError(kind)
@@ -109,7 +108,7 @@ def scheme_of(url: str) -> str:
 
 
 def check_address(url: str) -> None:
-    """Refuses an address that would be read as another one than was meant, without quoting it."""
+    """Refuses an address that would be parsed as something other than what was meant, without quoting it."""
     if scheme_of(url) and not _reads_well(url):
         raise Refused(
             f"not an address: {scheme_of(url)}://{MARK}; its port is not a number, or its password or an option has a "
@@ -165,7 +164,7 @@ def _well_formed(scheme: str, parts: SplitResult) -> set[str]:
 
 
 def _greedy(rest: str) -> set[str]:
-    """Of an address that cannot be read: all of it that may belong to the password."""
+    """For an address that cannot be parsed: everything in it that may belong to the password."""
     before, at, _ = rest.rpartition("@")
     doubtful = before if at else rest
     password = doubtful.partition(":")[2]
@@ -184,7 +183,7 @@ def _spellings(secret: str) -> set[str]:
 
 
 def scrub(text: str, *urls: "str | SecretUrl | None") -> str:
-    """The text without the credentials of these addresses: drivers quote what they were given."""
+    """The text without the credentials of these addresses, since drivers quote what they were given."""
     return Scrubber(urls)(text)
 
 

@@ -2,8 +2,8 @@
 
 A plain OpenAI message (a role and a text) is a plain message here. Everything else is kept whole, as the one block of
 the content, with its role and id beside it: what came in goes out again, whatever fields it has. `SHAPE` in the
-metadata says which library's dictionary it is. One library's message is given to another as far as both know the same
-things: role, content, and calls of tools.
+metadata says which library's dictionary it is. Converting one library's message for another keeps what both know: role,
+content, and tool calls.
 """
 
 import json
@@ -32,7 +32,7 @@ _CLASSES = {
 
 
 def as_message(value: object) -> Message | None:
-    """A message, or a dictionary of a known shape as one; None of anything else."""
+    """A message, or a dictionary of a known shape as a message; None for anything else."""
     if isinstance(value, Message):
         return value
     if not isinstance(value, Mapping):
@@ -43,7 +43,7 @@ def as_message(value: object) -> Message | None:
 
 
 def from_openai(item: Mapping[str, Any]) -> Message:
-    """A chat message, or an item of the Responses API and the Agents SDK."""
+    """A chat message, or an item of the Responses API or the Agents SDK."""
     role, kind = item.get("role"), item.get("type")
     if isinstance(role, str) and isinstance(item.get("content"), str) and set(item) == {"role", "content"}:
         return Message(role, item["content"])
@@ -57,7 +57,7 @@ def from_openai(item: Mapping[str, Any]) -> Message:
 
 
 def to_openai(message: Message) -> dict[str, Any]:
-    """The dictionary that `from_openai` was given; of other messages a chat message."""
+    """The dictionary that `from_openai` was given; other messages become a chat message."""
     native = _native(message)
     if native is not None and message.metadata.get(SHAPE) == OPENAI:
         return native
@@ -92,7 +92,7 @@ def from_langchain(serialized: Mapping[str, Any]) -> Message:
 
 
 def to_langchain(message: Message) -> dict[str, Any]:
-    """The dictionary that `from_langchain` was given; of other messages what `messages_from_dict` takes."""
+    """The dictionary that `from_langchain` was given; other messages become what `messages_from_dict` takes."""
     native = _native(message)
     if native is not None and message.metadata.get(SHAPE) == LANGCHAIN:
         return native
@@ -126,7 +126,7 @@ def _kept(role: str, native: Mapping[str, Any], shape: str, given: object) -> Me
 
 
 def _native(message: Message) -> dict[str, Any] | None:
-    """The dictionary that a message was made of."""
+    """The dictionary that a message was made from."""
     content = message.content
     if message.metadata.get(SHAPE) not in (OPENAI, LANGCHAIN) or not isinstance(content, list):
         return None

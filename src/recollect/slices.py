@@ -1,7 +1,7 @@
-"""Long reads, a slice at a time, so that their time limit is kept and others get their turn.
+"""Long reads, a slice at a time, so that they keep their time limit and other tasks get their turn.
 
-The engine's answer to a read of a million messages may come in time; turning it into messages takes seconds more, with
-the event loop in hand. So that is done in slices, with a look at the clock after each.
+The engine may answer a read of a million messages in time; decoding them takes seconds more and would block the event
+loop. So that is done in slices, with a look at the clock after each.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ SLICE = 1_000
 
 
 async def finished(steps: Iterator[None], deadline: float) -> bool:
-    """Takes the steps, each a slice of work, and lets others run in between. False if the deadline came first."""
+    """Runs the steps, each a slice of work, and lets others run in between. False if the deadline came first."""
     for _ in steps:
         if time.monotonic() > deadline:
             return False

@@ -1,14 +1,14 @@
 """The contract of a memory store, and the values that cross it.
 
-`MemoryStore` is the whole required protocol. What only some stores can do are capability protocols next to it: ask with
-``isinstance(store, Listable)``. Every store in `recollect.stores` keeps these promises:
+`MemoryStore` is the whole required protocol. What only some stores can do is in capability protocols next to it: check
+with ``isinstance(store, Listable)``. Every store in `recollect.stores` keeps these promises:
 
-* a turn (the messages of one `append`) is in memory whole or not at all;
+* a turn (the messages of one `append`) is stored whole or not at all;
 * a retry with the same `turn` id stores nothing new and returns the first receipt; other messages under that id are
   refused (`TurnReused`);
 * `expect` is compare-and-set on the session's position, which every change but `forget` moves;
-* order is a per-session sequence given by the engine, never reused, not even after `forget`; a turn's messages follow
-  each other without gaps, and a change that stores no message takes one sequence too;
+* order is a per-session sequence assigned by the engine and never reused, not even after `forget`; a turn's messages
+  have consecutive sequences, and a change that stores no message takes one sequence too;
 * what cannot be decoded, or is provably gone, is a `Damaged` item in its place: never an exception for the whole
   history, never a silent skip;
 * every call ends within the store's `timeout_s`.
@@ -75,7 +75,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class SessionState(enum.Enum):
-    """Tells an expired session from one that never was."""
+    """Tells an expired session from one that never existed."""
 
     ABSENT = "absent"
     LIVE = "live"
@@ -94,8 +94,8 @@ class MemoryStore(Protocol):
 
         `turn` makes a retry safe: the same id with the same messages stores nothing new, with other messages it is
         refused (`TurnReused`). `expect` is the session's position as the caller knows it: the last sequence of a
-        receipt, what `position` gave, or 0 for a session that never was. It is not 0 after `forget`: sequences go on.
-        If another writer was there since, nothing is written and `Conflict` is raised.
+        receipt, what `position` returned, or 0 for a session that never existed. After `forget` it is not 0: sequences
+        go on. If somebody else has changed the session since, nothing is written and `Conflict` is raised.
         """
         ...
 
@@ -104,16 +104,16 @@ class MemoryStore(Protocol):
     ) -> list[Stored]:
         """The session's messages in order: all, only the `last` n, or only those with a sequence above `after`.
 
-        Retracted messages are not among them, and are not counted.
+        Retracted messages are left out and not counted.
         """
         ...
 
     async def forget(self, session: str) -> Erasure | None:
-        """Removes the session's messages. Sequences go on from where they were. A report is for `Erasable` stores."""
+        """Removes the session's messages. Sequences go on from where they were. Only `Erasable` stores report."""
         ...
 
     async def close(self) -> None:
-        """Ends the store's connections. Acknowledged messages are not affected."""
+        """Closes the store's connections. Acknowledged messages are not affected."""
         ...
 
 
@@ -122,11 +122,11 @@ class Expiring(Protocol):
     """A store with a time to live."""
 
     async def state(self, session: str) -> SessionState:
-        """Whether the session lives, expired, was forgotten, or never existed."""
+        """Whether the session is live, expired, forgotten, or never existed."""
         ...
 
     async def sweep(self) -> int:
-        """Frees what expired sessions still occupy; returns how many were freed. Reading never shows them anyway."""
+        """Frees what expired sessions still occupy; returns how many were freed. Reads never show them in any case."""
         ...
 
 
@@ -137,7 +137,7 @@ class Listable(Protocol):
     def sessions(
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
-        """The ids of all live sessions; only those that begin with `prefix`, only those changed after a time.
+        """The ids of all live sessions, or only those that begin with `prefix`, or that changed after a given time.
 
         In no particular order, in batches behind the scenes; with `updated_after` (epoch seconds by the engine's clock;
         0 for all) in order of their last change, the latest first.
@@ -147,18 +147,18 @@ class Listable(Protocol):
 
 @runtime_checkable
 class Positioned(Protocol):
-    """A store that tells how far a session is."""
+    """A store that knows each session's position."""
 
     async def position(self, session: str) -> int:
-        """The last sequence the session has given, whatever became of its message; 0 if it never was. `expect` is
-        compared with this. It survives `forget` and expiry."""
+        """The last sequence the session has assigned, whatever became of its message; 0 if it never existed. `expect`
+        is compared with this. It survives `forget` and expiry."""
         ...
 
     async def forget(self, session: str, *, expect: int | None = None) -> Erasure | None:
         """Removes the session's messages and its metadata. Its position and its turn ids stay.
 
-        With `expect`, only if the session is where the caller knows it to be; else `Conflict`. The position does not
-        move: a job that has read before, and writes with that `expect` after, is not noticed.
+        With `expect`, only if the session's position is still that one; else `Conflict`. The position does not move, so
+        `expect` does not catch a job that read the session before `forget` and writes to it after.
         """
         ...
 
@@ -170,11 +170,11 @@ class Retractable(Protocol):
     async def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
-        """Removes single messages, all or none; their sequences are not given again.
+        """Removes single messages, all or none; their sequences are not reused.
 
         If one of them is not (or no longer) there, nothing is changed and `NotFound` is raised: of several callers that
-        take the same message one succeeds. The retraction itself takes the session's next sequence, which is `first`
-        and `last` of the receipt, so that `expect` notices it. To pop the last message::
+        retract the same message, one succeeds. The retraction itself takes the session's next sequence, which is
+        `first` and `last` of the receipt, so that `expect` notices it. To pop the last message::
 
             [item] = await store.history(session, last=1)
             await store.retract(session, item.sequence, expect=position)
@@ -184,7 +184,7 @@ class Retractable(Protocol):
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """A store that can put other messages in the place of all that a session has."""
+    """A store that can replace all messages of a session."""
 
     async def replace(
         self,
@@ -196,8 +196,8 @@ class Replaceable(Protocol):
     ) -> Receipt:
         """Removes the session's messages and stores these instead, in one step: to compact, to redact, to set.
 
-        The new messages get the next sequences. With `expect`, a message that somebody stored or took back meanwhile is
-        not written over: `Conflict`. No messages at all are fine: the session is empty then, and keeps its metadata.
+        The new messages get the next sequences. With `expect`, a change that somebody else made meanwhile is not
+        overwritten: `Conflict`. An empty list is fine: the session is then empty, and keeps its metadata.
         """
         ...
 
@@ -215,12 +215,12 @@ class Forkable(Protocol):
         turn: str | None = None,
         expect: int | None = None,
     ) -> Receipt:
-        """Copies the session's messages, or those up to a sequence, and its metadata into a new session, which lives on
-        its own from then on. The copies have the sequences of their originals; `first` and `last` of the receipt are
-        the position of the new session.
+        """Copies the session's messages, or those up to a sequence, and its metadata into a new session, independent
+        from then on. The copies keep their originals' sequences; `first` and `last` of the receipt are the position of
+        the new session.
 
-        `expect` is the position of the source. A new session that was there before is a `Conflict`; a source without
-        anything to copy is `NotFound`.
+        `expect` is the position of the source. If the new session already exists, `Conflict` is raised; if the source
+        has nothing to copy, `NotFound`.
         """
         ...
 
@@ -232,27 +232,27 @@ class Description(msgspec.Struct, frozen=True):
     state: SessionState
     position: int
     created: float | None
-    """Epoch seconds by the engine's clock; None where an older release made the session."""
+    """Epoch seconds by the engine's clock; None if an older release made the session."""
     updated: float | None
-    """The last change, likewise; None where an older release made it."""
+    """The time of the last change, likewise; None if an older release made it."""
     metadata: dict[str, Any]
 
 
 @runtime_checkable
 class Describable(Protocol):
-    """A store that keeps something about each session."""
+    """A store that keeps metadata and times for each session."""
 
     async def describe(self, session: str) -> Description:
-        """What is known of the session: its state, position, times and metadata. Of one that never was: `ABSENT`."""
+        """The session's state, position, times and metadata. A session that never existed has the state `ABSENT`."""
         ...
 
     async def annotate(
         self, session: str, metadata: Mapping[str, Any], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
-        """Sets the session's metadata, a mapping of text to JSON, in the place of what it had.
+        """Replaces the session's metadata, a mapping of text to JSON.
 
-        A session that is not there comes into being. The change takes the session's next sequence, so that of two
-        callers that read, change and annotate with `expect` one gets a `Conflict`.
+        A session that does not exist is created. The change takes the session's next sequence, so that of two callers
+        that read, change and annotate with `expect`, one gets a `Conflict`.
         """
         ...
 
@@ -277,22 +277,22 @@ class Spanning(Protocol):
         turn: str | None = None,
         expect: Mapping[str, int] | None = None,
     ) -> dict[str, Receipt]:
-        """Appends to several sessions, to all or to none; a receipt for each.
+        """Appends to several sessions, to all or to none, and returns a receipt for each.
 
-        `turn` is remembered in each of them. `expect` has the positions of those sessions that are to be compared.
+        `turn` is remembered in each of them. `expect` maps sessions to the positions they must have.
         """
         ...
 
 
 @runtime_checkable
 class Erasable(Protocol):
-    """A store that can take a session out of its engine's files."""
+    """A store that can erase a session from its engine's files."""
 
     async def forget(self, session: str, *, erase: bool = False) -> Erasure | None:
         """`MemoryStore.forget`; with `erase`, returns when the bytes are gone from every file that can be reached.
 
-        That rewrites files, so it takes longer the larger they are, and other writers wait for it. Erased are the
-        messages, the turn ids and the session's id: if it is used again, its sequences begin at 1. The report names
+        That rewrites files, so it takes longer the larger they are, and other writers wait for it. The messages, the
+        turn ids and the session's id are erased: if the id is used again, its sequences begin at 1. The report names
         what could not be reached.
         """
         ...
@@ -315,7 +315,7 @@ class OpenOptions(TypedDict, total=False):
 
 
 TTL_MAX = timedelta(days=365_000)
-"""A thousand years: what ends later than an engine's calendar would fail with every append."""
+"""A thousand years: a session that expires beyond the engine's calendar would make every append fail."""
 
 _BOUNDS: dict[str, tuple[float, float]] = {
     "replicas": (0, 1_000),
@@ -329,28 +329,28 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `open_store` was asked for, checked. Read by every store; a store refuses what it cannot honour."""
 
     durability: Durability | None = None
-    """Reached or refused; None takes what the engine gives."""
+    """What every write must survive, or the store does not open; None takes what the engine gives."""
     replicas: int = 0
-    """Redis and PostgreSQL: copies that must have acknowledged each write."""
+    """Redis and PostgreSQL: how many replicas must acknowledge each write."""
     witness: Path | None = None
     """A small file kept elsewhere that remembers which store this was."""
     ttl: timedelta | None = None
-    """How long a session lives; None is for ever."""
+    """How long a session lives; None means for ever."""
     refresh: Refresh = "append"
-    """What restarts the time to live: ``"append"``, ``"read"`` (that and reading), or ``"never"``."""
+    """What restarts the time to live: ``"append"``, ``"read"`` (appends and reads), or ``"never"``."""
     turns_kept: int = 1000
     """How many turn ids of a session are remembered for exactly-once retries."""
     timeout_s: float = 10.0
-    """Bound on every call, waiting for a connection included."""
+    """Time limit of every call, including the wait for a connection."""
     pool_size: int = 8
-    """Redis and PostgreSQL: connections at most."""
+    """Redis and PostgreSQL: the most connections."""
     file_mode: int | None = FILE_MODE
-    """Of files that the store makes: SQLite's, and the witness; None leaves it to the umask. Files that are there keep
+    """The mode of files the store creates: SQLite's, and the witness; None leaves it to the umask. Existing files keep
     theirs."""
     read_url: SecretUrl | None = None
-    """PostgreSQL only: one read replica or several, used when caught up."""
+    """PostgreSQL only: one or more read replicas, used when caught up."""
     migrate: bool = True
-    """PostgreSQL only: bring the schema up to date at open."""
+    """PostgreSQL only: bring the schema up to date on opening."""
 
     @classmethod
     def checked(cls, given: OpenOptions) -> Self:
@@ -409,7 +409,7 @@ class Store(
     async def append(
         self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
-        """See `MemoryStore.append`. Dictionaries are taken too: those of `Message.from_openai` and `from_langchain`."""
+        """See `MemoryStore.append`. Also takes the dictionaries of `Message.from_openai` and `from_langchain`."""
         ...
 
     async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:

@@ -6,8 +6,8 @@
         store.append("s1", [Message("user", "hello")])
         store.history("s1")
 
-Any number of threads may share a store; their appends are grouped as those of tasks are. `close` refuses new calls and
-lets those of other threads end. A store does not survive ``fork``: open it in the process that uses it.
+Any number of threads may share a store; their appends are grouped like those of tasks. `close` refuses new calls and
+lets running calls of other threads end. A store does not survive ``fork``: open it in the process that uses it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from recollect.store import (
 )
 
 GRACE_S = 1.0
-"""Beyond its time limit, for a call that ends when its store is closed."""
+"""Beyond its time limit, for a call that is still running when its store is closed."""
 
 Value = TypeVar("Value")
 
@@ -149,17 +149,17 @@ class SyncStore:
             yield name
 
     def run(self, work: Callable[[Store], Coroutine[Any, Any, Value]]) -> Value:
-        """What ``work(store)`` gives, on the loop of the store: for several steps that were written with await."""
+        """Runs ``work(store)`` on the store's loop and returns its result: for several steps written with await."""
         return self._wait(work(self._store))
 
     @property
     def identity(self) -> str:
-        """The random name that this memory got when it was made: another one means another memory."""
+        """The UUID the store was given when it was first opened: another one means another memory."""
         return self._store.identity
 
     @property
     def durability(self) -> Durability:
-        """What every receipt of this store promises at least."""
+        """The least that every receipt of this store promises."""
         return self._store.durability
 
     @property
@@ -168,9 +168,9 @@ class SyncStore:
         return self._store.notice
 
     def close(self) -> None:
-        """Returns when the calls under way have ended and the store is closed, whichever thread closes it.
+        """Returns when running calls have ended and the store is closed, whichever thread closes it.
 
-        In a fork this does nothing: the loop, its thread and the connections are those of the parent.
+        In a fork this does nothing: the loop, its thread and the connections belong to the parent.
         """
         if self._owner.forked:
             return
@@ -189,7 +189,7 @@ class SyncStore:
                 self._gate.notify_all()
 
     def _let_calls_end(self) -> None:
-        """Each has a time limit of its own; what is still there after it is given up, so that nobody waits for ever."""
+        """Each call has its own time limit; one that outlives it is abandoned, so that nobody waits for ever."""
         with self._gate:
             self._gate.wait_for(lambda: not self._under_way, self._timeout_s + GRACE_S)
             left = list(self._under_way)
@@ -205,7 +205,7 @@ class SyncStore:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, Value]) -> Value:
-        if self._owner.forked:  # before the lock, which another thread of the parent may have had
+        if self._owner.forked:  # before the lock, which another thread of the parent may have held
             work.close()
             self._owner.check()
         with self._gate:

@@ -1,11 +1,11 @@
 """What stands in the place of sequences that have no message: one form for every engine.
 
 A retracted message leaves its sequence behind, and a change that stores no message (a retraction, an annotation) takes
-one, so that `expect` notices it. Sequences without a message that follow each other are a run. A run is one record, in
-the place of its last sequence: a NUL and the run's first sequence in digits. No message is encoded like that, and a
-release that does not know it shows it as `Damaged`.
+one, so that `expect` notices it. Consecutive sequences without a message form a run. A run is one record, at its last
+sequence: a NUL and the run's first sequence in digits. No message is encoded like that, and a release that does not
+know tombstones shows one as `Damaged`.
 
-A store joins runs that touch. So between two of them there is a message, and the last n messages of a session are
+A store joins adjacent runs. So there is always a message between two runs, and the last n messages of a session are
 always among its last 2n + 1 records, whatever was retracted.
 """
 
@@ -26,7 +26,7 @@ def tombstone(first: int) -> bytes:
 
 
 def run_first(record: object) -> int | None:
-    """Where the run of a tombstone begins; None of any other record."""
+    """Where the run of a tombstone begins; None for any other record."""
     if type(record) is not bytes or record[:1] != HEAD:
         return None
     digits = record[1:]
@@ -37,7 +37,7 @@ def run_first(record: object) -> int | None:
 
 
 def records_for(messages: int) -> int:
-    """How many of the last records hold this many messages, where nothing is missing."""
+    """How many of the last records are needed for this many messages, if nothing is missing."""
     return min(2 * messages + 1, INTEGER_MAX)
 
 
@@ -48,8 +48,8 @@ def placing(
     last: int,
     missing: Callable[[int, int], Stored],
 ) -> Iterator[None]:
-    """Puts the messages of sequences `expected` to `last` into a list, a slice at a time: runs are left out, and what
-    has neither a message nor a run is `missing`."""
+    """Puts the messages of sequences `expected` to `last` into a list, a slice at a time: runs are left out, and a
+    sequence with neither a message nor a run is `missing`."""
     begin = expected
     for start in range(0, len(rows), SLICE):
         if start:
@@ -69,7 +69,7 @@ def placing(
 
 
 def newest(stored: list[Stored], count: int | None) -> list[Stored]:
-    """The last `count` that are there, and the holes among them and right before them: holes are not counted."""
+    """The last `count` messages, and the holes among them and right before them; holes are not counted."""
     if count is None or len(stored) <= count:
         return stored
     start = len(stored)

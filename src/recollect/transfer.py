@@ -2,15 +2,16 @@
 
 The file is JSON lines: a head with the export's own id; for each session a line that opens it (its id, metadata and
 times), a line for each message, and a line that closes it with their count and checksum; and a foot with the totals.
-A file that is cut short has no foot, and one that was changed has other checksums: both are refused before anything is
-written.
+A file that was cut short has no foot, and in one that was changed the checksums do not match: both are refused before
+anything is written.
 
-A session is read in one call, so it is of one moment; different sessions are of different moments. Writing is
-resumable: each portion of a session is a turn whose id is made of the export's, so a second import of the same file
-stores nothing twice, and goes on where the first one stopped. A session that has other content already is left alone
-and is an error. Read back after it is written, each session must have the file's count and checksum.
+A session is read in one call, so its messages are from one moment; different sessions are from different moments.
+Importing can be resumed: each portion of a session is a turn whose id is derived from the export's, so a second import
+of the same file stores nothing twice and continues where the first one stopped. A session that already has other
+content is left alone and reported as an error. After writing, each session is read back and must have the file's count
+and checksum.
 
-Does not carry: sequences (they begin at 1, without gaps), turn ids, the time a session has left to live, and sessions
+Not carried: sequences (they begin at 1, without gaps), turn ids, the time a session has left to live, and sessions
 that are forgotten or expired. Damaged records are counted and left out.
 """
 
@@ -31,23 +32,23 @@ from recollect.store import Store, Stored
 
 FORMAT = 1
 PORTION = 500
-"""Messages of one turn of an import."""
+"""Messages in one turn of an import."""
 LEFT_OUT = "sequences (they begin at 1 again), turn ids, and how long a session has left to live"
-"""What no file carries, of live sessions."""
+"""What the file does not carry of live sessions."""
 LINE_BYTES_MAX = 512 * 1024 * 1024
 
 
 class Moved(msgspec.Struct):
-    """What an export or an import came to."""
+    """The totals of an export or import."""
 
     sessions: int = 0
     messages: int = 0
     damaged: int = 0
-    """Records that cannot be read, which the file does not have."""
+    """Records that cannot be read and are not in the file."""
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """A session as a file has it, opened: its messages come one by one."""
+    """The opening line of a session in a file; its messages follow one by one."""
 
     session: str
     metadata: dict[str, Any]
@@ -59,7 +60,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 async def export_lines(store: Store, moved: Moved, prefix: str | None = None) -> AsyncIterator[bytes]:
-    """The lines of the file, each with its end. `moved` is kept up to date."""
+    """The lines of the file, with their line ends. `moved` is kept up to date."""
     head = {"recollect": "export", "format": FORMAT, "release": __version__, "export": uuid.uuid4().hex}
     yield _line(head)
     total = blake2b(digest_size=16)
@@ -89,7 +90,7 @@ def _records(stored: Iterable[Stored], moved: Moved) -> Iterator[bytes]:
 
 
 def _bare(message: Message) -> bytes:
-    """The record on one line: what follows the JSON is a checksum of white space."""
+    """The record without its checksum, whose white space would break the line."""
     return encode(message).rstrip()
 
 
@@ -112,7 +113,7 @@ def check_file(path: Path) -> Moved:
 
 
 async def import_file(store: Store, path: Path) -> AsyncIterator[Moved]:
-    """Writes the file's sessions into the store; after each, what was written so far. `check_file` comes first."""
+    """Writes the file's sessions into the store and yields the totals so far after each. Call `check_file` first."""
     moved = Moved()
     opened: Exported | None = None
     waiting: list[Message] = []
@@ -163,7 +164,7 @@ class _Writing:
             self._digest.update(_bare(message))
 
     async def finish(self, opened: Exported, rest: list[Message]) -> int:
-        """Writes the rest and reads all of it back; how many messages there are."""
+        """Writes the rest, reads everything back and returns the number of messages."""
         if rest:
             await self.write(opened, rest)
         stored = await self._store.history(opened.session)
@@ -183,7 +184,7 @@ class _Writing:
 
 
 def _parts(path: Path) -> Iterator[Exported | Message]:
-    """Sessions, each followed by its messages; raises `Unreadable` where the file is not what was written."""
+    """Sessions, each followed by its messages; raises `Unreadable` if the file is not what was written."""
     total, sessions, messages = blake2b(digest_size=16), 0, 0
     opened: Exported | None = None
     digest, count = blake2b(digest_size=16), 0

@@ -1,11 +1,12 @@
 """The identity witness: a small file, kept elsewhere, that remembers which store this was.
 
 A wiped volume opens as a cheerful empty store. The witness holds the store's UUID and a high-water mark: the session
-and sequence of an acknowledged append. At open both are compared with what the store says of itself: a different UUID
-is a wiped or swapped store, a lower sequence one that was rolled back.
+and sequence of an acknowledged append. On opening, both are compared with the store: a different UUID means it was
+wiped or swapped, a lower sequence that it was rolled back.
 
-The file is written at open, at close and at most once a second. While running, the mark is the one of the write before,
-at least a second old: what an engine may lose by its own promise does not raise an alarm, a rolled-back store does.
+The file is written on opening, on closing, and in between at most once a second. In between, the mark is the one from
+the previous write, at least a second old: what the engine's own promise allows it to lose raises no alarm, a
+rolled-back store does.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ log = logging.getLogger("recollect")
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """An acknowledged append: the store must never again say less than this of the session."""
+    """An acknowledged append: the session must never again be behind this."""
 
     session: str
     sequence: int
@@ -50,7 +51,7 @@ class Witness:
     async def check(
         cls, options: Options, identity: str, last_sequence: Callable[[str], Awaitable[int]]
     ) -> "Witness":
-        """Compares the store with the file, or raises `StoreReplaced`; then takes the store as the one it is."""
+        """Compares the store with the file and raises `StoreReplaced` if they differ; then remembers the store."""
         path = options.witness
         assert path is not None
         witness = cls(path, identity, options.file_mode)
@@ -75,7 +76,7 @@ class Witness:
         return witness
 
     def note(self, session: str, sequence: int) -> None:
-        """Called with every acknowledged append; writes the file, aside, when a second has passed."""
+        """Called with every acknowledged append; writes the file in the background when a second has passed."""
         self._newest = Mark(session, sequence)
         now = time.monotonic()
         if now - self._written_at < INTERVAL_S or (self._writing is not None and not self._writing.done()):
@@ -86,7 +87,7 @@ class Witness:
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._write_if_possible, aged)
 
     async def erase(self, session: str) -> bool:
-        """Writes the file without this session; whether that was possible."""
+        """Writes the file without this session; returns whether that was possible."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
         self._newest, self._aged = (
@@ -104,7 +105,7 @@ class Witness:
         await asyncio.to_thread(self._write_if_possible, self._newest)
 
     def _write_if_possible(self, mark: Mark | None) -> None:
-        """An open store goes on, and can be closed: an older mark finds less, and raises no false alarm."""
+        """A failure is only logged: an older mark catches less, but raises no false alarm."""
         try:
             self._write(mark)
         except OSError as error:
@@ -124,7 +125,7 @@ class Witness:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(
                     file.fileno(), stat.S_IMODE(self._path.stat().st_mode)
-                )  # the one it takes the place of
+                )  # keep the mode of the file it replaces
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
@@ -132,7 +133,7 @@ class Witness:
 
 
 def remembered_by(path: Path) -> tuple[str, Mark | None] | None:
-    """The store's identity and a mark, as the file has them; None if there is none."""
+    """The store's identity and mark from the file; None if there is no file."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:

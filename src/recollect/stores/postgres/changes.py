@@ -1,4 +1,4 @@
-"""What a PostgreSQL store does with a session besides appending and reading: each change one function in the engine.
+"""What a PostgreSQL store does besides appending and reading: each change is one function in the engine.
 
 The functions are in `migrations/versions/r0003_changes.py`. Each locks the session's row, looks for the turn, compares
 `expect`, and only then writes; it answers with numbers, the first of which says how it went.
@@ -42,11 +42,11 @@ ONE_REFUSED = "RC002"
 """Raised by `recollect_append_all`, with the outcomes as its detail."""
 
 _LOST_WHOLE = (0, 0, False, False, None, None, None)
-"""What `schema.DESCRIBE` would give of a session that is gone with the engine's last writes."""
+"""What `schema.DESCRIBE` would return for a session that was lost with the engine's last writes."""
 
 
 class PostgresChanges(ABC):
-    """The part of `PostgresStore` that changes, names and describes sessions."""
+    """The part of `PostgresStore` that changes, lists and describes sessions."""
 
     _identity: str
     _known: KnownSessions
@@ -56,7 +56,7 @@ class PostgresChanges(ABC):
     _ttl_kept: bool
     _witness: Witness | None
 
-    # ---- what the store has
+    # ---- provided by the store
 
     @abstractmethod
     async def _read(self, statement: str, *arguments: Any) -> list[asyncpg.Record]: ...
@@ -86,7 +86,7 @@ class PostgresChanges(ABC):
         """See `recollect.store.Positioned`."""
         key = session_key(session)
         known = self._known.of(key)
-        told = known.last  # now: what is acknowledged meanwhile does not go with what is read here
+        told = known.last  # taken before reading: later acknowledgements must not be compared with this read
         rows = await self._read(schema.SESSION, key)
         last = rows[0][0] if rows else 0
         if not isinstance(last, int):
@@ -98,7 +98,7 @@ class PostgresChanges(ABC):
         return max(last, told)
 
     async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
-        """See `recollect.store.Store`. What is too large to free at once is left to `sweep`."""
+        """See `recollect.store.Store`. Messages too many to free at once are left to `sweep`."""
         deadline = time.monotonic() + self._timeout_s
         key = session_key(session)
         arguments = (key, checked_expect(expect), schema.ROWS_FREED_MAX)
@@ -129,7 +129,7 @@ class PostgresChanges(ABC):
         turn: str | None = None,
         expect: int | None = None,
     ) -> Receipt:
-        """See `recollect.store.Replaceable`. What is too large to free at once is left to `sweep`."""
+        """See `recollect.store.Replaceable`. Messages too many to free at once are left to `sweep`."""
         change = checked_replacement(session, messages, turn, expect)
         deadline = time.monotonic() + self._timeout_s
         options = self._options
@@ -222,7 +222,7 @@ class PostgresChanges(ABC):
         return Description(session, state, last, created, updated, metadata_of(session, kept))
 
     async def find(self, session: str, message_id: str) -> Stored | None:
-        """See `recollect.store.Findable`. The engine looks through the session's records; there is no index."""
+        """See `recollect.store.Findable`. The engine scans the session's records; there is no index."""
         key, needle = session_key(session), needle_of(message_id)
         if needle is None:
             return found_in(await self.history(session), message_id)
@@ -237,7 +237,7 @@ class PostgresChanges(ABC):
     async def sessions(
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
-        """See `recollect.store.Listable`. In order of change, the names are all read at once."""
+        """See `recollect.store.Listable`. When ordered by change, all names are read at once."""
         start = session_key(prefix) if prefix else None
         if updated_after is not None:
             moment = checked_updated_after(updated_after)
@@ -261,9 +261,9 @@ class PostgresChanges(ABC):
         keys: Sequence[bytes],
         deadline: float | None = None,
     ) -> tuple[list[int], Reach]:
-        """The function's numbers, and what the write has reached.
+        """The function's numbers, and the durability that the write reached.
 
-        Once more if the server's settings changed, or if it has lost messages of these sessions.
+        Tries again if the server's settings changed, or if it has lost messages of these sessions.
         """
         if deadline is None:
             deadline = time.monotonic() + self._timeout_s
@@ -293,7 +293,7 @@ class PostgresChanges(ABC):
         last: int,
         new: str | None = None,
     ) -> Receipt:
-        """Of the session that was changed, or of the new one that was made of it."""
+        """For the session that was changed, or for its new fork."""
         found = _outcome(change, reached, outcome, first, last)
         if isinstance(found, Exception):
             raise found
@@ -308,19 +308,19 @@ class PostgresChanges(ABC):
             self._witness.note(session, last)
 
     async def _free(self, unfreed: int, deadline: float) -> None:
-        """Room of a session's messages that are no longer shown, as far as there is time."""
+        """Frees the room of a session's messages that are no longer shown, as far as time allows."""
         try:
             while unfreed:
                 if time.monotonic() > deadline - self._timeout_s / 2:
                     raise NotWritten("it was too large to free at once")
                 [[more]] = await self._write(schema.FREE, (unfreed, schema.ROWS_FREED_MAX), deadline)
                 unfreed = unfreed if more else 0
-        except RecollectError as error:  # nothing shows what is left
+        except RecollectError as error:  # what is left is no longer shown
             log.warning("forgotten messages still occupy room (%s); sweep() frees it", error)
 
 
 def outcomes_of(appends: Sequence[Append], numbers: list[int], reached: Reach) -> list[Receipt | Exception]:
-    """What the appends of a batch came to, of three numbers each."""
+    """The outcomes of a batch's appends, from three numbers each."""
     return [
         _outcome(append, reached, *numbers[3 * place : 3 * place + 3]) for place, append in enumerate(appends)
     ]

@@ -1,9 +1,9 @@
-"""Which durability PostgreSQL's settings give, and which can be reached for the durability asked for.
+"""Which durability PostgreSQL's settings give, and whether the durability asked for can be reached.
 
-`synchronous_commit` can be set per role, database, session and transaction, so it is read as this session has it, and
-every append makes sure of it (`commit_mode`) within its own transaction; that also holds behind a pooler. The other
-settings belong to the server. They can change under an open store, so each append compares them (`fingerprint`) with
-what the receipts claim, and is rolled back if they differ.
+`synchronous_commit` can be set per role, database, session and transaction, so it is read in this session, and every
+append enforces it (`commit_mode`) within its own transaction, which also works behind a pooler. The other settings
+belong to the server. They can change under an open store, so each append compares them (`fingerprint`) with what the
+receipts claim, and is rolled back if they differ.
 """
 
 import re
@@ -47,7 +47,7 @@ class PostgresSettings:
 
 @dataclass(frozen=True)
 class Reach:
-    """What an append reaches, and how."""
+    """The durability that an append reaches, and how."""
 
     durability: Durability
     replicas: int
@@ -63,13 +63,13 @@ async def read_settings(connection: asyncpg.Connection, timeout_s: float) -> Pos
 
 
 def reach(settings: PostgresSettings, options: Options) -> Reach:
-    """What is asked for, or `DurabilityUnavailable` with the setting that stands in the way."""
+    """What was asked for, or `DurabilityUnavailable` with the setting that prevents it."""
     mode = settings.synchronous_commit
     asked = options.durability or Durability.BUFFERED
     if (mode == "off" and asked > Durability.BUFFERED) or (
         options.replicas and mode not in _WAITS_FOR_STANDBYS
     ):
-        mode = "on"  # may be set by anybody, for one transaction
+        mode = "on"  # any user may set it for one transaction
     given = _durability(settings, mode)
     if given < asked:
         wrong = "fsync" if not settings.fsync else "full_page_writes"

@@ -1,9 +1,9 @@
-"""Takes a session out of PostgreSQL's tables, and out of the files under them.
+"""Erases a session from PostgreSQL's tables, and from the files under them.
 
-A deleted row stays in its page until VACUUM, and its bytes until the page is used again: so the tables are rewritten
-(``VACUUM FULL``), which locks them meanwhile. A transaction that is older than the deletion still has a right to the
-rows, and VACUUM keeps them for it: that is waited for. The planner's statistics hold examples of values, so they are
-recreated as well. The write-ahead log keeps what was written until its segments are recycled, and cannot be rewritten.
+A deleted row stays in its page until VACUUM, and its bytes until the page is reused, so the tables are rewritten
+(``VACUUM FULL``), which locks them meanwhile. VACUUM keeps the rows for transactions older than the deletion, so those
+are waited for. The planner's statistics hold sample values, so they are recreated as well. The write-ahead log keeps
+what was written until its segments are recycled, and cannot be rewritten.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 
 
 async def erase_rows(connection: asyncpg.Connection, key: bytes, timeout_s: float) -> str:
-    """Deletes the session in one transaction; gives that transaction's number."""
+    """Deletes the session in one transaction and returns that transaction's number."""
     async with connection.transaction():
         tables = await _tables(connection)
         row = await connection.fetchrow(_LOCK, key, timeout=timeout_s)
@@ -60,7 +60,7 @@ async def rewrite_files(
             unreached.append(Unreached(table, why))
     try:
         await connection.execute("CHECKPOINT")
-    except asyncpg.PostgresError:  # the old files are empty already, and go with the next one
+    except asyncpg.PostgresError:  # the old files are empty already, and go with the next checkpoint
         unreached.append(
             Unreached("pages not written yet", "this role may not CHECKPOINT; the next one is on its way")
         )
@@ -92,7 +92,7 @@ async def _wait_for_older(connection: asyncpg.Connection, deleted_by: str, deadl
 
 
 async def _written_anew(connection: asyncpg.Connection, table: str) -> str | None:
-    """Why it was not possible; None if it was. VACUUM skips a table of somebody else with no more than a warning."""
+    """Why it failed; None if it worked. VACUUM skips a table owned by somebody else with only a warning."""
     before = await connection.fetchval("SELECT pg_relation_filenode($1::regclass)", table)
     try:
         if table != "pg_statistic":

@@ -1,8 +1,9 @@
 """What asyncpg's errors mean: was it written, and can the engine be reached?
 
-A statement here is a transaction of its own, so an error that the engine reports for it means that it was rolled back.
-The exceptions are the engine's own end (57P01 to 57P03): it can come after the commit, before the answer. What is not
-listed as not written is `OutcomeUnknown`. Messages carry the engine's words, never the address with its password.
+Each statement is its own transaction, so an error that the engine reports for it means that it was rolled back.
+The exceptions are errors of an engine that is ending (57P01 to 57P03): they can come after the commit, before the
+answer. Whatever is not listed as not written is `OutcomeUnknown`. Messages quote the engine, never the address with
+its password.
 """
 
 import asyncpg
@@ -18,7 +19,7 @@ from recollect.errors import (
 )
 
 UNREACHABLE: tuple[type[BaseException], ...] = (
-    OSError,  # TimeoutError among them
+    OSError,  # includes TimeoutError
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -53,7 +54,7 @@ POOLED: tuple[type[BaseException], ...] = (
     asyncpg.DuplicatePreparedStatementError,
     asyncpg.InvalidSQLStatementNameError,
 )
-"""Another connection's prepared statement is there, or our own is not. Raised before the statement runs."""
+"""Another connection's prepared statement is there, or ours is missing. Raised before the statement runs."""
 
 POOLED_CURE = (
     "a pooler in transaction mode gives this connection to others: use PgBouncer's session mode, or PgBouncer 1.21 or "
@@ -61,7 +62,7 @@ POOLED_CURE = (
 )
 
 GONE: tuple[type[BaseException], ...] = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
-"""The store's tables or functions were there at open."""
+"""The store's tables or functions are missing, although they were there when it was opened."""
 
 
 def short_reason(error: BaseException | None) -> str:
@@ -76,7 +77,7 @@ def short_reason(error: BaseException | None) -> str:
 
 
 def write_error(error: BaseException) -> RecollectError:
-    """What a write that ended with this error has to tell its caller."""
+    """The error to raise for a write that failed with this one."""
     reason = short_reason(error)
     if isinstance(error, EngineUnavailable | CredentialsRefused) and not isinstance(error, NotWritten):
         return NotWritten(f"{error}; nothing was written")

@@ -1,12 +1,12 @@
 """Connecting to PostgreSQL: the primary among the hosts of an address.
 
-All hosts are asked side by side, so that one that hangs hides nobody. Of several that take writes the one with the
-highest timeline is taken: every promotion begins a new timeline, so the others were promoted earlier, and what is
-written to them is lost. Once one has answered, the others have `GRACE_S` to do so. While all that answer are standbys,
-a promotion may be under way: they are asked again until the time is over.
+All hosts are asked at the same time, so that one that hangs does not hide the others. If several take writes, the one
+with the highest timeline wins: every promotion begins a new timeline, so the others were promoted earlier, and what is
+written to them is lost. Once one has answered, the others have `GRACE_S` to do so. While only standbys answer, a
+promotion may be in progress: they are asked again until time runs out.
 
-An address with one host is left to asyncpg, as are hosts from the environment or a service file. Its timeline is asked
-for, too: a name that leads back to an old primary is noticed as well.
+An address with one host is left to asyncpg, as are hosts from the environment or a service file. The timeline is
+checked there too, so that a name that leads back to an old primary is noticed.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ GRACE_S = 0.2
 """How long the other hosts may take to answer after a primary has."""
 
 RETRY_S = 0.05
-"""A server that is starting, or a group without a primary, is asked again after this time."""
+"""Pause before a server that is starting, or a group without a primary, is asked again."""
 
 DEFAULT_PORT = 5432
 
@@ -41,14 +41,14 @@ SELECT CASE WHEN NOT pg_is_in_recovery()
 
 @dataclass(frozen=True)
 class Connected:
-    """A connection, and which promotion its server was made a primary by; no timeline for a standby."""
+    """A connection and its server's timeline, which every promotion raises; None for a standby."""
 
     connection: Connection
     timeline: int | None
 
 
 class OldPrimary(EngineUnavailable):
-    """Only a server answers that was a primary before the one that is known."""
+    """The only server that answers is an older primary than the one already seen."""
 
     def __init__(self, found: int, known: int) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ class OldPrimary(EngineUnavailable):
 
 
 def hosts_of(url: str) -> list[dict[str, Any]]:
-    """The hosts that an address names, as arguments of `asyncpg.connect`; none where it leaves them to asyncpg."""
+    """The hosts that an address names, as arguments of `asyncpg.connect`; empty if they are left to asyncpg."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     named = [unquote(host) for host in parts.netloc.rpartition("@")[2].split(",") if host]
@@ -80,12 +80,12 @@ def _host(name: str, port: int) -> dict[str, Any]:
 
 
 async def connect(url: str, deadline: float) -> Connection:
-    """A connection to the primary, or to whatever server a single host is; or `EngineUnavailable` in its words."""
+    """A connection to the primary, or to a single host whatever it is; `EngineUnavailable` if there is none."""
     return (await connect_newest(url, deadline)).connection
 
 
 async def connect_newest(url: str, deadline: float, known: int = 0) -> Connected:
-    """The same with its timeline, never one below the known one."""
+    """The same with its timeline, which is never below the known one."""
     check_address(url)
     hosts = _several(url)
     while True:
@@ -104,7 +104,7 @@ async def connect_newest(url: str, deadline: float, known: int = 0) -> Connected
 
 
 async def connect_standby(url: str, deadline: float) -> Connection:
-    """A connection to read from: of several hosts a standby that answers, and the only one of a single host."""
+    """A connection to read from: a standby that answers if there are several hosts, otherwise the only host."""
     check_address(url)
     hosts = _several(url)
     if not hosts:
@@ -130,7 +130,7 @@ def _several(url: str) -> list[dict[str, Any]]:
         hosts = hosts_of(url)
     except ValueError:  # asyncpg says what is wrong with it
         return []
-    # Which of them is a primary is asked here; asyncpg would call a standby an error like any other.
+    # We find out here which one is the primary: asyncpg would report a standby as an error like any other.
     return [{**host, "target_session_attrs": "any"} for host in hosts] if len(hosts) > 1 else []
 
 
@@ -139,7 +139,7 @@ def _outdated(found: Connected, known: int) -> bool:
 
 
 async def _ask_all(url: str, hosts: list[dict[str, Any]], deadline: float) -> Connected | None:
-    """The newest primary among those that answer; None if only standbys do. Raises what the hosts say if none does."""
+    """The newest primary that answers; None if only standbys do. If no host answers, raises one of their errors."""
     asking = {asyncio.create_task(_ask(url, host, deadline)) for host in hosts}
     newest: Connected | None = None
     errors: list[RecollectError] = []
@@ -181,7 +181,7 @@ def _terminate(connected: Connected | None) -> None:
 
 
 async def _let_go(asking: set[asyncio.Task[Connected]]) -> None:
-    """Of hosts that have not answered, and of answers that nobody took."""
+    """Cancels hosts that have not answered, and closes connections that nobody took."""
     for task in asking:
         task.cancel()
     for found in await asyncio.gather(*asking, return_exceptions=True):
@@ -190,7 +190,7 @@ async def _let_go(asking: set[asyncio.Task[Connected]]) -> None:
 
 
 async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
-    """Connects to one host. One that is starting up is waited for."""
+    """Connects to one host, waiting for it if it is starting up."""
     while True:
         try:
             connection = await asyncpg.connect(url, timeout=remaining_s(deadline), **host)
@@ -205,7 +205,7 @@ async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
             raise CredentialsRefused("PostgreSQL", short_reason(error)) from error
         except UNREACHABLE as error:
             raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
-        except ValueError as error:  # asyncpg's words for a malformed address quote parts of it
+        except ValueError as error:  # asyncpg's message for a malformed address quotes parts of it
             raise CannotOpen(f"not an address that asyncpg can read ({type(error).__name__})") from None
         try:
             return Connected(connection, await connection.fetchval(_TIMELINE, timeout=remaining_s(deadline)))
@@ -217,7 +217,7 @@ async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
 
 
 def _unsupported(error: asyncpg.ProtocolViolationError) -> CannotOpen:
-    """What a pooler says of an address with settings of the session in it."""
+    """For a pooler that rejects an address with session settings in it."""
     reason = short_reason(error)
     setting = reason.removeprefix("unsupported startup parameter: ")
     if setting == reason:
@@ -229,5 +229,5 @@ def _unsupported(error: asyncpg.ProtocolViolationError) -> CannotOpen:
 
 
 def remaining_s(deadline: float) -> float:
-    """Until a deadline of `time.monotonic`; never 0, which drivers take for "no limit"."""
+    """Seconds until a deadline of `time.monotonic`; never 0, which drivers take as "no limit"."""
     return max(deadline - time.monotonic(), 0.001)

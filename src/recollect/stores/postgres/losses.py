@@ -1,8 +1,8 @@
-"""An engine that knows less of a session than this store was told: a standby was promoted behind, or a crash took what
-`synchronous_commit = off` had not written yet.
+"""An engine that knows less of a session than it acknowledged to this store: a standby that lagged was promoted, or a
+crash took what `synchronous_commit = off` had not written yet.
 
-Every statement that changes a session compares (`schema`), and so does every read. The loss is logged once, reading
-shows it as a `Damaged` item, and the next change goes on after it: what was lost keeps its sequences.
+Every statement that changes a session compares the two (`schema`), and so does every read. The loss is logged once,
+reads show it as a `Damaged` item, and the next change goes on after it, so that lost messages keep their sequences.
 """
 
 import logging
@@ -44,7 +44,7 @@ def replaced(identity: str, found: str | None) -> StoreReplaced:
 async def go_on(
     read: Read, write: Write, sessions: KnownSessions, identity: str, keys: Sequence[bytes], deadline: float
 ) -> None:
-    """Tells what is lost of the sessions, and puts their counters where this store knows them to be."""
+    """Logs what the sessions have lost, and raises their counters to what this store was told."""
     keys = sorted(set(keys))
     rows = await read(schema.IDENTITY)
     if not rows or rows[0][0] != identity:

@@ -24,7 +24,7 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_
 
 
 async def open_schema(url: str, options: Options) -> tuple[str, PostgresSettings, int]:
-    """The store's identity, the engine's settings and its timeline, with the schema brought up to date if need be."""
+    """Brings the schema up to date if needed; returns the store's identity, the engine's settings and its timeline."""
     deadline = time.monotonic() + options.timeout_s
     connected = await connect_newest(url, deadline)
     connection = connected.connection
@@ -80,20 +80,20 @@ async def _check_place(connection: Connection, timeout_s: float) -> None:
 
 
 async def check_not_shared(connection: Connection, url: str, deadline: float) -> None:
-    """Refuses a pooler that gives one session of the server to several connections.
+    """Refuses a pooler that gives one server session to several connections.
 
-    Their prepared statements have the same names then: at best one is missed, at worst another one is run. A pooler is
-    there if the server's process is not the one that the connection was told. One that keeps statements apart has
-    renamed ours, which is seen within a transaction. Of the others, one shares if the connection ever misses its
-    statement, or a second connection ever finds it. Others that open at the same time take sessions away, so that one
-    look proves little: there are many, by both at the same time.
+    Prepared statements of different connections would then have the same names: at best one is missing, at worst the
+    wrong one is run. There is a pooler if the server's process id is not the one this connection was told. A pooler
+    that keeps statements apart has renamed ours, which shows within a transaction. Otherwise the session is shared if
+    this connection ever misses its statement, or a second connection ever finds it. Stores that open at the same time
+    occupy sessions, so one look proves little: both connections look many times, side by side.
     """
     if connection.get_server_pid() == await connection.fetchval("SELECT pg_backend_pid()"):
         return
     name = f"recollect_{uuid.uuid4().hex}"
     try:
         async with connection.transaction():
-            # Held by a name: the driver closes a statement that nobody holds.
+            # Kept in a variable: the driver closes a statement that nothing refers to.
             kept = await connection.prepare("SELECT 1", name=name, timeout=remaining_s(deadline))
             if not await _finds(connection, name, deadline):
                 return
@@ -109,7 +109,7 @@ async def check_not_shared(connection: Connection, url: str, deadline: float) ->
 
 
 async def _refuses_transactions(url: str, deadline: float) -> bool:
-    """Whether BEGIN ends a connection that works: statement mode. Old drivers do not repeat the pooler's words."""
+    """Whether BEGIN ends a working connection: statement mode. Old drivers do not pass on the pooler's message."""
     other = await connect(url, deadline)
     try:
         await other.fetchval("SELECT 1", timeout=remaining_s(deadline))
@@ -129,7 +129,7 @@ async def _is_shared(connection: Connection, url: str, name: str, deadline: floa
     limit = min(deadline, time.monotonic() + SHARED_CHECK_S)
     try:
         other = await connect(url, limit)
-    except EngineUnavailable:  # a pool of one session, which this connection has for itself
+    except EngineUnavailable:  # a pool of one session, which this connection has to itself
         return await lost()
     try:
         shared = await _finds(other, name, limit)
@@ -137,7 +137,7 @@ async def _is_shared(connection: Connection, url: str, name: str, deadline: floa
             if shared:
                 return True
             shared = any(await asyncio.gather(lost(), _finds(other, name, deadline)))
-    except TimeoutError:  # the same, or all sessions are in use: then others have had this one meanwhile
+    except TimeoutError:  # the same, or all sessions are in use: then others have used this one meanwhile
         shared = await lost()
     finally:
         await _end(other)
@@ -150,10 +150,10 @@ async def _finds(connection: Connection, name: str, deadline: float) -> bool:
 
 
 async def check_server(connection: Connection, commit_mode: str, timeout_s: float) -> None:
-    """Makes a new connection ready to write: the isolation the statements are written for, and the commit mode.
+    """Prepares a new connection for writing: the isolation level the statements assume, and the commit mode.
 
-    Both are also kept where a pooler hands out other sessions: appends check the mode, and an isolation above
-    read committed turns a race into an error that says that nothing was written.
+    Both are safe even if a pooler hands out other sessions: appends check the mode, and an isolation level above
+    read committed turns a race into an error that says nothing was written.
     """
     row = await connection.fetchrow(_SERVER, timeout=timeout_s)
     assert row is not None

@@ -1,11 +1,11 @@
 """A bounded pool of asyncpg connections.
 
 asyncpg's own pool spends a round trip on resetting each returned connection, and a task on each release; here
-nothing needs resetting, because every statement is a transaction of its own.
+nothing needs resetting, because every statement is its own transaction.
 
 An engine that was restarted leaves dead connections behind. They must be found *before* a write is sent, because
-afterwards nobody knows whether it arrived. So a connection that was idle for a moment first lets the event loop read
-what waits on its socket: the end of the connection, if it has ended.
+afterwards nobody knows whether it arrived. So before a connection that was idle for a moment is used, the event loop
+gets to read from its socket, where the end of a closed connection shows up.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from recollect.stores.postgres.errors import read_error
 from recollect.stores.postgres.hosts import Connection, connect_newest, connect_standby, remaining_s
 
 IDLE_TRUSTED_S = 0.005
-"""A connection used this recently is taken as it is."""
+"""A connection used this recently is not checked."""
 
 CLOSE_TIMEOUT_S = 2.0
 
 
 class PostgresPoolExhausted(EngineUnavailable):
-    """Every connection was busy for the whole time."""
+    """Every connection was busy for the whole wait."""
 
 
 class PostgresPool:
     """At most `size` connections, opened when needed. `prepare` sees each new connection before its first use.
 
-    They are the primary's. Once a newer one is found (`timeline`), those of an older one are ended. With `standby` they
-    are a standby's instead.
+    They lead to the primary. Once a newer primary is found (`timeline`), connections to an older one are closed. With
+    `standby` they lead to a standby instead.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PostgresPool:
         self._owner = Owner()
 
     def take(self) -> Connection | None:
-        """A connection that was in use a moment ago, if there is one: the quick way, without waiting."""
+        """A connection that was in use a moment ago, if there is one. Never waits."""
         self._owner.check()
         if self._idle and self._taken < self._size:
             connection, released_at = self._idle[-1]
@@ -69,7 +69,7 @@ class PostgresPool:
         return None
 
     async def acquire(self, deadline: float) -> Connection:
-        """A connection that was alive a moment ago, until the deadline; else `EngineUnavailable`."""
+        """A connection that was alive a moment ago; `EngineUnavailable` if there is none by the deadline."""
         if self._closed:
             raise StoreClosed
         if self._taken < self._size:
@@ -90,7 +90,7 @@ class PostgresPool:
         self._give_back()
 
     def discard(self, connection: Connection) -> None:
-        """Ends a connection whose state is not known; a statement that still runs on it is asked to stop."""
+        """Closes a connection whose state is unknown; a statement still running on it is asked to stop."""
         self._end(connection)
         self._give_back()
 
@@ -103,7 +103,7 @@ class PostgresPool:
             await asyncio.wait(set(self._closing))
 
     async def _wait(self, timeout_s: float) -> None:
-        """Until another caller hands its place over."""
+        """Waits until another caller hands over its place."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -182,5 +182,5 @@ class PostgresPool:
 async def _close(connection: Connection) -> None:
     try:
         await connection.close(timeout=CLOSE_TIMEOUT_S)
-    except Exception:  # whatever goes wrong, the connection ends
+    except Exception:  # whatever goes wrong, the connection is closed
         connection.terminate()

@@ -17,8 +17,8 @@ Row = asyncpg.Record | tuple[Any, ...]
 def placing(
     stored: list[Stored], rows: Sequence[Row], after: int, last: int, known: int = 0
 ) -> Iterator[None]:
-    """Puts the messages into a list, in their places, a slice at a time; where rows are missing below the counter, or
-    below what is known of the session, a `Damaged` item says so."""
+    """Puts the messages into a list, in their places, a slice at a time; a `Damaged` item marks rows that are missing
+    below the counter, or below the last sequence known of the session."""
     if not rows:
         return
     newest, floor, first_sequence, _ = rows[0]
@@ -42,7 +42,7 @@ def placing(
 def placing_marked(
     stored: list[Stored], rows: Sequence[Row], after: int, rows_max: int, known: int = 0
 ) -> Iterator[None]:
-    """The same of a session with tombstones, whose newest rows come first."""
+    """The same for a session with tombstones, whose newest rows come first."""
     if not rows:
         return
     newest, floor, first_sequence, _ = rows[0]

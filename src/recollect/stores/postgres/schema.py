@@ -1,10 +1,10 @@
 """The PostgreSQL schema as a running store sees it: which version it is, and the statements that use it.
 
 The schema itself is made by `migrations/`, which needs Alembic; a store whose schema is current never imports it.
-Names are relative to the connection's ``search_path``, so a schema of its own is a namespace of its own.
+Names are relative to the connection's ``search_path``, so a separate schema is a separate namespace.
 
-A schema newer than this release is used if it says so: `recollect_meta.oldest_release_schema` is raised only by a
-change that releases before it could not work with.
+A schema newer than this release is used if it allows that: `recollect_meta.oldest_release_schema` is raised only by a
+change that older releases could not work with.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Version:
 
 
 async def read_version(connection: asyncpg.Connection, timeout_s: float) -> Version | None:
-    """None where there is no schema yet."""
+    """None if there is no schema yet."""
     try:
         row = await connection.fetchrow(_VERSION, timeout=timeout_s)
     except asyncpg.UndefinedTableError:
@@ -60,10 +60,10 @@ SELECT FROM unnest(${names}::bytea[], ${known}::bigint[]) AS k (name, known)
 
 
 def _unless_behind(function: str, arguments: int) -> str:
-    """A call of a function, and NULL instead if a session is not as far as the caller knows it to be.
+    """A call of a function, or NULL if a session is behind what the caller knows of it.
 
-    The last two arguments are the sessions and what is known of each. One statement is one snapshot, and a session
-    never goes back, so what holds here still holds when the function locks the session.
+    The last two arguments are the sessions and the last known sequence of each. One statement is one snapshot, and a
+    session never goes back, so what is true here is still true when the function locks the session.
     """
     behind = _BEHIND.format(names=arguments + 1, known=arguments + 2)
     given = ", ".join(f"${number}" for number in range(1, arguments + 1))
@@ -74,7 +74,7 @@ GO_ON = """
 INSERT INTO recollect_sessions AS s (name, last) SELECT k.name, k.known FROM unnest($1::bytea[], $2::bigint[])
     AS k (name, known) WHERE k.known > 0 ORDER BY k.name
 ON CONFLICT (sha256(name)) DO UPDATE SET last = excluded.last WHERE s.last < excluded.last"""
-"""The sequences of lost messages stay theirs: reading says that they are gone."""
+"""Lost messages keep their sequences, so that reads show that they are gone."""
 
 POSITIONS = """
 SELECT coalesce((SELECT s.last FROM recollect_sessions s WHERE sha256(s.name) = sha256(k.name)), 0)
@@ -83,10 +83,10 @@ SELECT coalesce((SELECT s.last FROM recollect_sessions s WHERE sha256(s.name) = 
 APPEND = _unless_behind("recollect_append", 11)
 STORED, REPEATED, CONFLICT, REUSED = 0, 1, 2, 3
 
-# One append to a session that lives, without the function's overhead. It finds no row, and so changes nothing, wherever
-# the case is not plain: no such session, one that has lost messages ($8 is how far it is known to be), expired, another
-# `expect`, a known turn, too many turns, other settings. Then `recollect_append` decides. Of two racing appends with
-# one turn id the second breaks the turn's primary key.
+# One append to a live session, without the function's overhead. It finds no row, and so changes nothing, unless the
+# case is plain: no such session, one that has lost messages ($8 is its last known sequence), expired, another `expect`,
+# a known turn, too many turns, other settings. Then `recollect_append` decides. Of two racing appends with one turn id,
+# the second violates the turn's primary key.
 _APPEND_ONE = """
 WITH session AS (
     UPDATE recollect_sessions s
@@ -134,14 +134,14 @@ APPEND_ONE: dict[tuple[bool, bool], str] = {
     for many in (False, True)
     for turn in (False, True)
 }
-"""By whether there are several records, and whether there is a turn id."""
+"""Keyed by whether there are several records, and whether there is a turn id."""
 
 # ---- reading
 
-# One statement is one snapshot. Where nothing was ever taken back, sequences have no gaps, so the last n are a range of
-# the primary key, which the scan enters at its lower end: the cost is the rows returned. The join depends on the
-# session's row, so it is a nested loop over one session and keeps the order of the subquery. A session that may have
-# tombstones is told by a floor of its own, without its messages: it is asked for with the other statement.
+# One statement is one snapshot. If nothing was ever retracted, sequences have no gaps, so the last n are a range of the
+# primary key, which the scan enters at its lower end: the cost is the rows returned. The join depends on the session's
+# row, so it is a nested loop over one session and keeps the order of the subquery. A session that may have tombstones
+# returns a special floor and no messages: it is then read with the other statement.
 MARKED = -1
 
 _HISTORY = f"""
@@ -164,15 +164,15 @@ SELECT s.last, s.floor, m.sequence, m.record
        ORDER BY sequence DESC LIMIT $3
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
-"""$3 is a number of rows, the newest of which come first."""
+"""$3 is the number of rows; the newest come first."""
 
 _UNEXPIRED = "(s.expires_at IS NULL OR s.expires_at > clock_timestamp())"
 HISTORY, HISTORY_MARKED = _HISTORY + _UNEXPIRED, _HISTORY_MARKED + _UNEXPIRED
 
 _CAUGHT_UP = "s.last >= $4 AND pg_is_in_recovery()"
 HISTORY_REPLICA, HISTORY_REPLICA_MARKED = _HISTORY + _CAUGHT_UP, _HISTORY_MARKED + _CAUGHT_UP
-"""Find no row unless this is a standby that shows the session at least as new as the primary had it ($4). That the
-session was neither forgotten nor expired since is for the primary to say, by its own clock."""
+"""Find no row unless this is a standby whose session is at least as new as the primary's was ($4). Whether the session
+was forgotten or expired since is for the primary to say, by its own clock."""
 
 SESSION = """
 SELECT last, floor, expires_at IS NOT NULL, coalesce(expires_at <= clock_timestamp(), false)

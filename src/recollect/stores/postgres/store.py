@@ -1,18 +1,19 @@
 """Memory in PostgreSQL 15 to 18.
 
 How it writes. An append is one statement, and so one round trip and one transaction. A lone append updates the
-session's counter and inserts its records in a single data-modifying query. Appends that arrive while others are under
-way are sent together (`Batcher`) to a function in the engine, which serves each on its own terms: one's conflict
-leaves the others alone. Order comes from the counter in the session's row, whose lock serialises the writers.
+session's counter and inserts its records in a single data-modifying query. Appends that arrive while others are
+running are sent together (`Batcher`) to a function in the engine, which handles each one separately: a conflict in one
+does not affect the others. Order comes from the counter in the session's row, whose lock serialises the writers.
 
 How it reads. `history` is one statement, and so one snapshot, of the session's row and the rows of its messages: the
-counter tells what must be there, and what is not becomes a `Damaged` item. With `read_url` the primary is asked only
-for the counter, and a replica for the messages. The replica's snapshot must show a counter at least as new; a commit is
-replayed whole, so then its messages are there too. That is exact where comparing WAL positions would be coarse: a
-replica that lags with other sessions still serves this one. If it lags, is gone, slow or promoted, the primary serves.
+counter says what must be there, and what is missing becomes a `Damaged` item. With `read_url` the primary is asked
+only for the counter, and a replica for the messages. The replica's snapshot must show a counter at least as new; a
+commit is replayed whole, so then its messages are there too. That is more precise than comparing WAL positions: a
+replica that lags with other sessions can still serve this one. If it lags, or is gone, slow or promoted, the primary
+serves.
 
 How it fails. Each statement is its own transaction, so an error reported by the engine means that nothing was written;
-a connection that ends in between means that nobody knows. See `postgres_errors`.
+if the connection ends before the answer, nobody knows. See `errors`.
 """
 
 import asyncio
@@ -110,12 +111,12 @@ class PostgresStore(PostgresChanges):
 
     @property
     def identity(self) -> str:
-        """The random name that this memory got when it was made: another one means another memory."""
+        """The UUID the store was given when it was first opened: another one means another memory."""
         return self._identity
 
     @property
     def durability(self) -> Durability:
-        """What every receipt of this store promises at least."""
+        """The least that every receipt of this store promises."""
         return self._reach.durability
 
     @property
@@ -151,7 +152,7 @@ class PostgresStore(PostgresChanges):
         deadline = time.monotonic() + self._timeout_s
         told = self._known.of(
             key
-        ).last  # now: what is acknowledged meanwhile does not go with what is read here
+        ).last  # taken before reading: later acknowledgements must not be compared with this read
         if self._touch_on_read:
             await self._touch(key, deadline)
         if last == 0:
@@ -191,7 +192,7 @@ class PostgresStore(PostgresChanges):
         )
 
     async def close(self) -> None:
-        """In a fork this does nothing: the connections are those of the parent."""
+        """In a fork this does nothing: the connections belong to the parent."""
         if self._closed or self._owner.forked:
             return
         self._closed = True
@@ -203,12 +204,12 @@ class PostgresStore(PostgresChanges):
             await self._replica.close()
 
     async def state(self, session: str) -> SessionState:
-        """Whether the session lives, expired, was forgotten, or never existed."""
+        """Whether the session is live, expired, forgotten, or never existed."""
         key = session_key(session)
         told = self._known.of(key).last
         rows = await self._read(schema.SESSION, key)
         if not rows:
-            return SessionState.LIVE if told else SessionState.ABSENT  # lost, and reading says so
+            return SessionState.LIVE if told else SessionState.ABSENT  # live but lost: reads show that
         last, *rest = rows[0]
         return state_of(max(last, told), *rest)
 
@@ -246,7 +247,7 @@ class PostgresStore(PostgresChanges):
         return result
 
     async def _append_plainly(self, append: Append, known: int, deadline: float) -> Receipt | None:
-        """The receipt, or None if nothing was written because the case is not the plain one."""
+        """The receipt, or None if nothing was written because the case is not plain."""
         records, turn, reached = append.records, append.turn, self._reach
         size = len(records)
         arguments: tuple[Any, ...] = (
@@ -275,7 +276,7 @@ class PostgresStore(PostgresChanges):
     async def _append_many(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
         """Each append's receipt or error, in the order given."""
         results: list[Receipt | Exception] = [NotWritten("not sent")] * len(appends)
-        # Sessions are locked in this order by every writer, so that no two wait for each other.
+        # Every writer locks sessions in this order, so that no two wait for each other.
         order = sorted(range(len(appends)), key=lambda place: appends[place].key)
         for places in _portions(appends, order):
             portion = [appends[place] for place in places]
@@ -283,7 +284,7 @@ class PostgresStore(PostgresChanges):
                 outcomes: Sequence[Receipt | Exception] = await self._send(portion, deadline)
             except RecollectError as error:
                 if len(portion) > 1 and isinstance(error, NotWritten) and error.__cause__ is not None:
-                    # Rolled back because of one of them, perhaps: on their own, only that one fails.
+                    # Perhaps only one of them caused the rollback: sent one by one, only that one fails.
                     outcomes = [(await self._append_many([append], deadline))[0] for append in portion]
                 else:
                     outcomes = [error] * len(portion)
@@ -310,7 +311,7 @@ class PostgresStore(PostgresChanges):
         )
 
     async def _reach_again(self, deadline: float) -> None:
-        """The server's settings changed under the open store: receipts must claim what they give now."""
+        """The server's settings changed under the open store: receipts must claim what the new settings give."""
         try:
             connection = await self._pool.acquire(deadline)
         except (EngineUnavailable, CredentialsRefused) as error:
@@ -330,7 +331,7 @@ class PostgresStore(PostgresChanges):
     async def _replica_rows(
         self, replica: PostgresPool, deadline: float, key: bytes, after: int, last: int
     ) -> Sequence[asyncpg.Record] | None:
-        """The rows from the replica; none if the primary says so; None if the replica must not be trusted."""
+        """The rows from the replica; empty if the primary has none; None if the replica cannot be trusted."""
         known = await self._fetch(self._pool, deadline, schema.SESSION, key)
         if not known:
             return ()
@@ -346,13 +347,13 @@ class PostgresStore(PostgresChanges):
         return rows or None
 
     async def _lost_whole(self, key: bytes, deadline: float) -> list[Row]:
-        """A row without messages, if the session has not expired but is gone with the engine's last writes."""
+        """A row without messages, if the session has not expired but was lost with the engine's last writes."""
         return [] if await self._fetch(self._pool, deadline, schema.SESSION, key) else [(0, 0, None, None)]
 
     async def _history_marked(
         self, key: bytes, after: int, last: int, told: int, deadline: float
     ) -> list[Stored]:
-        """Of a session with tombstones, from the primary: as many rows as must hold `last` messages."""
+        """For a session with tombstones, from the primary: enough rows to hold `last` messages."""
         rows_max = records_for(last)
         rows = await self._fetch(self._pool, deadline, schema.HISTORY_MARKED, key, after, rows_max)
         stored: list[Stored] = []
@@ -361,7 +362,7 @@ class PostgresStore(PostgresChanges):
         return newest(stored, last)
 
     async def _touch(self, key: bytes, deadline: float) -> None:
-        """Restarts the time to live. A statement of its own: an update sees newer rows than its query's snapshot."""
+        """Restarts the time to live, in a separate statement: an update sees newer rows than its query's snapshot."""
         try:
             await self._write(schema.TOUCH, (key, self._options.ttl), deadline)
         except NotWritten as error:
@@ -370,7 +371,7 @@ class PostgresStore(PostgresChanges):
     # ---- statements
 
     async def _prepare(self, connection: Connection) -> None:
-        """A new connection may lead to another engine than the last one: a wiped volume, a swapped host."""
+        """A new connection may lead to a different engine than before: a wiped volume, a swapped host."""
         version = await schema.read_version(connection, self._timeout_s)
         found = None if version is None else version.identity
         if found != self._identity:
@@ -391,7 +392,7 @@ class PostgresStore(PostgresChanges):
     async def _fetch(
         self, pool: PostgresPool, deadline: float, statement: str, *arguments: Any
     ) -> list[asyncpg.Record]:
-        """Rows of a read; once more on a fresh connection if the one from the pool had ended."""
+        """Rows of a read; tried again on a fresh connection if the pooled one had ended."""
         for attempt in (1, 2):
             connection = pool.take() or await pool.acquire(deadline)
             try:
@@ -422,7 +423,7 @@ class PostgresStore(PostgresChanges):
         try:
             rows = await connection.fetch(statement, *arguments, timeout=remaining_s(deadline))
         except asyncpg.PostgresError as error:
-            pool.release(connection)  # which drops it if it has ended
+            pool.release(connection)  # drops it if it has ended
             raise write_error(error) from error
         except BaseException as error:
             pool.discard(connection)
@@ -439,13 +440,13 @@ class PostgresStore(PostgresChanges):
         return rows
 
     def _heard(self, connection: Any, message: asyncpg.PostgresLogMessage) -> None:
-        """A commit that stops waiting for its standbys succeeds, with a warning. Nothing else here warns."""
+        """A commit that stops waiting for its standbys succeeds with a warning. Nothing else here causes one."""
         if message.sqlstate == asyncpg.PostgresWarning.sqlstate:
             self._unreplicated.add(connection)
 
 
 def _portions(appends: list[Append], order: list[int]) -> list[list[int]]:
-    """Places of the appends, in order, cut where a statement would grow too large."""
+    """Indexes of the appends, in order, split where a statement would grow too large."""
     portions: list[list[int]] = [[]]
     size = 0
     for place in order:

@@ -24,15 +24,15 @@ from recollect.stores.postgres.errors import UNREACHABLE, short_reason
 from recollect.stores.postgres.hosts import connect
 
 MIGRATE_TIMEOUT_S = 600.0
-"""`recollect migrate`: a migration of a large memory may rewrite it."""
+"""Long, because migrating a large memory may rewrite it."""
 
 _one_at_a_time = threading.Lock()
 
 
 def migrate(url: str, timeout_s: float = MIGRATE_TIMEOUT_S) -> None:
-    """Brings the schema to this release's, waiting at most `timeout_s` for others who do the same.
+    """Brings the schema up to this release's, waiting at most `timeout_s` for others doing the same.
 
-    What `recollect migrate URL` does, for pipelines that open stores with ``migrate=False``.
+    This is what `recollect migrate URL` does, for pipelines that open stores with ``migrate=False``.
     """
     if not _one_at_a_time.acquire(timeout=timeout_s):
         raise CannotOpen(f"another migration of this process took longer than {timeout_s:g} s")
@@ -44,7 +44,7 @@ def migrate(url: str, timeout_s: float = MIGRATE_TIMEOUT_S) -> None:
 
 def alembic_config() -> Config:
     config = Config()
-    # Alembic reads options with `%` as interpolation, so a folder's `%` is doubled.
+    # Alembic treats `%` in options as interpolation, so a `%` in the path is doubled.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
