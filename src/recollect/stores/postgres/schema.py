@@ -83,9 +83,9 @@ SELECT coalesce((SELECT s.last FROM recollect_sessions s WHERE sha256(s.name) = 
 APPEND = _unless_behind("recollect_append", 11)
 STORED, REPEATED, CONFLICT, REUSED = 0, 1, 2, 3
 
-# One append to a live session, without the function's overhead. It finds no row, and so changes nothing, unless the
-# case is plain: no such session, one that has lost messages ($8 is its last known sequence), expired, another `expect`,
-# a known turn, too many turns, other settings. Then `recollect_append` decides. Of two racing appends with one turn id,
+# One append to a live session, without the function's overhead. In any other case it finds no row, and so changes
+# nothing: no such session, one that has lost messages ($8 is its last known sequence), expired, another `expect`, a
+# known turn, too many turns, other settings. Then `recollect_append` decides. Of two racing appends with one turn id,
 # the second violates the turn's primary key.
 _APPEND_ONE = """
 WITH session AS (

@@ -17,7 +17,7 @@ from recollect.errors import Refused
 from recollect.secret import check_address
 
 _DRIVER_ARGUMENTS = frozenset({"db", "client_name", "socket_keepalive", "username", "password"})
-"""What an address may say besides `prefix` and ``ssl_…``; time limits and retries are the store's own."""
+"""Options of an address besides `prefix` and ``ssl_…``; time limits and retries are the store's business."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Address:
     """Without credentials, for messages."""
     prefix: str
     arguments: dict[str, Any] = field(repr=False)
-    """For the driver, credentials among them."""
+    """For the driver, credentials included."""
 
     def connection(self, timeout_s: float) -> AbstractConnection:
         arguments = dict(self.arguments)
@@ -50,11 +50,11 @@ class Address:
         return f"{stem}:m", f"{stem}:c", f"{stem}:t", f"{stem}:f"
 
     def pattern(self, kind: str, start: bytes = b"") -> str:
-        """Of the keys of sessions whose ids begin so."""
+        """Matches the keys of sessions whose ids begin with `start`."""
         return f"{self.prefix}:{{s{quote(start, safe='')}*}}:{kind}"
 
     def session_key(self, name: bytes) -> bytes:
-        """The session's id in the name of one of its keys."""
+        """The session's id, from the name of one of its keys."""
         return unquote_to_bytes(name[len(self.prefix) + 3 : -3])
 
 

@@ -1,7 +1,7 @@
-"""What a Redis store does with a session besides appending and reading: each change one script in the engine.
+"""What a Redis store does besides appending and reading: each change is one script in the engine.
 
-Every script looks for the turn, compares `expect`, and only then writes (`lua/common.lua`). They are sent with the
-appends (`commit`), so they are as durable.
+Every script looks for the turn, compares `expect`, and only then writes (`lua/common.lua`). They are sent together with
+appends (`commit`), so they are just as durable.
 """
 
 import math
@@ -49,7 +49,7 @@ _STATES = {state.value.encode(): state for state in SessionState}
 
 
 class RedisChanges(ABC):
-    """The part of `RedisStore` that changes, names and describes sessions."""
+    """The part of `RedisStore` that changes, lists and describes sessions."""
 
     _address: Address
     _append_options: bytes
@@ -59,7 +59,7 @@ class RedisChanges(ABC):
     _places: Places
     _witness: Witness | None
 
-    # ---- what the store has
+    # ---- provided by the store
 
     @abstractmethod
     def _check_open(self, kind: type[RecollectError]) -> None: ...
@@ -156,7 +156,7 @@ class RedisChanges(ABC):
         turn: str | None = None,
         expect: int | None = None,
     ) -> Receipt:
-        """See `recollect.store.Forkable`. In a cluster both sessions must be in one slot, which few are."""
+        """See `recollect.store.Forkable`. In a cluster both sessions must be in one slot, which is rare."""
         change = checked_fork(session, new, upto, turn, expect)
         self._check_open(NotWritten)
         source, place = self._places.of(change.key), self._places.of(change.new_key)
@@ -187,7 +187,7 @@ class RedisChanges(ABC):
         turn: str | None = None,
         expect: Mapping[str, int] | None = None,
     ) -> dict[str, Receipt]:
-        """See `recollect.store.Spanning`. In a cluster all sessions must be in one slot, which few are."""
+        """See `recollect.store.Spanning`. In a cluster all sessions must be in one slot, which is rare."""
         appends = checked_turns(turns, turn, expect)
         self._check_open(NotWritten)
         places = [self._places.of(append.key) for append in appends]
@@ -225,7 +225,7 @@ class RedisChanges(ABC):
         key = session_key(session)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
-        known = place.known.last  # now: what others change meanwhile does not go with what is read here
+        known = place.known.last  # taken before reading: later changes must not be compared with this read
         reply = await self._run(STATE, place.keys + pack_arguments(("describe",)), 1)
         if not isinstance(reply, list) or len(reply) != 5 or reply[0] not in _STATES:
             raise Unreadable(f"session {shorten(session)}: unexpected description {str(reply)[:100]}")
@@ -247,7 +247,7 @@ class RedisChanges(ABC):
         )
 
     async def find(self, session: str, message_id: str) -> Stored | None:
-        """See `recollect.store.Findable`. The engine looks through the session's list; there is no index."""
+        """See `recollect.store.Findable`. The engine scans the session's list; there is no index."""
         key, needle = session_key(session), needle_of(message_id)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
@@ -267,7 +267,7 @@ class RedisChanges(ABC):
     async def sessions(
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
-        """See `recollect.store.Listable`. In order of change, the names are all read before the first is given."""
+        """See `recollect.store.Listable`. When ordered by change, all names are read before the first is yielded."""
         start = session_key(prefix) if prefix else b""
         moment = None if updated_after is None else checked_updated_after(updated_after)
         self._check_open(EngineUnavailable)
@@ -290,8 +290,8 @@ class RedisChanges(ABC):
     # ---- how
 
     async def _submit(self, write: QueuedWrite) -> Reply:
-        """The engine's answer. After a script that was stopped half-way, none is sent before the user has its rights
-        again: each one would leave another half behind."""
+        """The engine's answer. After a script was stopped half-way, no other is sent until the user has its rights
+        back: each would leave another half behind."""
         if self._denied:
             await self._check_allowed_again()
         reply = await self._commit.submit(write)
@@ -305,7 +305,7 @@ class RedisChanges(ABC):
         return [_seconds(reply) or 0.0 for reply in await self._ask(request, len(counters))]
 
     def _common(self, change: SessionChange, place: Place, behind: bytes, expect: int | None) -> bytes:
-        """The arguments that every script of a change has after the store's options."""
+        """The arguments that every change's script takes after the store's options."""
         return pack_arguments(
             (
                 b"" if expect is None else b"%d" % expect,
@@ -369,7 +369,7 @@ def _appended(append: Append, reply: Reply, write: QueuedWrite) -> tuple[int, in
 
 
 def _placed(elements: list[Reply]) -> list[tuple[int, bytes]]:
-    """Sequences and records, the oldest first; tombstones hold no message, and decode to none."""
+    """Sequences and records, oldest first; tombstones hold no message, and decode to none."""
     placed: list[tuple[int, bytes]] = []
     for element in reversed(elements):
         head, separator, record = element.partition(b" ") if isinstance(element, bytes) else (b"", b"", b"")
@@ -385,7 +385,7 @@ def _seconds(milliseconds: Reply) -> float | None:
 
 
 def check_marked(write: QueuedWrite, reply: Reply) -> None:
-    """Of a turn that was stored before: whether its mark is a write that WAIT and WAITAOF have covered."""
+    """For a turn stored before: checks that repeating it made a write for WAIT and WAITAOF to cover."""
     if write.plan.count and isinstance(reply, list) and reply[2] != 1:
         raise OutcomeUnknown(
             "stored before, but the engine takes no writes now, so there is no telling what it would survive; "
@@ -394,7 +394,7 @@ def check_marked(write: QueuedWrite, reply: Reply) -> None:
 
 
 def earlier_turn(change: SessionChange, reply: Reply) -> tuple[int, int]:
-    """First and last of the turn that was stored before, or the error the reply means."""
+    """First and last of a turn stored before, or the error that the reply means."""
     if isinstance(reply, ReplyError):
         raise write_refused(reply)
     if isinstance(reply, list) and reply[0] == b"retry" and isinstance(reply[1], bytes):

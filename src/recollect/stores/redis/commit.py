@@ -1,10 +1,10 @@
-"""Group commit on Redis: writes that arrive while others are under way go out together, in one round trip.
+"""Group commit on Redis: writes that arrive while others are in flight go out together, in one round trip.
 
 A lone write goes out at once, without a task of its own. A batch is one run of script calls, followed by WAIT and
 WAITAOF when the durability asked for needs them: both wait for everything this connection has written, so one of each
-serves the whole batch. Where WAITAOF is not to be believed, the fsync is watched for after it (`redis_fsync`).
+serves the whole batch. Where WAITAOF cannot be believed, the fsync is watched for afterwards (`fsync`).
 
-Time is bounded by one timer for all: writes are first come, first served, so the oldest are always at the front.
+One timer enforces the time limits of all: writes are first come, first served, so the oldest are always at the front.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ BATCH_MAX = 128
 
 
 class QueuedWrite:
-    """One script call on its way: the packed command, where its reply goes, and what its batch was sealed with."""
+    """One script call on its way: the packed command, where its reply goes, and its batch's durability."""
 
     __slots__ = ("body", "count", "deadline", "future", "plan", "request", "script", "sessions", "shortfall")
 
@@ -30,7 +30,7 @@ class QueuedWrite:
     deadline: float
     plan: DurabilityPlan
     shortfall: str | None
-    """What the plan did not reach, once there is a reply."""
+    """What the plan failed to reach, once there is a reply."""
 
     def __init__(self, script: Script, body: bytes, count: int, sessions: int = 1) -> None:
         self.script = script
@@ -41,7 +41,7 @@ class QueuedWrite:
 
 
 class Commit:
-    """Sends writes in batches: one after the other, or, where each waits for disks or replicas, several at once."""
+    """Sends writes in batches: one after another, or several at once if each waits for disks or replicas."""
 
     def __init__(
         self, pool: RedisPool, plan: DurabilityPlan, watch: FsyncWatch, *, timeout_s: float, pool_size: int
@@ -60,7 +60,7 @@ class Commit:
         self._loop = asyncio.get_running_loop()
 
     def submit(self, write: QueuedWrite) -> "asyncio.Future[Reply]":
-        """A future of the script's reply; or `NotWritten`, or `OutcomeUnknown`, within the time limit."""
+        """A future for the script's reply; `NotWritten` or `OutcomeUnknown` when the time limit is over."""
         loop = self._loop
         write.future = loop.create_future()
         write.deadline = loop.time() + self._timeout_s
@@ -106,7 +106,7 @@ class Commit:
         self._send(wire)
 
     def _fail_waiting(self, error: Exception) -> None:
-        """No connection: nothing that waits was sent. A pool in use may yet serve the younger ones."""
+        """No connection: nothing that is waiting was sent. A busy pool may still serve the younger ones."""
         now = self._loop.time()
         for write in list(self._waiting):
             if isinstance(error, NoFreeConnection) and write.deadline > now:
@@ -121,7 +121,7 @@ class Commit:
         batch: list[QueuedWrite] = []
         while self._waiting and len(batch) < BATCH_MAX:
             write = self._waiting.popleft()
-            if not write.future.done():  # its caller did not give up
+            if not write.future.done():  # else its caller gave up
                 batch.append(write)
         if not batch:
             self._pool.give_back(wire)
@@ -165,7 +165,7 @@ class Commit:
                 self._watched[task] = [write for write, _ in held]
                 task.add_done_callback(self._watched.pop)
         if len(batch) > 1:
-            # The callers just answered come first: their next writes join this batch instead of missing it.
+            # Let the callers just answered run first: their next writes join this batch instead of missing it.
             self._gathering = True
             self._loop.call_soon(self._gathered)
         else:
@@ -183,7 +183,7 @@ class Commit:
         self._start()
 
     def _expire(self) -> None:
-        """Ends what has waited for its whole time limit; a wire that held a batch as long is stuck."""
+        """Fails what has waited for its whole time limit; a wire that has held a batch that long is stuck."""
         now = self._loop.time()
         while self._waiting and self._waiting[0].deadline <= now:
             write = self._waiting.popleft()

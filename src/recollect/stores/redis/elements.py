@@ -11,7 +11,7 @@ DIGITS_MAX = 15
 
 
 def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) -> Iterator[None]:
-    """Puts sequences `first` to `last` into a list, a slice at a time: each element, ``b"<sequence> <record>"``, in its
+    """Puts sequences `first` to `last` into a list, a slice at a time: each element (``b"<sequence> <record>"``) in its
     place, and `Damaged` for each hole."""
     rows = _with_runs(elements, first, last)
     if rows is not None:
@@ -27,7 +27,7 @@ def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) 
 
 
 def _with_runs(elements: list[bytes], first: int, last: int) -> list[tuple[int, bytes]] | None:
-    """Sequences and records, where tombstones are among them and nothing else is odd; else None."""
+    """Sequences and records, if tombstones are the only thing unusual among them; else None."""
     if not any(b" \0" in element[: DIGITS_MAX + 2] for element in elements):
         return None
     rows: list[tuple[int, bytes]] = []
@@ -43,14 +43,14 @@ def _with_runs(elements: list[bytes], first: int, last: int) -> list[tuple[int, 
 
 
 def _place(stored: list[Stored], elements: list[bytes], first: int, expected: int, last: int) -> int:
-    """The sequence that is expected after these elements."""
+    """Places the elements; returns the sequence expected after them."""
     for element in elements:
         head, separator, record = element.partition(b" ")
         if head == b"%d" % expected and separator:  # nearly always
             stored.append(Stored(expected, decode(record)))
             expected += 1
         elif not (separator and is_number(head)):
-            # Put there by another tool, or damaged: its place is its sequence.
+            # Put there by another tool, or damaged: its position gives its sequence.
             stored.append(Stored(expected, decode(element)))
             expected += 1
         elif int(head) > last:
@@ -63,7 +63,7 @@ def _place(stored: list[Stored], elements: list[bytes], first: int, expected: in
         elif int(head) >= first:
             _doubt(stored, int(head))
             stored.append(Stored(int(head), Damaged(element, _TWICE)))
-        # Else it is before the window: the whole list came because it has holes.
+        # Else it is before the window: the whole list was sent because it has holes.
     return expected
 
 
@@ -80,7 +80,7 @@ def _doubt(stored: list[Stored], sequence: int) -> None:
 
 
 def is_number(text: bytes) -> bool:
-    """Whether it can be a sequence: Python does not even read numbers of thousands of digits."""
+    """Whether it can be a sequence. Python refuses to parse numbers with thousands of digits."""
     return text.isdigit() and len(text) <= DIGITS_MAX
 
 

@@ -1,7 +1,7 @@
-"""Has the engine rewrite its files, so that they no longer have what was deleted.
+"""Makes the engine rewrite its files, so that they no longer hold what was deleted.
 
 The append-only file keeps every command until it is rewritten; a snapshot keeps what was there when it was made. A
-rewrite or a save that was under way before the deletion does not count, so it is waited for first.
+rewrite or save that started before the deletion does not count, so its end is waited for first.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 POLL_S = 0.02
 WAIT_S = 3_600.0
-"""For the engine to write its files; large ones take minutes."""
+"""How long the engine may take to write its files; large ones take minutes."""
 
 Ask = Callable[[bytes, int], Awaitable[list[Reply]]]
 
@@ -50,7 +50,7 @@ async def rewrite_files(ask: Ask) -> tuple[list[str], list[Unreached]]:
 
 
 async def _saves(ask: Ask) -> bool:
-    """Whether the engine makes snapshots; yes where it does not say."""
+    """Whether the engine makes snapshots; True if it does not say."""
     [reply] = await ask(pack("CONFIG", "GET", "save"), 1)
     return not (isinstance(reply, list) and len(reply) == 2 and reply[1] == b"")
 
@@ -73,7 +73,7 @@ async def _rewritten(ask: Ask, command: str, running: str, status: str) -> str |
 
 
 async def _idle(ask: Ask, deadline: float) -> bool:
-    """Waits until the engine writes no file in the background."""
+    """Waits until the engine is no longer writing a file in the background."""
     busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
     while time.monotonic() < deadline:
         info = await _info(ask)

@@ -1,7 +1,7 @@
 """What the engine's and the driver's errors mean: was it written?
 
-An error reply says that the command was not run, or that a script's first write was refused: nothing was written. That
-holds for the codes in the table; any other error of a write is `OutcomeUnknown`.
+For the codes in the table, an error reply means that the command was not run, or that a script's first write was
+refused: nothing was written. Any other error of a write is `OutcomeUnknown`.
 """
 
 import re
@@ -42,7 +42,7 @@ REJECTED = {
 _CODE = re.compile(r"(?:^|-|: )(" + "|".join(REJECTED) + r")\b")
 
 _DENIED = re.compile(r"^NOPERM|user executing the script|ACL failure in script")
-"""As Redis 6 and 7 say it, and as Valkey does."""
+"""The wordings of Redis 6, Redis 7 and Valkey."""
 
 _UNAVAILABLE = frozenset(
     {"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH", "NOPERM", "MOVED", "ASK", "TRYAGAIN"}
@@ -56,7 +56,7 @@ CONNECTING: tuple[tuple[type[Exception], type[CannotOpen], str], ...] = (
     (TimeoutError, EngineUnavailable, "does not answer in time"),
     (OSError, EngineUnavailable, "cannot be reached"),
 )
-"""First match counts, so subclasses come first."""
+"""The first match counts, so subclasses come first."""
 
 
 def code_of(error: ReplyError) -> str | None:

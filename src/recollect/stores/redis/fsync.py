@@ -1,18 +1,18 @@
-"""Whether the AOF has been fsynced, seen from outside: for engines whose WAITAOF answers before it has.
+"""Whether the AOF has been fsynced, seen from outside: for engines whose WAITAOF answers too early.
 
-Under everysec the engine's main thread hands the file to a background thread, at most once a second, and `INFO` tells
-whether that thread is busy. The following holds for Redis and Valkey since 7.0 (aof.c flushAppendOnlyFile):
+Under everysec the engine's main thread hands the file to a background thread, at most once a second, and `INFO` says
+whether that thread is busy. This is how Redis and Valkey work since 7.0 (aof.c flushAppendOnlyFile):
 
-1. Each turn of the event loop first writes the AOF buffer to the file, unless an fsync is under way, then begins an
-   fsync if the last began a second ago or more. Only then does it send replies.
-2. So if `INFO` says that no fsync is under way, everything that was answered before is in the file before the next
-   fsync begins; and once a second has passed on the engine's clock, that fsync has begun.
-3. When `INFO`, asked again after that, says that none is under way, it has ended.
+1. Each turn of the event loop first writes the AOF buffer to the file, unless an fsync is running, then begins an
+   fsync if the last one began a second ago or more. Only then does it send replies.
+2. So if `INFO` says that no fsync is running, everything answered before is in the file before the next fsync begins;
+   and once a second has passed on the engine's clock, that fsync has begun.
+3. When `INFO`, asked again after that, says that none is running, it has ended.
 
-What could go wrong in between: a rewrite begins, and the next fsync is one of another file (the old one is fsynced by
-the same thread; so a write into the new one, the `nudge`, has its fsync after that); an fsync fails and the next one
-succeeds (a second apart: there is no gap in our looking as long as that); the engine's clock is set back, and no fsync
-is due until it has caught up. In all of them the wait starts over.
+What can go wrong in between: a rewrite begins, and the next fsync is of another file (the same thread fsyncs the old
+file, so the fsync of a write to the new one, the `nudge`, comes after that); an fsync fails and the next one succeeds
+(those are a second apart, and we never look away for that long); the engine's clock is set back, and no fsync is due
+until it has caught up. In each case the wait starts over.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from recollect.errors import Unreadable
 from recollect.stores.redis.wire import Reply, pack
 
 FSYNC_INTERVAL_S = 1.0
-"""Of appendfsync everysec."""
+"""The period of appendfsync everysec."""
 CLOCK_TOLERANCE_S = 0.1
-"""Set back by less, a clock is not seen to have been; so this long is waited in addition."""
+"""We do not notice a clock that is set back by less than this, so we wait this much longer."""
 _DUE_S = FSYNC_INTERVAL_S + CLOCK_TOLERANCE_S
 GAP_MAX_S = 0.9
 LOOK_S = 0.01
@@ -40,13 +40,13 @@ class Look:
     """On the engine's clock."""
     run: str
     is_idle: bool
-    """No fsync is under way."""
+    """No fsync is running."""
     fails: bool
     rewrites: int
 
 
 class _Wait:
-    """Somebody waits for the fsync of what an engine, in this run of its, has answered before."""
+    """Somebody is waiting for the fsync of what this run of the engine has answered so far."""
 
     def __init__(self, run: str, future: "asyncio.Future[str | None]") -> None:
         self.future = future
@@ -55,10 +55,10 @@ class _Wait:
         self._last: Look | None = None
         self._is_due = False
         self.is_nudged = False
-        """A write has gone before the last look, into the file that the engine has now."""
+        """A write was sent before the last look, into the engine's current file."""
 
     def pause_s(self) -> float:
-        """How long there is nothing to see for it."""
+        """How long until there can be anything new to see."""
         if self._begin is None or self._last is None or self._is_due:
             return LOOK_S
         return min(max(_DUE_S - (self._last.time_s - self._begin.time_s), LOOK_S), LOOK_RARELY_S)
@@ -88,21 +88,21 @@ def _goes_on(last: Look, look: Look) -> bool:
 
 
 class FsyncWatch:
-    """Looks at the engine for as long as somebody waits. One for a store: a look serves all who wait."""
+    """Looks at the engine for as long as somebody waits. One per store: each look serves all who wait."""
 
     def __init__(self, ask: Callable[[bytes, int], Awaitable[list[Reply]]], nudge: bytes) -> None:
-        """`nudge` is a packed write: without one after a rewrite has begun there is nothing to fsync."""
+        """`nudge` is a packed write: without one after a rewrite begins, there is nothing to fsync."""
         self._ask = ask
         self._nudge = nudge
         self._waits: list[_Wait] = []
         self._task: asyncio.Task[None] | None = None
         self._ahead_s: float | None = None
-        """The engine's clock less ours, at most."""
+        """The largest difference seen between the engine's clock and ours."""
         self._caught_up_s = 0.0
-        """On the engine's clock, when it was set back: where it stood then."""
+        """Where the engine's clock stood before it was set back, if it was."""
 
     async def passed(self, run: str) -> str | None:
-        """Waits until all that this run of the engine has answered is fsynced; what stands against it, or None."""
+        """Waits until everything this run of the engine has answered is fsynced; returns what prevented it, or None."""
         loop = asyncio.get_running_loop()
         wait = _Wait(run, loop.create_future())
         self._waits.append(wait)
@@ -119,7 +119,7 @@ class FsyncWatch:
         try:
             while self._waits:
                 await self._look_once()
-        except Exception as error:  # the writes that wait may be there, or not
+        except Exception as error:  # the writes that wait may be there or not
             for wait in self._waits:
                 wait.end(f"its fsync could not be seen ({error})")
             self._waits.clear()
@@ -127,7 +127,7 @@ class FsyncWatch:
             self._task = None
 
     async def _look_once(self) -> None:
-        waits = list(self._waits)  # those who come while we ask have not been asked for
+        waits = list(self._waits)  # the answer says nothing for those who join while we ask
         nudge = b"" if all(wait.is_nudged for wait in waits) else self._nudge
         *nudged, reply = await self._ask(nudge + _QUESTION, 2 if nudge else 1)
         if nudged not in ([], [b"OK"]):
@@ -141,7 +141,7 @@ class FsyncWatch:
             await asyncio.sleep(min(wait.pause_s() for wait in self._waits))
 
     def _is_trusted(self, look: Look) -> bool:
-        """Whether the engine's clock goes on from the time of its last fsync, as far as we can know that."""
+        """False if the engine's clock was set back and has not caught up yet, as far as we can see."""
         now_s = asyncio.get_running_loop().time()
         ahead_s = look.time_s - now_s
         if self._ahead_s is not None and ahead_s < self._ahead_s - CLOCK_TOLERANCE_S:

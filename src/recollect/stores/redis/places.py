@@ -1,7 +1,7 @@
-"""The sessions a store used lately: what its requests for them have in common, and how far it knows each to be.
+"""The sessions a store used lately: their packed keys, and the last sequence it knows of each.
 
 Both are bounded; `recollect.known` has the second. The packed keys are several times as long as the id, once escaped:
-they are kept up to `BYTES_MAX` in all, and recomputed for an id so long that few would fill that.
+they are kept up to `BYTES_MAX` in all, and recomputed each time for an id so long that a few would fill that.
 """
 
 from recollect.known import SESSIONS_KNOWN_MAX, Known, KnownSessions
@@ -27,7 +27,7 @@ class Place:
             + b"*4\r\n"
             + pack_arguments(("LRANGE", messages))
         )
-        """A transaction that reads the session, up to where its window begins."""
+        """The start of a transaction that reads the session, up to where the window is named."""
 
     @property
     def size(self) -> int:
@@ -35,7 +35,7 @@ class Place:
 
 
 class Places:
-    """By a session's id as bytes; the oldest go first."""
+    """`Place` by session id, as bytes; the oldest go first."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

@@ -12,7 +12,7 @@ class NoFreeConnection(Exception):
 
 
 class RedisPool:
-    """Opens wires when they are needed, up to `size`. The one used last is used first."""
+    """Opens wires when needed, up to `size`. The most recently used one is taken first."""
 
     def __init__(self, connect: Callable[[], Awaitable[Wire]], *, size: int, timeout_s: float) -> None:
         self._connect = connect
@@ -35,7 +35,7 @@ class RedisPool:
         return None
 
     async def wait(self) -> Wire:
-        """An idle wire, a new one, or the next that is given back, in order of arrival; else `NoFreeConnection`."""
+        """An idle wire, a new one, or the next to be given back, in order of arrival; else `NoFreeConnection`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
         while True:
@@ -60,7 +60,7 @@ class RedisPool:
                 return wire
 
     def _leave(self, place: "asyncio.Future[Wire | None]") -> None:
-        """Ends a wait; what was handed over in the same moment goes to the next."""
+        """Ends a wait; a wire handed over at the same moment goes to the next in line."""
         if place in self._waiting:
             self._waiting.remove(place)
         elif not place.cancelled():
@@ -71,7 +71,7 @@ class RedisPool:
                 self.give_back(wire)
 
     def adopt(self, wire: Wire) -> None:
-        """Takes in a wire that was opened elsewhere, as idle."""
+        """Adds a wire that was opened elsewhere, as idle."""
         self._idle.append(wire)
 
     def give_back(self, wire: Wire) -> None:
@@ -106,7 +106,7 @@ class RedisPool:
         return wire
 
     def _hand_over(self, wire: Wire | None) -> bool:
-        """Gives the wire, or the room for a new one, to whoever has waited longest: the quick must not starve them."""
+        """Gives the wire, or room for a new one, to whoever has waited longest, so that nobody starves."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():

@@ -1,9 +1,9 @@
-"""What the user of a connection may do, found out at open by trying.
+"""What the user of a connection may do, found out on opening by trying.
 
-A script that is stopped in the middle, because its user may not run one of its commands, leaves what it wrote before:
-messages without their turn id, which each retry stores again. An engine does not tell a plain user what it may do, so
-each command is sent once, in one round trip, at a key of its own of the wrong type or at none: an engine that would run
-it answers that it cannot, and nothing is written.
+A script that is stopped in the middle, because its user may not run one of its commands, leaves behind what it wrote
+before: messages without their turn id, which each retry stores again. An engine does not tell a plain user what it may
+do, so each command is tried once, all in one round trip, in a way that must fail: with a key of the wrong type, or
+none. An engine that would allow the command answers with that failure, and nothing is written.
 """
 
 import uuid
@@ -16,13 +16,13 @@ from recollect.stores.redis.wire import Reply, ReplyError, pack
 PROBE_LIFE_MS = 10_000
 
 REQUESTS = frozenset({"SET", "GET", "SCAN", "EVAL", "EVALSHA"})
-"""What the store itself sends, without which it cannot work; beside it `OPTIONAL`."""
+"""Commands that the store itself sends and cannot work without; `OPTIONAL` are those it can."""
 OPTIONAL = frozenset(
     {"INFO", "CONFIG", "CLUSTER", "MULTI", "EXEC", "WAIT", "WAITAOF", "BGREWRITEAOF", "BGSAVE"}
 )
-"""What it sends and can do without, or needs only where replicas or fsyncs are waited for, or files rewritten."""
+"""Commands it can do without, or needs only to wait for replicas or fsyncs, or to rewrite files."""
 COMMANDS = REQUESTS.union(*(script.commands for script in SCRIPTS))
-"""What every store needs: its own requests, and those of its scripts."""
+"""Commands that every store needs: its own, and those of its scripts."""
 
 _AT_A_STRING: dict[str, tuple[str | int, ...]] = {
     "GET": (),

@@ -7,7 +7,7 @@ from importlib import resources
 from recollect.stores.redis.wire import pack_arguments
 
 KEYS = 4
-"""Of a session; every script gets them all."""
+"""Keys of a session; every script gets them all."""
 
 
 class Script:
@@ -15,7 +15,7 @@ class Script:
 
     def __init__(self, source: bytes) -> None:
         self.commands = frozenset(re.findall(r"redis\.p?call\('(\w+)'", source.decode()))
-        """What it asks of the engine. The scripts themselves are the list."""
+        """The commands it runs, read from its source."""
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
         self._digest = pack_arguments(("EVALSHA", digest))
         self._source = pack_arguments(("EVAL", source))
@@ -23,7 +23,7 @@ class Script:
         self._source_head = self._source + pack_arguments((KEYS,))
 
     def by_digest(self, body: bytes, count: int, sessions: int = 1) -> bytes:
-        """The call with the packed keys of some sessions, and `count` arguments, in `body`."""
+        """The call; `body` holds the packed keys of one or more sessions, and `count` arguments."""
         if sessions == 1:
             return b"*%d\r\n%b%b" % (3 + KEYS + count, self._digest_head, body)
         return _spanning(self._digest, body, count, sessions)
@@ -44,7 +44,7 @@ def _lua(name: str) -> bytes:
 
 
 def _many() -> bytes:
-    """append.lua as a function, which ends before its first write when it only checks."""
+    """append.lua as a function that can stop before its first write, to check only."""
     line = b"-- up to here nothing is written\n"
     append = _lua("append")
     assert append.count(line) == 1

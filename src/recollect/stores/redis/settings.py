@@ -1,7 +1,7 @@
-"""What the engine at hand gives: its persistence settings as a policy, and what can be promised with them.
+"""The engine's persistence settings as a policy, and what can be promised with them.
 
-Read at open and again on every new connection, because an engine that was restarted may have other settings. Nothing is
-changed, ever: a setting that does not suffice is named, together with the way to change it that loses nothing.
+Read on opening and again on every new connection, because an engine that was restarted may have other settings.
+Settings are never changed: one that is not enough is named, with a way to change it that loses nothing.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class RedisSettings:
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether WAITAOF can be asked: Redis since 7.2, Valkey always; and there must be an fsync to wait for."""
+        """Whether WAITAOF works: Redis since 7.2, Valkey always; and there must be an fsync to wait for."""
         known = self.name == "valkey" or self.version >= (7, 2)
         return (
             known
@@ -76,21 +76,21 @@ class RedisSettings:
 
 @dataclass(frozen=True)
 class DurabilityPlan:
-    """What the store promises, and what has to follow each batch of writes to keep it."""
+    """What the store promises, and what it must send after each batch of writes to keep that promise."""
 
     durability: Durability
     replicas: int
     waits_for_disk: bool
     request: bytes
-    """WAIT and WAITAOF, packed; nothing when the engine gives by itself what was asked for."""
+    """WAIT and WAITAOF, packed; empty if the engine gives what was asked for by itself."""
     count: int
-    """Replies of the request."""
+    """How many replies the request has."""
     notice: str | None
     watches: bool = False
     """WAITAOF answers early here: the fsync is watched for after it."""
 
     def shortfall(self, replies: list[Reply]) -> str | None:
-        """What the replies to the request say was not reached, or None."""
+        """What was not reached according to the replies, or None."""
         if not self.count:
             return None
         for reply in replies:
@@ -137,7 +137,7 @@ def read_settings(replies: list[Reply], address: str) -> RedisSettings:
 
 
 async def check_has_every_slot(wire: Wire, address: str) -> None:
-    """A node that shares its cluster with others takes some sessions and refuses the rest for ever."""
+    """Refuses one node of a cluster: it would take some sessions and refuse the rest for ever."""
     [reply] = await wire.replies(pack("CLUSTER", "INFO"), 1)
     wanted = (b"cluster_size:1\r", b"cluster_slots_assigned:16384\r")
     if not isinstance(reply, bytes) or any(line not in reply for line in wanted):
@@ -159,7 +159,7 @@ def _info(reply: Reply, address: str) -> dict[str, str]:
 
 
 def _config(replies: list[Reply]) -> dict[str, str] | None:
-    """None when the engine refuses CONFIG, as managed services do."""
+    """None if the engine refuses CONFIG, as managed services do."""
     config: dict[str, str] = {}
     for reply in replies:
         if not isinstance(reply, list):
@@ -199,7 +199,7 @@ def plan(settings: RedisSettings, options: Options, address: str) -> DurabilityP
             f"{address}: {options.replicas} replicas asked for, {settings.replicas} connected; "
             "start the missing ones with `replicaof` this engine"
         )
-    # Both waits together stay within the call's own limit, so that their short counts are seen and told.
+    # Both waits together stay within the call's own limit, so that a count that falls short is seen and reported.
     wait_ms = max(1, int(options.timeout_s * 1000 * (0.4 if waits_for_disk and options.replicas else 0.8)))
     request = pack("WAIT", options.replicas, wait_ms) if options.replicas else b""
     request += pack("WAITAOF", 1, 0, wait_ms) if waits_for_disk else b""
@@ -218,7 +218,7 @@ def unreachable(address: str, asked: Durability, why: str) -> DurabilityUnavaila
 
 
 def _why_not(settings: RedisSettings) -> str:
-    """The setting in the way, and how to change it."""
+    """The setting that prevents it, and how to change it."""
     if settings.policy == "unknown":
         return (
             "the engine refuses CONFIG, so there is no telling what it keeps; allow CONFIG GET for this user"
@@ -241,11 +241,11 @@ def _why_not(settings: RedisSettings) -> str:
 
 
 async def answers_waitaof_early(wire: Wire, write: bytes) -> bool:
-    """Whether WAITAOF claims an fsync that cannot have been: then the fsync has to be watched for (`redis_fsync`).
+    """Whether WAITAOF claims an fsync that cannot have happened: then the fsync has to be watched for (`fsync`).
 
     Under everysec, fsyncs are a second apart, so a write made right after one waits about a second for its own. Some
     builds answer at once, with nothing on disk (Redis 7.4.0 to 7.4.2, redis/redis pull request 13793; Valkey 9.1.2).
-    Asked of the engine itself rather than of a table of versions. Takes two to three seconds on an honest one.
+    This tests the engine itself instead of looking up its version. It takes two to three seconds on an honest one.
     """
     loop = asyncio.get_running_loop()
     request = write + pack("WAITAOF", 1, 0, 5000)

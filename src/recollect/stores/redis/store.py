@@ -2,15 +2,15 @@
 
 A session is a list of records, a small hash that counts, a sorted set of turn ids and a hash of their fingerprints, in
 one cluster slot. An append is one server-side script, so it is atomic, exactly-once and ordered in one round trip;
-appends that arrive together share the round trip (`commit`). A read is one transaction, or one script where there
-is something to decide: one snapshot, with its limit applied in the engine.
+appends that arrive together share the round trip (`commit`). A read is one transaction, or one script if the engine
+has to decide something: one snapshot, with its limit applied in the engine.
 
-Nothing is ever silently shorter. Each element of the list carries its sequence, and the counter has no expiry: messages
-that were evicted, deleted by hand or lost with the engine's last second leave a hole that reads as one `Damaged` item.
-The store also remembers the last sequence it acknowledged of the sessions it used lately: an engine that knows less has
-lost something; if it does not know the store's identity either, it was wiped: `StoreReplaced`.
+A history never gets shorter silently. Each element of the list carries its sequence, and the counter has no expiry:
+messages that were evicted, deleted by hand or lost with the engine's last second leave a hole that reads as one
+`Damaged` item. The store also remembers the last sequence it acknowledged in each session it used lately: an engine
+that knows less has lost something; if it does not know the store's identity either, it was wiped: `StoreReplaced`.
 
-Does not do: Redis Cluster or Sentinel as such (one address, one primary), although the keys are ready for a cluster.
+Not supported: Redis Cluster or Sentinel as such (one address, one primary), although the keys are ready for a cluster.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class RedisStore(RedisChanges):
         self._probe = pack("SET", f"{address.prefix}:probe", "1", "PX", PROBE_LIFE_MS)
         self._watch = FsyncWatch(self._ask, self._probe)
         self._early: dict[str, bool] = {}
-        """Whether the engine answers WAITAOF early, by its build."""
+        """Whether the engine answers WAITAOF early, for each build."""
         self._witness: Witness | None = None
         self._replaced: str | None = None
         self._closed = False
@@ -176,7 +176,7 @@ class RedisStore(RedisChanges):
         )
 
     async def close(self) -> None:
-        """In a fork this does nothing: the connections are those of the parent."""
+        """In a fork this does nothing: the connections belong to the parent."""
         if self._closed or self._owner.forked:
             return
         self._closed = True
@@ -189,20 +189,20 @@ class RedisStore(RedisChanges):
     # ---- Expiring, Listable
 
     async def state(self, session: str) -> SessionState:
-        """Whether the session lives, expired, was forgotten, or never existed."""
+        """Whether the session is live, expired, forgotten, or never existed."""
         key = session_key(session)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
         reply = await self._run(STATE, place.keys + pack_arguments(("look",)), 1)
         if reply == b"absent" and place.known.last:
             await self._check_not_replaced(session, place, 0)
-            return SessionState.LIVE  # lost, and reading says so
+            return SessionState.LIVE  # but lost: reads show that
         if not isinstance(reply, bytes) or reply not in _STATES:
             raise Unreadable(f"session {shorten(session)}: unexpected state {str(reply)[:100]}")
         return _STATES[reply]
 
     async def sweep(self) -> int:
-        """The engine frees expired messages by itself; this settles their counters and returns how many."""
+        """The engine frees expired messages by itself; this updates the sessions' counters and returns how many."""
         self._check_open(EngineUnavailable)
         swept = 0
         async for names in self._scan("c"):
@@ -210,7 +210,7 @@ class RedisStore(RedisChanges):
                 continue
             keys = [self._address.session_keys(self._address.session_key(name)) for name in names]
             bodies = [pack_arguments((*session, "sweep")) for session in keys]
-            # The first call brings the source, so that the engine knows the others by their digest.
+            # The first call carries the source, so that the engine knows the digest that the others use.
             requests = [STATE.by_source(bodies[0], 1), *(STATE.by_digest(body, 1) for body in bodies[1:])]
             replies = await self._ask(b"".join(requests), len(requests))
             for reply in replies:
@@ -223,13 +223,13 @@ class RedisStore(RedisChanges):
 
     @property
     def identity(self) -> str:
-        """The random name that this memory got when it was made: another one means another memory."""
+        """The UUID the store was given when it was first opened: another one means another memory."""
         assert self._identity is not None
         return self._identity
 
     @property
     def durability(self) -> Durability:
-        """What every receipt of this store promises at least."""
+        """The least that every receipt of this store promises."""
         return self._commit.plan.durability
 
     @property
@@ -272,7 +272,7 @@ class RedisStore(RedisChanges):
         rights.check(await self._ask(rights.request, rights.count), self._address.shown)
 
     async def _check_allowed_again(self) -> None:
-        """Rights were taken away and stopped a change half-way."""
+        """After missing rights stopped a change half-way: checks that they are back."""
         try:
             await self._check_rights(self._commit.plan)
         except CannotOpen as error:
@@ -289,7 +289,7 @@ class RedisStore(RedisChanges):
         try:
             wire = await connect(connection)
         except Exception as error:
-            await asyncio.sleep(0)  # a refusal needs no wait: a caller that tries again must let others run
+            await asyncio.sleep(0)  # a refusal is immediate: let others run if the caller keeps retrying
             raise not_connected(error, self._address.shown) from error
         try:
             async with asyncio.timeout(timeout_s):
@@ -304,7 +304,7 @@ class RedisStore(RedisChanges):
             if settings.is_cluster_node:
                 async with asyncio.timeout(timeout_s):
                     await check_has_every_slot(wire, self._address.shown)
-            if self._identity is not None:  # an AOF can begin only once, and a later rewrite looks the same
+            if self._identity is not None:  # an AOF's first rewrite happens once; later ones look the same
                 settings = replace(settings, aof_begins=False)
             planned = plan(settings, self._options, self._address.shown)
             if planned.waits_for_disk:
@@ -342,7 +342,7 @@ class RedisStore(RedisChanges):
         return StoreReplaced(self._replaced)
 
     async def _check_not_replaced(self, session: str, place: Place, found: Reply) -> None:
-        """The engine knows less of the session than this store was told. Raises if it is another engine."""
+        """The engine knows less of the session than it acknowledged. Raises if it is another engine."""
         [identity] = await self._ask(pack("GET", self._address.identity_key), 1)
         if isinstance(identity, ReplyError):
             raise read_refused(identity)
@@ -383,7 +383,7 @@ class RedisStore(RedisChanges):
     async def _snapshot(
         self, place: Place, last: int | None, deadline: float
     ) -> tuple[list[bytes], int, int] | None:
-        """What `_read` gives, sooner: no script has to turn the elements over. None unless all is as it should be."""
+        """The same as `_read` but faster, without a script; None unless everything is as it should be."""
         request = place.snapshot + pack_arguments((0 if last is None else -last, -1)) + pack("EXEC")
         *_, reply = await self._ask(request, 5, deadline)
         match reply:
@@ -420,7 +420,7 @@ class RedisStore(RedisChanges):
         raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
 
     async def _run(self, script: Script, body: bytes, count: int, deadline: float | None = None) -> Reply:
-        """A script that may be run twice without harm."""
+        """Runs a script that is safe to run twice."""
         [reply] = await self._ask(script.by_digest(body, count), 1, deadline)
         if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
             [reply] = await self._ask(script.by_source(body, count), 1, deadline)
@@ -429,7 +429,7 @@ class RedisStore(RedisChanges):
         return reply
 
     async def _ask(self, request: bytes, count: int, deadline: float | None = None) -> list[Reply]:
-        """Replies to what may be asked twice: once more, on a new connection, if the first one breaks."""
+        """Replies to a request that is safe to repeat: tried again on a new connection if the first one breaks."""
         left_s = self._options.timeout_s if deadline is None else deadline - time.monotonic()
         try:
             async with asyncio.timeout(left_s):

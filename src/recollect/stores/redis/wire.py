@@ -1,11 +1,11 @@
 """One connection to Redis: a request out, its replies back.
 
-redis-py makes the connection (address, TLS, authentication, database). After that its transport is spoken to directly,
-in RESP2: a request is a run of packed commands written at once, and the replies are handed over together. That is what
-a group commit needs, costs less than the client's own path, and leaves no place for a driver that retries on its own.
+redis-py makes the connection (address, TLS, authentication, database). After that we use its transport directly, in
+RESP2: a request is a run of packed commands written at once, and the replies are handed over together. That is what a
+group commit needs, costs less than the client's own path, and rules out a driver that retries on its own.
 
-A wire has at most one request under way. Whether a request can have reached the engine is always known: before `ask` it
-cannot, after it, it may.
+A wire has at most one request in flight. It is always known whether a request can have reached the engine: before
+`ask` it cannot, afterwards it may have.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from redis.asyncio.connection import AbstractConnection
 
 STRINGS_AT_ONCE_LEAST = 8
 DEPTH_MAX = 32
-"""Arrays in arrays: no answer to what a store asks has more than a few."""
+"""Arrays within arrays: no reply that a store asks for is nested more than a few levels."""
 
 Reply = Union[int, bytes, None, "ReplyError", list["Reply"]]
 
 
 class ReplyError(Exception):
-    """What the engine answered instead of a value. A value itself: one command's error is not another's."""
+    """The engine's error reply to one command. Returned as a value, because the other commands' replies still count."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -41,7 +41,7 @@ def pack(*arguments: bytes | str | int) -> bytes:
 
 
 def pack_arguments(arguments: Iterable[bytes | str | int]) -> bytes:
-    """Arguments without the command's head, so that parts that stay the same are packed once."""
+    """Arguments without the command's header, so that parts that stay the same are packed once."""
     encoded = (value if isinstance(value, bytes) else str(value).encode() for value in arguments)
     return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in encoded])
 
@@ -52,10 +52,10 @@ class Replies:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._open: list[tuple[list[Reply], int]] = []
-        """Arrays under way, outermost first, with the number of elements each will have."""
+        """Unfinished arrays, outermost first, with the number of elements each will have."""
 
     def feed(self, data: bytes) -> list[Reply]:
-        """The replies that are complete now."""
+        """The replies that are now complete."""
         buffer = self._buffer
         buffer += data
         complete: list[Reply] = []
@@ -108,7 +108,7 @@ class Replies:
         return sum(map(len, parts[: 2 * count])) + 4 * count
 
     def _place(self, value: Reply, complete: list[Reply], before: Sequence[Reply] = ()) -> None:
-        """Puts a value, and those `before` it, into the array under way; an array it completes goes on outwards."""
+        """Puts a value, and those `before` it, into the innermost array; a completed array goes one level out."""
         if self._open:
             self._open[-1][0].extend(before)
         while self._open:
@@ -122,7 +122,7 @@ class Replies:
 
 
 def _size(head: bytes, depth: int = 0) -> int:
-    """Of a string or an array. A length below -1 would be read again and again."""
+    """The size of a string or an array. A length below -1 would be parsed for ever."""
     size = int(head)
     if size < -1 or depth >= DEPTH_MAX:
         raise ValueError(f"not RESP2: {head[:40]!r} elements, {depth} deep")
@@ -133,8 +133,8 @@ class Wire(asyncio.Protocol):
     """A connection after its handshake. Made by `connect`."""
 
     def __init__(self, connection: AbstractConnection) -> None:
-        # Taken over from redis-py, which has no public way to hand its streams on. The writer is kept: when
-        # collected, it closes the transport.
+        # Taken over from redis-py, which has no public way to hand over its streams. The writer is kept, because it
+        # closes the transport when it is garbage-collected.
         writer: Any = connection._writer
         connection._writer = connection._reader = None
         self._writer = writer
@@ -148,7 +148,7 @@ class Wire(asyncio.Protocol):
         self._done: Callable[[list[Reply] | WireLost], None] | None = None
         self.closed = False
         self.run = ""
-        """Of the engine at the other end, by its own name: another one after a restart."""
+        """The `run_id` of the engine at the other end: a new one after a restart."""
         self.ended = asyncio.Event()
 
     @property
@@ -192,7 +192,7 @@ class Wire(asyncio.Protocol):
         except ValueError:
             self.abort()
             return
-        if self._done is None:  # nobody asked: an engine that says goodbye
+        if self._done is None:  # nobody asked: the engine is saying goodbye
             self.abort()
         elif len(self._replies) >= self._wanted:
             done, self._done = self._done, None

@@ -1,8 +1,8 @@
-"""What a SQLite store does with a session besides appending and reading: changes, what is known of it, and its turns.
+"""What a SQLite store does with a session besides appending and reading: changes, descriptions, and turn ids.
 
-Every change is one job of a write transaction: it looks for the turn, compares `expect`, and only then writes. Those
-that store no message leave a tombstone in the place of the sequence they take, so the newest row of a session is
-always the last sequence it gave, and another process that appends finds that place taken.
+Every change is one job in a write transaction: it looks for the turn, compares `expect`, and only then writes. A change
+that stores no message leaves a tombstone at the sequence it takes, so the newest row of a session is always the last
+sequence it assigned, and another process that appends finds that place taken.
 """
 
 import logging
@@ -56,7 +56,7 @@ INSERT = "INSERT INTO recollect_messages (place, record, written) VALUES (?, ?, 
 _TURN = """
 SELECT first, last, fingerprint FROM recollect_turns LEFT JOIN recollect_fingerprints USING (session, first)
 WHERE session = ? AND turn = ?"""
-"""Turns that were written by a release without fingerprints have none."""
+"""Turns written by a release without fingerprints have none."""
 
 _PRUNE_FINGERPRINTS = """
 DELETE FROM recollect_fingerprints WHERE session = ?1 AND first < (
@@ -66,18 +66,18 @@ StoreJob = Append | Callable[[sqlite3.Connection], Any]
 
 
 class LongJob(partial[Any]):
-    """A change that writes as many rows as a session has: not on the event loop."""
+    """A change that may write as many rows as a session has, so it does not run on the event loop."""
 
 
 class SqliteChanges(SqliteTransactions[StoreJob]):
-    """The part of `SqliteStore` that changes, names and describes sessions."""
+    """The part of `SqliteStore` that changes, lists and describes sessions."""
 
     def __init__(self, path: Path, policy: ChosenPolicy, options: Options) -> None:
         super().__init__(path, policy, options)
         self._options = options
         self._ttl_s = None if options.ttl is None else options.ttl.total_seconds()
         self._witness: Witness | None = None
-        # Sessions as this store's last appends left them; valid while `data_version` says nobody else wrote.
+        # Sessions as this store's last appends left them; valid while `data_version` shows that nobody else wrote.
         self._known: dict[bytes, Session] = {}
 
     @abstractmethod
@@ -92,7 +92,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         return 0 if found is None else found.last
 
     async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
-        """See `recollect.store.Store`. What is too large to free at once is left to `sweep`."""
+        """See `recollect.store.Store`. Messages too many to free at once are left to `sweep`."""
         key, last_seen = session_key(session), checked_expect(expect)
         deadline = time.monotonic() + self._timeout_s / 2
 
@@ -121,7 +121,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         turn: str | None = None,
         expect: int | None = None,
     ) -> Receipt:
-        """See `recollect.store.Replaceable`. What is too large to free at once is left to `sweep`."""
+        """See `recollect.store.Replaceable`. Messages too many to free at once are left to `sweep`."""
         change = checked_replacement(session, messages, turn, expect)
         deadline = time.monotonic() + self._timeout_s / 2
         receipt, unfreed = await self._submit(partial(self._replace, change=change))
@@ -172,7 +172,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         return Description(session, state, row.last, created, updated, metadata_of(session, kept))
 
     async def find(self, session: str, message_id: str) -> Stored | None:
-        """See `recollect.store.Findable`. The records of the session are looked through; there is no index."""
+        """See `recollect.store.Findable`. Scans the session's records; there is no index."""
         key, needle = session_key(session), needle_of(message_id)
         below = SEQUENCE_MAX + 1
         while rows := await self._read(partial(records_with, key=key, needle=needle or b"", below=below)):
@@ -185,7 +185,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
     async def sessions(
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
-        """See `recollect.store.Listable`. In order of change, the names are all read at once."""
+        """See `recollect.store.Listable`. When ordered by change, all names are read at once."""
         start = session_key(prefix) if prefix else None
         if updated_after is not None:
             moment = checked_updated_after(updated_after)
@@ -209,7 +209,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
     def _append(self, connection: sqlite3.Connection, append: Append) -> Receipt: ...
 
     def _append_all(self, connection: sqlite3.Connection, appends: list[Append]) -> dict[str, Receipt]:
-        """All of them, or none: what the first ones wrote is taken back if a later one is refused."""
+        """All of them or none: what the first ones wrote is rolled back if a later one is refused."""
         connection.execute("SAVEPOINT appends")
         try:
             receipts = {append.session: self._append(connection, append) for append in appends}
@@ -312,8 +312,8 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         made: bool = False,
         turn: bool = True,
     ) -> Session | Receipt | None:
-        """The session to be changed; its receipt, if the turn is known; None if it is not there, or, unless the change
-        can recreate it (`made`), has nothing to show."""
+        """The session to be changed; the receipt if the turn is already stored; None if the session does not exist or
+        shows no messages, unless the change can recreate it (`made`)."""
         self._known.pop(key, None)
         found = session_row(connection, key)
         if turn and found is not None:
@@ -330,7 +330,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
     def _earlier(
         self, connection: sqlite3.Connection, found: Session, change: SessionChange
     ) -> Receipt | None:
-        """The receipt of a turn that was stored before."""
+        """The receipt of a turn stored before."""
         if change.turn is None:
             return None
         earlier = connection.execute(_TURN, (found.id, change.turn)).fetchone()
@@ -342,20 +342,20 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         if fingerprint is not None and fingerprint != change.fingerprint:
             raise change.reused()
         size = _size(change)
-        # The same turn has as many messages. One without a fingerprint is an older release's, or its row has changed.
+        # The same turn has the same number of messages. One without a fingerprint is an older release's, or damaged.
         if last - first + 1 != size and (
             fingerprint is not None or _begins(connection, found.id, last - size + 1)
         ):
             raise Unreadable(
                 f"the turn's row has changed on the disk: {first} to {last} are not its {size} places"
             )
-        # The first write may not be synced yet, if another process runs with less durability: a commit that writes
-        # syncs everything before it. SQLite skips an update that changes nothing, so this counts.
+        # The first write may not be synced yet if another process made it with less durability; a commit that writes
+        # syncs everything before it. SQLite skips an update that changes nothing, so this one counts up.
         connection.execute("UPDATE recollect_sessions SET repeats = repeats + 1 WHERE id = ?", (found.id,))
         return Receipt(change.session, first, last, self._policy.durability)
 
     def _marked(self, connection: sqlite3.Connection, change: SessionChange, found: Session) -> Receipt:
-        """The end of a change that stores no message: a tombstone in the place of its sequence."""
+        """Finishes a change that stores no message: a tombstone takes its sequence."""
         sequence = found.last + 1
         _check_room(change, sequence)
         self._hide(connection, found, sequence)
@@ -365,7 +365,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         return self._finished(connection, change, found.id, sequence, sequence)
 
     def _hide(self, connection: sqlite3.Connection, found: Session, sequence: int) -> None:
-        """A tombstone in the place of one sequence, joined with those before and after it."""
+        """Puts a tombstone at one sequence, joined with those right before and after it."""
         place = found.id << 32 | sequence
         first = run_first(_record(connection, place - 1))
         if first is not None:
@@ -391,7 +391,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         return Receipt(change.session, first, last, self._policy.durability)
 
     def _begin_or_renew(self, connection: sqlite3.Connection, key: bytes, found: Session | None) -> Session:
-        """The session as the append finds it then: created if new, emptied if expired, its time to live renewed."""
+        """The session, made ready for the append: created if new, emptied if expired, its time to live renewed."""
         now = time.time()
         expires_at = None if self._ttl_s is None else now + self._ttl_s
         if found is None:
@@ -434,8 +434,8 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             connection.execute(_PRUNE_FINGERPRINTS, (session,))
 
     def _end(self, connection: sqlite3.Connection, key: bytes, why: str) -> int | None:
-        """Ends the session, whose messages are not shown from then on, and removes them; what they were numbered stays
-        known. Gives the session's number if there are more of them than one transaction removes."""
+        """Ends the session: hides its messages at once and removes them; its last sequence stays known. Returns the
+        session's number if one transaction cannot remove all of them."""
         self._known.pop(key, None)
         found = session_row(connection, key)
         if found is None:
@@ -456,14 +456,14 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         return await self._batcher.submit(job)
 
     async def _free_all(self, unfreed: int | None, deadline: float) -> None:
-        """Room of a session's messages that are no longer shown, as far as there is time."""
+        """Frees the room of a session's messages that are no longer shown, as far as time allows."""
         try:
             while unfreed is not None:
                 if time.monotonic() > deadline:
                     raise NotWritten("it was too large to free at once")
                 if not await self._submit(partial(free, session=unfreed)):
                     unfreed = None
-        except RecollectError as error:  # nothing shows what is left
+        except RecollectError as error:  # what is left is no longer shown
             log.warning("forgotten messages still occupy room (%s); sweep() frees it", error)
 
     def _noted(self, receipt: Receipt) -> Receipt:

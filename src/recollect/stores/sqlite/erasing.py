@@ -1,11 +1,11 @@
-"""Takes a session out of a SQLite file, and out of its log.
+"""Erases a session from a SQLite file, and from its log.
 
-A deleted row stays in its page, and pages that were split keep what was moved: so the rows are overwritten
-(``secure_delete``), the file is rewritten (``VACUUM``), and the log is moved into it and cut to nothing. That takes
-a while and twice the room, and other writers wait for it.
+A deleted row stays in its page, and pages that were split keep what was moved. So the rows are overwritten
+(``secure_delete``), the file is rewritten (``VACUUM``), and the log is moved into it and truncated. That takes a
+while and twice the space, and other writers wait for it.
 
 The session's row stays, without its id: another process may know the row by its number, which must not become another
-session's. Nothing can be appended to it, because its floor is the highest sequence.
+session's. Nothing can be appended to it, because its floor is the highest possible sequence.
 """
 
 import os
@@ -23,13 +23,13 @@ from recollect.stores.sqlite.transactions import commit_failed
 _BY_SESSION = ("recollect_turns", "recollect_fingerprints", "recollect_about")
 _SEQUENCE_MAX = 2**32 - 1
 _NO_ID = b"\xff"
-"""No session's id begins so: it is in no UTF-8."""
+"""No session's id begins with this: these bytes are not valid UTF-8."""
 
 
 def erase_from_file(
     path: Path, key: bytes, policy: ChosenPolicy, timeout_s: float
 ) -> tuple[list[str], list[Unreached]]:
-    """What was rewritten, and what was not. Only locks have a time limit: the work takes as long as it takes."""
+    """What was rewritten, and what was not. Only waiting for locks has a time limit, not the work itself."""
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA synchronous = {policy.synchronous}")
@@ -44,7 +44,7 @@ def erase_from_file(
 
 
 def rewrite_file(path: Path, policy: ChosenPolicy, timeout_s: float) -> tuple[list[str], list[Unreached]]:
-    """The same where the rows have been emptied already."""
+    """The same if the rows are already empty."""
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA synchronous = {policy.synchronous}")
@@ -85,7 +85,7 @@ def _erase_rows(connection: sqlite3.Connection, key: bytes) -> None:
 
 
 def _write_anew(connection: sqlite3.Connection, deadline: float) -> str | None:
-    """Why it was not possible; None if it was."""
+    """Why it failed; None if it worked."""
     try:
         if until(deadline, lambda: connection.execute("VACUUM")):
             return None

@@ -25,7 +25,7 @@ from recollect.guarantees import what_can_be_lost
 from recollect.store import Durability, Options
 
 COMPATIBILITY = 1
-"""Raised only by a schema change that this release could not work with; kept in the file as ``user_version``."""
+"""Increased only by a schema change that older releases cannot work with; kept in the file as ``user_version``."""
 
 
 class JournalPolicy(NamedTuple):
@@ -35,20 +35,20 @@ class JournalPolicy(NamedTuple):
 
 
 class ChosenPolicy(NamedTuple):
-    """A policy on the file system of one file."""
+    """A policy, and what it is worth on the file system of one file."""
 
     journal: str
     synchronous: str
     durability: Durability
-    """At most `written` where the file system forgets: no fsync helps there."""
+    """At most `written` if the file system forgets: no fsync helps there."""
     notice: str | None
     """What can be lost."""
 
 
 PAGE_BYTES = 2048
-"""Of a new file. Half of SQLite's default: an append writes whole pages, and a message is a few hundred bytes."""
+"""For a new file. Half of SQLite's default: an append writes whole pages, and a message is a few hundred bytes."""
 CHECKPOINT_PAGES = 2000
-"""SQLite's default counts 1,000 pages of 4 kB; with pages of 2 kB twice as many are the same 4 MB of WAL."""
+"""SQLite's default is 1,000 pages of 4 kB; twice as many pages of 2 kB make the same 4 MB of WAL."""
 
 CHECKED_BYTES_MAX = 16 * 1024 * 1024
 """A file up to this size is checked when it is opened, which takes about a millisecond per megabyte."""
@@ -57,26 +57,26 @@ _STRAY = """
 SELECT place FROM recollect_messages WHERE place >> 32 NOT IN (SELECT id FROM recollect_sessions) LIMIT 1"""
 
 _FIRST_TABLES = frozenset(("recollect_meta", "recollect_sessions", "recollect_messages", "recollect_turns"))
-"""Those that every release has made, together."""
+"""The tables that every release has created, together."""
 
 POLICIES: dict[str, JournalPolicy] = {
     "wal-full": JournalPolicy("wal", "full", Durability.FSYNCED),
     "wal-normal": JournalPolicy("wal", "normal", Durability.WRITTEN),
-    # FULL leaves the journal's unlink without a folder fsync: the last commit can come back undone.
+    # FULL unlinks the journal without syncing the folder: the last commit can come back undone.
     "delete-full": JournalPolicy("delete", "full", Durability.WRITTEN),
     "delete-extra": JournalPolicy("delete", "extra", Durability.FSYNCED),
 }
 
-# Fingerprints of turns have a table of their own, so that releases without them go on writing to the same file.
-# Sequences are never reused, so one that such a release left behind cannot be taken for another turn's.
+# Fingerprints of turns have their own table, so that releases without them can still write to the same file.
+# Sequences are never reused, so a fingerprint that such a release left behind cannot be mistaken for another turn's.
 #
-# A message's place is one number, so that appending a message writes one page: half of what a two-column key costs. For
-# the same reason the time of a session's last change is that of its last row, where there is one.
+# A message's place is one number, so that appending a message writes one page, half of what a two-column key costs. For
+# the same reason a session's last change is dated by its last row, if there is one.
 #
 # Sequences without a message are tombstones in the table of messages (`recollect.tombstone`).
 #
-# A session's row has a checksum: a bit that flips there would make the session look forgotten or expired. Releases and
-# hands that do not know of it leave none behind, by the trigger, rather than one that does not fit.
+# A session's row has a checksum: a flipped bit there could make the session look forgotten or expired. A release that
+# does not know the checksum, or somebody editing by hand, would leave one that no longer fits: the trigger removes it.
 CHECKED_COLUMNS = ("id", "key", "floor", "ended", "expires_at", "marked")
 
 SCHEMA = f"""
@@ -133,7 +133,7 @@ ADDED_COLUMNS = {
     },
     "recollect_messages": {"written": "REAL"},
 }
-"""What files of older releases lack. Those releases name the columns they write, so they go on with such a file."""
+"""Columns that older releases' files lack. Those releases name the columns they write, so they still work with them."""
 
 
 def parse_url(url: str) -> tuple[Path, str | None]:
@@ -190,7 +190,7 @@ def _checked_policy(asked: str | None, options: Options) -> str:
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """What SQLite says while a file is opened, as this library's errors."""
+    """Turns SQLite's errors while a file is opened into this library's."""
     if not path.parent.is_dir():
         raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
     try:
@@ -204,12 +204,12 @@ def opening(path: Path) -> Iterator[None]:
     except (
         sqlite3.DatabaseError,
         UnicodeDecodeError,
-    ) as error:  # a damaged name is no text even in SQLite's own error
+    ) as error:  # a damaged name is not text even in SQLite's own error
         raise Unreadable(f"{path}: {error}") from error
 
 
 def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: float) -> str:
-    """Brings the file into being, in the policy's journal mode and with the schema; gives the store's identity."""
+    """Makes the file ready, in the policy's journal mode and with the schema; returns the store's identity."""
     created = not path.exists()
     private.make_file(path, mode)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
@@ -243,7 +243,7 @@ def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: f
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuses a file whose own structure is damaged: it would show less than was written, without saying so."""
+    """Refuses a file whose own structure is damaged: it would silently show less than was written."""
     missing = check_together(connection, path, _FIRST_TABLES)
     if path.stat().st_size > CHECKED_BYTES_MAX:
         return
@@ -256,7 +256,7 @@ def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
     if missing:
         return
     stray = connection.execute(_STRAY).fetchone()
-    if stray is not None:  # the newest message of all, whose number has changed: nothing else would miss it
+    if stray is not None:  # the newest message with a changed number: nothing else would miss it
         raise Unreadable(
             f"{path} is damaged: message {stray[0] & 0xFFFFFFFF} of session number {stray[0] >> 32}, which there is "
             "not; restore it from a backup, or save what is left with sqlite3's .recover"
@@ -264,7 +264,7 @@ def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_together(connection: sqlite3.Connection, path: Path, tables: frozenset[str]) -> frozenset[str]:
-    """Those of the tables that are not there: none, or all of them. A name that has changed hides all its rows."""
+    """The tables that are missing: none, or all of them. A table whose name has changed hides all its rows."""
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     missing = tables - found
     if missing and missing != tables:
@@ -276,9 +276,9 @@ def check_together(connection: sqlite3.Connection, path: Path, tables: frozenset
 
 
 def check_columns(connection: sqlite3.Connection, path: Path, schema: str) -> None:
-    """Refuses tables whose columns are not what the schema says: they are text in the file, where bits flip, too.
+    """Refuses tables whose columns are not what the schema says: the schema is text in the file, where bits flip too.
 
-    A primary key that is none any more has no number for any row, and everything would read as empty.
+    If a primary key is no longer one, no row has a number, and everything would read as empty.
     """
     for table, expected in _columns_of(schema).items():
         found = _columns(connection, table)
@@ -299,7 +299,7 @@ def _columns_of(schema: str) -> dict[str, dict[str, tuple[str, int, int]]]:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> dict[str, tuple[str, int, int]]:
-    """By its name: type, whether it must not be NULL, place in the primary key."""
+    """For each name: type, whether it must not be NULL, place in the primary key."""
     rows = connection.execute(f"PRAGMA table_info({table})")
     return {name: (kind, not_null, place) for _, name, kind, not_null, _, place in rows}
 
@@ -323,7 +323,7 @@ def _create_schema(connection: sqlite3.Connection, path: Path, deadline: float) 
 
 
 def any_text(raw: bytes) -> str:
-    """A text as SQLite holds it, which may be no UTF-8: where it is no record, reading it must not fail for all."""
+    """Text as SQLite holds it, which may not be UTF-8: one bad value must not make the whole read fail."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -337,7 +337,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def until(deadline: float, step: Callable[[], object]) -> bool:
-    """Tries until the lock is free. SQLite's own waiting backs off to 100 ms, which starves writers."""
+    """Tries until the lock is free. SQLite's own wait backs off to 100 ms, which starves writers."""
     pause_s = 0.0005
     while True:
         try:
@@ -358,5 +358,5 @@ def is_locked(error: sqlite3.Error) -> bool:
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """SQLite's own code; 0 of an error that Python's module raises itself, such as for a text that is no UTF-8."""
+    """SQLite's own code; 0 for an error that Python's module raises itself, such as for text that is not UTF-8."""
     return getattr(error, "sqlite_errorcode", 0)

@@ -1,19 +1,19 @@
 """Notices that the files under an open store were taken away.
 
-SQLite goes on writing to a file that was deleted, without any error, and what it acknowledges then is gone with the
-process. The same holds for the log (``-wal``), where the newest messages are until a checkpoint moves them into the
-database itself; one that was cut short is worse, because a write fills the gap with a hole, and the next checkpoint
-copies that over good pages. So it is asked before each write, after each commit, and before each read.
+SQLite goes on writing to a deleted file without any error, and what it acknowledges then is gone with the process. The
+same goes for the log (``-wal``), which holds the newest messages until a checkpoint moves them into the database
+itself. A log that was cut short is worse: a write leaves a hole in the gap, and the next checkpoint copies that over
+good pages. So the guard checks before each write, after each commit, and before each read.
 
-Which file is meant. Whether the paths still name the files that were opened takes a walk through the folders for each,
-so it is asked when the folder has changed, and every `PATHS_CHECK_S` in case a folder further up was moved or mounted
-over. The ``-shm`` is looked after as well: without it, two processes write past each other.
+Which file is meant. Checking that the paths still name the files that were opened takes a walk through the folders for
+each, so it is done when the folder has changed, and every `PATHS_CHECK_S` in case a folder further up was moved or
+mounted over. The ``-shm`` is checked as well: without it, two processes overwrite each other.
 
-Which cut is wrong. A log only ever grows, until it starts over with another header: SQLite shortens it only then (a
-size limit), or to nothing (a checkpoint that truncates). So a log that is shorter under the header it had was cut by
-somebody else; and where nothing is left of it, SQLite is asked whether it still counts on anything in there.
+Which cut is wrong. A log only ever grows until it starts over with a new header: SQLite shortens it only then (a size
+limit), or to nothing (a truncating checkpoint). So a log that is shorter under the same header was cut by somebody
+else; and if nothing is left of it, SQLite is asked whether it still relies on anything in there.
 
-Does not notice: a log that another program wrote on after it was cut, and a cut while the log is being written; files
+Not noticed: a log that another program appended to after it was cut, a cut while the log is being written, and files
 that were overwritten in place with others of the same kind.
 """
 
@@ -29,15 +29,15 @@ from recollect.stores.sqlite.file import is_locked
 
 PATHS_CHECK_S = 0.05
 FOLDER_SETTLED_NS = 20_000_000
-"""Folders keep time in ticks of a few milliseconds: a second change within one cannot be seen by the first's time."""
+"""Folder times tick every few milliseconds: a second change within one tick leaves the time as it was."""
 
 _HEADER_BYTES = 32
 _MAGICS = {0x377F0682: "<6I", 0x377F0683: ">6I"}
-"""How a header begins, and in which order of bytes its checksum was made."""
+"""How a header begins, and the byte order of its checksum."""
 
 
 class FileGuard:
-    """The files of one open database. `log` is whether it has a ``-wal``; SQLite must have opened it already."""
+    """The files of one open database. `log` says whether it has a ``-wal``; SQLite must have opened it already."""
 
     def __init__(self, path: Path, *, log: bool) -> None:
         self._path = str(path)
@@ -46,20 +46,20 @@ class FileGuard:
         paths = [self._path, *([self._log_path, f"{self._real_path}-shm"] if log else [])]
         self._identities = [(name, _identity(name)) for name in paths]
         self._folder = os.open(os.path.dirname(self._real_path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
-        # SQLite has no locks on the log, which closing this would drop.
+        # Safe to close: that would drop locks on the file, but SQLite has none on the log.
         self._log = os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC) if log else None
         self._seen = (b"", 0)
-        """The log's header, and how long the log was under it. One value, because two threads look at it."""
+        """The log's header, and the log's length under it. One value, because two threads use it."""
         self._cut = False
         self._folder_changed_ns = 0
         self._paths_checked_at = 0.0
 
     def harm_before_read(self) -> str | None:
-        """What happened to the files, as a sentence without its end; None if nothing did."""
+        """What happened to the files, as the beginning of a sentence; None if nothing did."""
         return self._moved() or self._shortened()
 
     def harm_before_write(self, *, locked: bool = False) -> str | None:
-        """The same, as far as it must be known by then. `locked` if nobody else can write just now."""
+        """The same, as far as it must be known before a write. `locked`: nobody else can write right now."""
         return self._shortened(locked)
 
     def harm_after_commit(self) -> str | None:
@@ -68,11 +68,11 @@ class FileGuard:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """While the connections are closed, and the end of the guard.
+        """Wraps the closing of the connections, and ends the guard.
 
-        The last one to be closed moves the log into the file: of one that was cut, only some pages, which damages the
-        file for good. So with a cut log the last one is a connection that may only read. What is whole in the log is
-        found by whoever opens the file next.
+        The last connection to close moves the log into the file; from a cut log it would move only some pages, which
+        damages the file for good. So with a cut log the last one is a read-only connection. Whoever opens the file next
+        recovers what is intact in the log.
         """
         last = self._reading() if self._shortened() and self._cut else None
         try:
@@ -88,7 +88,7 @@ class FileGuard:
         if self._moved():
             return None
         connection = None
-        with suppress(sqlite3.Error):  # its question fails, when it has joined the others
+        with suppress(sqlite3.Error):  # the query may fail, but the connection has joined the others by then
             connection = sqlite3.connect(f"{Path(self._real_path).as_uri()}?mode=ro", uri=True, timeout=0)
             connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection
@@ -113,7 +113,7 @@ class FileGuard:
     def _shortened(self, locked: bool = False) -> str | None:
         if self._log is None:
             return None
-        header, size = self._seen  # before the file is looked at: another thread's commit may be growing it
+        header, size = self._seen  # read before the file: another thread's commit may be growing it
         length = os.lseek(self._log, 0, os.SEEK_END)
         if length >= size and not self._cut:
             if locked and not size:
@@ -134,7 +134,7 @@ class FileGuard:
         length = os.lseek(self._log, 0, os.SEEK_END)
         found = os.pread(self._log, _HEADER_BYTES, 0)
         if found == header:
-            # A size counts only under a header that is older than it: after a new one, SQLite may yet shorten the log.
+            # A size counts only if it was read after its header: after a new header, SQLite may still shorten the log.
             self._cut = self._cut or length < size
             self._seen = (header, max(size, length))
         elif _is_header(found) if found else self._emptied_rightly():
@@ -147,7 +147,7 @@ class FileGuard:
         return f"{self._log_path} was cut short"
 
     def _emptied_rightly(self) -> bool:
-        """Whether a checkpoint left nothing in the log. If SQLite counts on pages in there, it cannot read them."""
+        """Whether a checkpoint emptied the log. If SQLite still relies on pages in there, it cannot read them."""
         self._paths_checked_at = 0.0
         if self._moved():
             return False
@@ -158,8 +158,8 @@ class FileGuard:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            return is_locked(error)  # then it is not known, and what comes next will show
-        return bool(pages <= 0)  # below: another checkpoint is under way
+            return is_locked(error)  # then we cannot tell yet; the next check will
+        return bool(pages <= 0)  # negative: another checkpoint is running
 
 
 def _is_header(raw: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""The rows of a SQLite store, as its statements find them: a session's counters, its messages, and who is there."""
+"""The rows of a SQLite store: a session's counters, its messages, and the list of sessions."""
 
 import sqlite3
 import time
@@ -75,7 +75,7 @@ class Session(msgspec.Struct):
     marked: int
     newest: int | None
     checked: int | None = None
-    """The checksum; None where an older release, or somebody by hand, wrote the row."""
+    """The checksum; None if an older release, or somebody by hand, wrote the row."""
 
     @property
     def last(self) -> int:
@@ -96,8 +96,8 @@ def session_row(connection: sqlite3.Connection, key: bytes) -> Session | None:
         or not isinstance(found.expires_at, int | float | None)
         or (
             found.expires_at is not None and found.expires_at <= 1.0
-        )  # one flipped bit makes nothing a 0 or a 1
-    ):  # SQLite keeps in a column whatever is put there
+        )  # one flipped bit turns NULL into a 0 or a 1
+    ):  # SQLite columns hold values of any type
         raise Unreadable(f"the session's row was changed by something other than recollect: {str(row)[:200]}")
     if found.checked is not None and found.checked != _checksum(
         found.id, key, found.floor, found.ended, found.expires_at, found.marked
@@ -110,7 +110,7 @@ def session_row(connection: sqlite3.Connection, key: bytes) -> Session | None:
 
 
 def seal(connection: sqlite3.Connection, session: int) -> None:
-    """Gives the session's row its checksum, after every change of it."""
+    """Updates the checksum of the session's row; called after every change."""
     row = connection.execute(_CHECKED, (session,)).fetchone()
     connection.execute("UPDATE recollect_sessions SET checked = ? WHERE id = ?", (_checksum(*row), session))
 
@@ -123,7 +123,7 @@ def _checksum(
 
 
 def free(connection: sqlite3.Connection, session: int) -> bool:
-    """Removes some of the messages that are no longer shown; whether there may be more of them."""
+    """Removes some of the messages that are no longer shown; returns whether there may be more."""
     return connection.execute(_FREE, (session, ROWS_FREED_MAX)).rowcount == ROWS_FREED_MAX
 
 
@@ -134,7 +134,7 @@ def freeable(connection: sqlite3.Connection, above: int) -> list[tuple[int]]:
 def history_rows(
     connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None, deadline: float
 ) -> list[Stored]:
-    """The window's messages in their places; where rows are missing in between, a `Damaged` item says so."""
+    """The window's messages in their places; a `Damaged` item marks rows that are missing in between."""
     try:
         connection.execute("BEGIN")  # one snapshot for all that follows
         found = session_row(connection, key)
@@ -145,7 +145,7 @@ def history_rows(
         above = max(found.floor, after or 0, 0 if last is None else found.newest - last)
         if above >= found.newest:
             return []
-        # Bounds, not a limit: if as many rows come as there are places, none is missing, and no row has to name its.
+        # Bounds, not a limit: if there are as many rows as places, none is missing, and no row needs to name its place.
         places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
         messages: list[Message | Damaged] = []
         records = connection.execute(_RECORDS, places)
@@ -165,7 +165,7 @@ def history_rows(
 def _marked_history(
     connection: sqlite3.Connection, found: Session, last: int | None, after: int, deadline: float
 ) -> list[Stored]:
-    """The same of a session with tombstones: as many of the newest rows as must hold `last` messages."""
+    """The same for a session with tombstones: enough of the newest rows to hold `last` messages."""
     assert found.newest is not None
     above = max(found.floor, after)
     rows_max = -1 if last is None else records_for(last)
@@ -216,7 +216,7 @@ def changed_sessions(
 def described(
     connection: sqlite3.Connection, key: bytes
 ) -> tuple[Session, float | None, float | None, bytes | None] | None:
-    """The session's row, when it was made and changed, and its metadata, all of one moment."""
+    """The session's row, when it was created and changed, and its metadata, all from one moment."""
     try:
         connection.execute("BEGIN")
         found = session_row(connection, key)
@@ -232,7 +232,7 @@ def described(
 def records_with(
     connection: sqlite3.Connection, key: bytes, needle: bytes, below: int
 ) -> list[tuple[int, bytes]]:
-    """Records of the session that hold these bytes, with their sequences; the newest come first, a hundred at most."""
+    """Records of the session that contain these bytes, with their sequences; newest first, at most a hundred."""
     found = session_row(connection, key)
     if found is None or found.newest is None or found.expired(time.time()):
         return []
@@ -242,7 +242,7 @@ def records_with(
 
 
 def expired_sessions(connection: sqlite3.Connection, above: int) -> list[tuple[int, bytes]]:
-    """Numbers and keys, in the order of the numbers: no row is looked at twice."""
+    """Numbers and keys, ordered by number, so that no row is looked at twice."""
     return connection.execute(
         "SELECT id, key FROM recollect_sessions WHERE id > ? AND expires_at <= ? ORDER BY id LIMIT 100",
         (above, time.time()),

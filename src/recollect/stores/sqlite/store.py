@@ -1,11 +1,11 @@
 """Memory in one SQLite file: the embedded default.
 
-How it writes. Appends that arrive together share one transaction, and so one fsync: `SqliteTransactions` says where and
-when. A task that appends alone gets by with one statement (`_append_alone`).
+How it writes. Appends that arrive together share one transaction, and so one fsync; `SqliteTransactions` decides where
+and when. A task that appends alone needs only one statement (`_append_alone`).
 
 How it orders. A message's sequence is one more than the highest of its session, taken inside the write transaction
-(``BEGIN IMMEDIATE``), so any number of processes may append. `floor` is the last sequence given before a `forget` or an
-expiry: sequences go on from there, and a first message above ``floor + 1`` shows that something is missing.
+(``BEGIN IMMEDIATE``), so any number of processes may append. `floor` is the last sequence assigned before a `forget` or
+an expiry: sequences go on from there, and a first message above ``floor + 1`` shows that something is missing.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from recollect.witness import Witness
 log = logging.getLogger("recollect")
 
 KNOWN_MAX = 10_000
-"""Sessions whose counters are kept at hand."""
+"""How many sessions' counters are kept in memory."""
 KNOWN_KEY_BYTES_MAX = 500
 """Sessions with longer ids are looked up each time: thousands of them would fill the memory."""
 
@@ -126,7 +126,7 @@ class SqliteStore(SqliteChanges):
         )
 
     async def state(self, session: str) -> SessionState:
-        """Whether the session lives, expired, was forgotten, or never existed."""
+        """Whether the session is live, expired, forgotten, or never existed."""
         key = session_key(session)
         found = await self._read(lambda connection: session_row(connection, key), inline=True)
         return state_of(found)
@@ -175,10 +175,10 @@ class SqliteStore(SqliteChanges):
         return Receipt(append.session, first, last, self._policy.durability)
 
     def _append_alone(self, append: Append) -> Receipt | None:
-        """One message without turn, `expect` or expiry, as the one statement it takes; None where that cannot be.
+        """Stores one message without turn, `expect` or expiry in a single statement; None if that is not possible.
 
-        The place comes from what this store knows. If another process was there since, the place is taken, or the
-        session's row says otherwise, and the transaction that looks first has to do it.
+        The place comes from what this store knows. If another process has written since, the place is taken or the
+        session's row no longer matches, and the ordinary transaction, which reads first, has to do it.
         """
         known = self._known.get(append.key)
         if known is None or len(append.records) != 1 or append.turn is not None or append.expect is not None:
@@ -228,7 +228,7 @@ class SqliteStore(SqliteChanges):
     # ---- running transactions
 
     def _append_now(self, append: Append) -> Receipt | None:
-        """The append of a task that is alone, by few and plain calls: after an fsync, the caches are cold."""
+        """The append of a task that is alone, with few and simple calls: after an fsync, the CPU caches are cold."""
         if not self._inline():
             return None
         receipt = self._append_alone(append)
@@ -251,7 +251,7 @@ class SqliteStore(SqliteChanges):
             return error
 
     def _begun(self, connection: sqlite3.Connection) -> None:
-        """Forgets what it knew of the sessions if somebody else wrote since."""
+        """Forgets what it knew about the sessions if somebody else has written since."""
         (version,) = connection.execute("PRAGMA data_version").fetchone()
         if version != self._known_version:
             self._known.clear()
@@ -289,7 +289,7 @@ def _open_file(kind: type[SqliteStore], path: Path, asked: str | None, options: 
         opened.append(kind(path, policy, options, identity))
 
     with opening(path):
-        # Any step may meet a lock: another process recovers, or changes the journal mode.
+        # Any step may hit a lock: another process may be recovering, or changing the journal mode.
         if not until(deadline, attempt):
             raise EngineUnavailable(f"{path} was locked by another process for {options.timeout_s:g} s")
     return opened[0]

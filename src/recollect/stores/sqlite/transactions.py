@@ -1,9 +1,9 @@
-"""How transactions run on one SQLite file: under the conversation store, and under recall's rows.
+"""How transactions run on one SQLite file, for the conversation store and for recall's rows.
 
 Writes that arrive together share one transaction, and so one fsync (`Batcher`). A commit takes a few hundred
 microseconds on a good disk, less than handing it to a thread and back would cost, so it runs on the event loop for as
 long as commits stay short (`INLINE_MAX_S`) and nobody else holds the lock. Otherwise it runs on a thread of its own,
-where waiting hurts nobody. Reads do the same, by how many rows they may bring.
+where waiting hurts nobody. Reads do the same, depending on how many rows they may return.
 
 Every write and read asks the `guard` whether the files are still there; if not, nothing is acknowledged and
 `StoreReplaced` is raised.
@@ -38,24 +38,24 @@ INLINE_MAX_S = 0.002
 """Commits that take longer on average leave the event loop."""
 
 READ_GRACE_S = 0.5
-"""For a read to notice that its time is over."""
+"""How long a read may take to notice that its time is over."""
 PROGRESS_STEPS = 20_000
-"""Of SQLite's own, between two looks at the clock: about a millisecond."""
+"""SQLite's own instructions between two looks at the clock: about a millisecond."""
 
 INLINE_ROWS_MAX = 200
 """Reads of more rows leave the event loop."""
 
 Job = TypeVar("Job")
-"""Runs inside the write transaction. It makes every check before its first write, so that its error undoes nothing."""
+"""Runs inside the write transaction. It checks everything before its first write, so a failed job wrote nothing."""
 
 Value = TypeVar("Value")
 
 
 class SqliteTransactions(ABC, Generic[Job]):
-    """One open file. Subclasses say what a job does; their own writes may also use `_writer` while `_inline()`."""
+    """One open file. Subclasses define what a job does; they may also write with `_writer` directly if `_inline()`."""
 
     _CALLED: ClassVar[str]
-    """What its user opened, for messages."""
+    """What the user has opened, for error messages."""
     _THREADS: ClassVar[str]
     """What the names of its threads begin with."""
 
@@ -72,7 +72,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         for connection in (self._writer, self._reader, self._far_reader):
             connection.execute(
                 "SELECT 1 FROM sqlite_master"
-            ).fetchone()  # opens the log: what is guarded is what is used
+            ).fetchone()  # opens the log, so that the guard watches the one in use
         self._guard = FileGuard(path, log=self._policy.journal == "wal")
         self._write_thread = ThreadPoolExecutor(1, f"{self._THREADS}-write")
         self._read_thread = ThreadPoolExecutor(1, f"{self._THREADS}-read")
@@ -81,11 +81,11 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     @property
     def durability(self) -> Durability:
-        """What every receipt of this store promises at least."""
+        """The least that every receipt of this store promises."""
         return self._policy.durability
 
     async def close(self) -> None:
-        """In a fork this does nothing: the connections and their threads are those of the parent."""
+        """In a fork this does nothing: the connections and their threads belong to the parent."""
         if self._closed or self._owner.forked:
             return
         await self._batcher.drain()
@@ -113,7 +113,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         """The job's result, or the `RecollectError` that it ended with."""
 
     def _may_take_long(self, job: Job) -> bool:
-        """Whether a job is to leave the event loop, however short commits are on average."""
+        """Whether a job must leave the event loop, however short commits are on average."""
         return False
 
     def _begun(self, connection: sqlite3.Connection) -> None:
@@ -143,7 +143,7 @@ class SqliteTransactions(ABC, Generic[Job]):
             results = self._commit(jobs, wait_s=0.0)
             if results is not None:
                 return results
-        # A little less than the caller's own limit, so that the caller hears of the lock, not of the time.
+        # A little less than the caller's own limit, so that the error names the lock, not the time limit.
         wait_s = self._timeout_s * 0.9
         loop = asyncio.get_running_loop()
         results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)
@@ -199,7 +199,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         inline: bool = False,
         deadline: float | None = None,
     ) -> Value:
-        """What the query gives. It ends in time: SQLite is stopped, and the query's own work raises `TimeoutError`."""
+        """The query's result, in time: SQLite is interrupted, and the query's own code raises `TimeoutError`."""
         self._check_open(EngineUnavailable)
         self._check(self._guard.harm_before_read())
         try:
@@ -220,7 +220,7 @@ class SqliteTransactions(ABC, Generic[Job]):
             raise Unreadable(f"{self._path}: {error}") from error
 
     async def _read_aside(self, query: Callable[[sqlite3.Connection], Value], deadline: float) -> Value:
-        """On the thread of reads, which gives up by itself; one that hangs in the disk is not waited for."""
+        """On the reader thread, which gives up by itself; one that hangs in disk I/O is not waited for."""
         loop = asyncio.get_running_loop()
         answer = loop.run_in_executor(self._read_thread, self._query, query, deadline)
         try:
