@@ -1,4 +1,4 @@
-"""Kept because conftest files import from here; the code is in `recollect.verify.suite.service_fixture`."""
+"""Kept for its address, which conftest files import; the code is in `recollect.verify.suite.service_fixture`."""
 
 from recollect.verify.suite.service_fixture import service_under_test
 
