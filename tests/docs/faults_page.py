@@ -10,12 +10,12 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "faults.md"
 HEAD = """\
 # Faults
 
-What each fault verifies, and what it does not. This page is made from the table in `verify/running/faults/`
-(`python -m tests.docs.faults_page`); a test keeps it so.
+What each fault verifies, and what it does not. This page is generated from the table in `verify/running/faults/`
+(`python -m tests.docs.faults_page`); a test keeps it up to date.
 
-Faults that destroy data only happen to engines that the run itself started. Where one cannot happen (no server to
+Faults that destroy data only happen to engines that the run itself started. If a fault cannot happen (no server to
 kill, no compiler, no second version), the cell is `skipped` with the reason. The core tier has those marked ●; `--full`
-runs all, in all their variants, and `--fault NAME@VARIANT` (or `--fault NAME --variant VARIANT`) one.
+runs all of them in all their variants, and `--fault NAME@VARIANT` (or `--fault NAME --variant VARIANT`) runs one.
 
 """
 
@@ -31,10 +31,11 @@ def _section(fault: Fault) -> str:
         f"- **Verifies** {fault.verifies}.",
         f"- **Does not verify** {fault.does_not_verify}.",
     ]
-    variants = [variant or "the plain one" for variant in fault.variants]
+    variants = [variant or "plain (no name)" for variant in fault.variants]
     if len(variants) > 1:
         shown = ", ".join(name if " " in name else f"`{name}`" for name in variants)
-        lines.append(f"- **Variants**: {shown}; the first is the usual one.")
+        usual = "all run by default" if fault.usual_variants == len(variants) else "the first is the default"
+        lines.append(f"- **Variants**: {shown}; {usual}.")
     if fault.named_variant:
         lines.append(f"- **`--variant`** may also name {fault.named_variant}.")
     return "\n".join(lines) + "\n"

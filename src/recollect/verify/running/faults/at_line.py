@@ -159,15 +159,16 @@ LINE_FAULTS = (
         KillAppAtLine,
         verifies="whichever line of the store's own code the application dies on, turns are whole and others go on",
         does_not_verify="dying inside a driver or the engine; lines that an append did not execute when recorded;"
-        f" without {EVERY_LINE}, lines that {SWEEP_S:g} s were not enough for",
+        f" without {EVERY_LINE}, lines that were not reached within {SWEEP_S:g} s",
         variants=("", EVERY_LINE),
         named_variant="a line of the store's code, such as memory.py:17",
     ),
     Fault(
         "kill-engine-at-line",
         KillEngineAtLine,
-        verifies="the engine dies when the store reaches a line of its own code, such as between two writes of a turn",
-        does_not_verify=f"lines beyond {ENGINE_LINES_MAX}, unless {EVERY_LINE} or one of them is asked for",
+        verifies="what was acknowledged survives, and turns are whole, when the engine dies as the store reaches a line"
+        " of its own code, such as between two writes of a turn",
+        does_not_verify=f"more than {ENGINE_LINES_MAX} lines, unless {EVERY_LINE} or a line is asked for",
         obstacle=servers_only,
         variants=("", EVERY_LINE),
         named_variant="a line of the store's code, such as memory.py:17",

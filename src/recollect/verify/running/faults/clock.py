@@ -213,15 +213,15 @@ CLOCK_FAULTS = (
     Fault(
         "clock-frozen",
         ClockFrozen,
-        verifies="messages that get one and the same time keep their order, and none replaces another",
-        does_not_verify="a coarse clock: equal times here last as long as the fault",
+        verifies="messages that get the same time keep their order, and none replaces another",
+        does_not_verify="a coarse clock: here the time stays the same for as long as the fault lasts",
         obstacle=clock_obstacle,
         variants=VARIANTS,
     ),
     Fault(
         "clock-forward",
         ClockForward,
-        verifies="what must be kept for the time given by --retain (a week without it) is not expired before,"
+        verifies="what must be kept for the time given by --retain (a week without it) does not expire earlier,"
         " neither when it is read nor by the engine's own search; and what a store declares to keep for less than that"
         " (`retention_s`) is gone",
         does_not_verify="expiry by a job that runs outside the target and the engine",

@@ -181,7 +181,7 @@ DISK_FAULTS = (
     Fault(
         "slow-fsync",
         SlowFsync,
-        verifies="what was acknowledged while the disk is slow survives the sudden death of the engine",
+        verifies="what was acknowledged while the disk was slow survives the sudden death of the engine",
         does_not_verify="power loss; how long a caller has to wait",
         obstacle=recording_obstacle,
     ),
@@ -195,7 +195,7 @@ DISK_FAULTS = (
     Fault(
         "disk-full",
         DiskFull,
-        verifies="a full disk is an error to the caller, and what was acknowledged before and after is there",
+        verifies="a full disk is an error to the caller, and what was acknowledged before and afterwards is there",
         does_not_verify="quotas, inodes running out, a disk that stays full",
         obstacle=_obstacle,
         variants=("", FLUSH),

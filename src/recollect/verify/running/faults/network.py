@@ -103,7 +103,7 @@ NETWORK_FAULTS = (
     Fault(
         "lost-ack",
         LostAck,
-        verifies="a write that took effect although its acknowledgement was lost is in memory once when it is"
+        verifies="a write that took effect although its acknowledgement was lost is stored only once when it is"
         " retried",
         does_not_verify="requests that never arrive: see cut",
         obstacle=_networked,
@@ -118,18 +118,18 @@ NETWORK_FAULTS = (
     Fault(
         "cut",
         Cut,
-        verifies="connections that are reset, then refused for a while, lose and double nothing, and the store"
-        " comes back on its own",
+        verifies="when connections are reset and then refused for a while, nothing is lost or duplicated, and the store"
+        " recovers on its own",
         does_not_verify="connections that end silently: see half-open",
         obstacle=_networked,
     ),
     Fault(
         "half-open",
         HalfOpen,
-        verifies="a write that is given up, and arrives long after, is in memory at most once, also beside its"
+        verifies="a write that was given up on and arrives much later is stored at most once, even together with its"
         " retry",
-        does_not_verify=f"a store that waits longer than {SILENT_S + FORGOTTEN_S:g} s for an answer: to it this is"
-        " only slow",
+        does_not_verify=f"a store that waits longer than {SILENT_S + FORGOTTEN_S:g} s for an answer: to it the network"
+        " is only slow",
         obstacle=_networked,
     ),
     Fault(

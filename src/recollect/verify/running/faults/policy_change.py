@@ -50,7 +50,7 @@ CONFIG_FAULTS = (
         PolicyChange,
         verifies="another persistence policy on the same data keeps what was acknowledged under the old one, or its"
         " loss is an error to the caller: a memory that silently comes back empty is violated",
-        does_not_verify="the safe procedure: this is the plain restart with the new setting that people do",
+        does_not_verify="the safe procedure: this is what people do, a plain restart with the new setting",
         obstacle=_obstacle,
         named_variant="the policy to change to",
     ),

@@ -130,9 +130,9 @@ PROCESS_FAULTS = (
     Fault(
         "none",
         Undisturbed,
-        verifies="a store that is left alone keeps what it is given, by one writer, by several, and by several"
+        verifies="with nothing broken, a store keeps what it is given by one writer, by several, and by several"
         " tasks or threads that share one store",
-        does_not_verify="anything that breaks; whatever is found here is there in every other cell too",
+        does_not_verify="anything that breaks; a bug found here is present in every other cell too",
         variants=(ONE_WRITER, SEVERAL_WRITERS, SEVERAL_CALLERS),
         usual_variants=3,
         clients={ONE_WRITER: (1, 1)},
@@ -157,13 +157,13 @@ PROCESS_FAULTS = (
     Fault(
         "kill-app",
         KillApp,
-        verifies="a writer that dies in the middle of an append leaves whole turns behind, and others go on",
+        verifies="a writer that dies in the middle of an append leaves only whole turns, and others go on",
         does_not_verify="dying at one particular line: see kill-app-at-line",
     ),
     Fault(
         "pause",
         Pause,
-        verifies="an engine that stands still for a while (SIGSTOP, a stalled machine) loses and doubles nothing",
+        verifies="an engine that freezes for a while (SIGSTOP, a stalled machine) loses nothing and duplicates nothing",
         does_not_verify="a failover that happens meanwhile: see failover",
         obstacle=servers_only,
     ),
@@ -180,8 +180,8 @@ PROCESS_FAULTS = (
         "cancel",
         Cancel,
         verifies="callers of one asynchronous store that give up at random moments (a closed request, a timeout) leave"
-        " whole turns behind, stored once, and nobody gets another's answer; afterwards everything is readable",
-        does_not_verify="every moment in which a caller can give up: see recollect explore --interleavings --cancel",
+        " only whole turns, stored once; nobody gets another caller's answer, and afterwards everything is readable",
+        does_not_verify="every moment at which a caller can give up: see recollect explore --interleavings --cancel",
         callers={"": 3},
     ),
 )

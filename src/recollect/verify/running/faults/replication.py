@@ -70,7 +70,7 @@ REPLICATION_FAULTS = (
         "failover",
         Failover,
         verifies="what the primary acknowledged while its replica had stopped following is there after the replica has"
-        " taken over; what is acknowledged by both always is",
+        " taken over; what both had acknowledged must be",
         does_not_verify="the old primary coming back as a second one (split brain)",
         obstacle=_obstacle,
     ),

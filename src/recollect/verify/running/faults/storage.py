@@ -110,7 +110,7 @@ STORAGE_FAULTS = (
     Fault(
         "evict",
         Evict,
-        verifies="an engine that runs out of its memory limit and evicts keys does not silently shorten memory",
+        verifies="an engine that reaches its memory limit and evicts keys does not silently shorten memory",
         does_not_verify="that nothing is evicted: with an eviction policy the engine does what it was told",
         obstacle=_evict_obstacle,
     ),

@@ -117,15 +117,15 @@ VERSION_FAULTS = (
     Fault(
         "ttl-drift",
         TtlDrift,
-        verifies="a release that shortens the expiry does not cut short what the last one promised to keep",
-        does_not_verify="expiries of other keys than those of the sessions that were written",
+        verifies="a release that shortens the expiry does not cut short what the previous one promised to keep",
+        does_not_verify="the expiry of keys other than those of the sessions that were written",
         obstacle=_drift_obstacle,
     ),
     Fault(
         "upgrade",
         Upgrade,
         verifies="the engine's next version, reached as its documentation says, still has what was acknowledged",
-        does_not_verify="upgrades that skip the documented way",
+        does_not_verify="upgrades that do not follow the documentation",
         obstacle=_obstacle,
         named_variant="the version to go to, such as 8; --engine redis@7 says where it starts",
     ),
@@ -141,7 +141,7 @@ VERSION_FAULTS = (
     Fault(
         "older-writer",
         BothReleases,
-        verifies="what the last release writes during a rolling deploy is read by this one, and the other way round",
+        verifies="what the previous release writes during a rolling deploy is read by this one, and vice versa",
         does_not_verify="releases older than the one given",
         obstacle=_older_obstacle,
     ),
