@@ -1,9 +1,9 @@
 """Reading a store on one crash state, in a process that ends with it.
 
-A store keeps what it likes: a connection that nobody closes, a cache, a thread. SQLite itself keeps locks and its index
-of the log per process and file. On the next state of the same files all of that is wrong, and the store would be
-accused of what the state before it left. So each state is read in a fork that ends when it has answered, with whatever
-it started. Only what it imported is imported here too, or every fork would import it again.
+A store may leave anything behind: a connection that nobody closes, a cache, a thread. SQLite itself keeps locks and its
+index of the log per process and file. On the next state of the same files all of that is wrong, and the store would be
+accused of something left over from the state before. So each state is read in a fork, which ends with everything it
+started once it has answered. Only its imports are repeated in this process, or every fork would import them again.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ READ_TIMEOUT_S = 60.0
 _PR_SET_PDEATHSIG = 1
 
 Reading = Mapping[str, pipe.Elements | str]
-"""What each session read as; text is the error that the read raised."""
+"""What was read from each session; a text is the error that the read raised."""
 
 
 class Reader:
-    """Reads one target, on one state after the other."""
+    """Reads one target, on one state after another."""
 
     def __init__(self, spec: str) -> None:
         self._spec = spec
-        with contextlib.suppress(Exception):  # what is wrong with a target, each reading says
+        with contextlib.suppress(Exception):  # if something is wrong with the target, each read reports it
             resolve(spec)
 
     def read(self, endpoint: Endpoint, sessions: Sequence[str]) -> Reading:
@@ -56,11 +56,11 @@ class Reader:
 class _StateRead:
     read: Reading
     imported: tuple[str, ...]
-    """Modules that this process did not have."""
+    """Modules that the parent process did not have."""
 
 
 def _answer(spec: str, endpoint: Endpoint, sessions: Sequence[str]) -> _StateRead | str:
-    """Text: why there is none."""
+    """The answer of a fork; a text says why there is none."""
     incoming, outgoing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -95,7 +95,7 @@ def _received(incoming: int) -> _StateRead | str:
 
 
 def _read_and_exit(spec: str, endpoint: Endpoint, sessions: Sequence[str], outgoing: int) -> None:
-    """In the fork. It never returns into the parent's stack, and nothing of the parent's is cleaned up here."""
+    """Runs in the fork. It never returns into the parent's stack, and cleans up nothing of the parent's."""
     try:
         os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

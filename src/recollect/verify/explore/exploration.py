@@ -1,12 +1,12 @@
 """`recollect explore`: one recorded run of a target, and what is left of it in every crash state.
 
 One writer appends turns, one after the other, while every call that the engine (or the store itself, when the engine
-is embedded) makes on its files is recorded, with each question and acknowledgement in between. Then each distinct
+is embedded) makes on its files is recorded, with each request and acknowledgement in between. Then each distinct
 state of the disk is laid out, the engine recovers on it, the store is opened by its own factory and read, and what it
 returns is judged against what had been acknowledged by then.
 
 A read that returns exactly what was acknowledged (and perhaps the turn that was under way) holds. Anything else becomes
-a history of its own, and the checkers judge it as they judge every other.
+a history of its own, and the checkers judge it like any other.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What ran, and what it was asked."""
+    """What ran, and what it was asked to do."""
 
     target: str
     engine: str
@@ -76,11 +76,11 @@ class About:
     policy: str
     turns: tuple[Turn, ...]
     start: int
-    """Records of the engine's start and the store's opening, before the first question."""
+    """How many records the engine's start and the store's opening made, before the first request."""
     claims: tuple[str | None, ...] = ()
-    """What the acknowledgement of each turn said that it survives, if it said so."""
+    """What each turn survives according to its acknowledgement, if that said so."""
     real_policy: str = ""
-    """What the store's own connections have."""
+    """The policy that the store's own connections have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ def turns_of(messages: int, batches: bool) -> tuple[Turn, ...]:
 
 
 def record(target: str, engine_spec: str, policy: str, *, messages: int, folder: Path) -> TargetRun:
-    """Run the target once, and keep the recording in `folder`, to go on with later. Raises NothingRecorded when the
-    recorder was blind or an append failed."""
+    """Run the target once, and keep the recording in `folder` for later. Raises NothingRecorded when the recorder was
+    blind or an append failed."""
     with ExitStack() as stack:
         engine = create(engine_spec, policy)
         stack.callback(engine.close)
@@ -153,7 +153,7 @@ def load(folder: Path) -> TargetRun:
 
 
 def _prepare(engine: Engine, workers: Workers, target: str) -> pipe.Ready:
-    """Tables and migrations are made before the recording; an engine that stopped in good order is the base."""
+    """Makes tables and migrations before the recording, which starts from a cleanly stopped engine."""
     writer, ready = workers.start(target, engine.start(), prepare=True)
     workers.close(writer)
     engine.stop()
@@ -196,7 +196,7 @@ class TargetCheck:
         self._reader = Reader(run.about.target)
         self._folder = Path(tempfile.mkdtemp(dir=home, prefix="judged-"))
         self._findings: dict[tuple[int, int, bytes], Judgement] = {}
-        """Many disks read the same, and what reads the same is judged the same."""
+        """Many disks read the same, so judgements are kept by what was read."""
 
     def check(self, image: Image, marks: Sequence[str]) -> Judgement:
         asked = sum(text.startswith(ASK) for text in marks)
@@ -251,7 +251,7 @@ class TargetCheck:
 
 
 def _ends(said: str) -> str:
-    """The first and the last line of what an engine said, which is what happened and why, without pids and times."""
+    """The first and last line of what an engine said (what happened, and why), without pids and times."""
     lines = [_STAMP.sub("", line.strip()) for line in said.splitlines() if line.strip()]
     return " … ".join(dict.fromkeys((lines[0], lines[-1])))
 
@@ -266,7 +266,7 @@ _TIMES = (
 
 
 def _timeless(sentence: str) -> str:
-    """A checker's sentence without the times and events of a history that was made for the judgement only."""
+    """A checker's sentence without times and event numbers: this history was only made to be judged."""
     for pattern, word in _TIMES:
         sentence = pattern.sub(word, sentence)
     return sentence
@@ -301,7 +301,7 @@ def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcri
 
 
 def _tell_appends(transcript: Transcript, turns: Sequence[Turn], claims: Sequence[str | None]) -> None:
-    """The first of them were acknowledged, with these claims."""
+    """Writes the appends to the history; the first ones were acknowledged, with these claims."""
     for index, turn in enumerate(turns):
         intent = AppendTurn(turn.session, tuple(Body(text) for text in turn.texts))
         transcript.begin(0, intent)

@@ -1,4 +1,4 @@
-"""A violation is told only after it was judged again: from the image as it was saved, in a process of its own.
+"""A violation is reported only after it was judged again: from the saved image, in a process of its own.
 
 `python -m recollect.verify.explore.judged_again FOLDER IMAGE MARKS` is that process. It shares the recording and the
 image with the one that judged first, and nothing else, so what both say is a property of the disk. Where they differ,
@@ -29,7 +29,7 @@ AGAIN_TIMEOUT_S = 120.0
 
 
 def disagreement(folder: Path, state: State, judgement: Judgement) -> str | None:
-    """Why this judgement must not be told; None when a fresh process comes to the same."""
+    """Why this judgement must not be reported; None when a fresh process comes to the same one."""
     image = Path(tempfile.mkdtemp(dir=folder, prefix="judged-again-")) / "image"
     materialise(state.image, image)
     again = _in_fresh_process(folder, image, state.marks)
@@ -63,7 +63,7 @@ def _in_fresh_process(folder: Path, image: Path, marks: int) -> Judgement | str:
 
 def main() -> None:
     folder, image, marks = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    answering = os.dup(1)  # what the target prints is no answer
+    answering = os.dup(1)  # the answer goes here; what the target prints must not mix with it
     run = exploration.load(folder)
     told = [record.path1 for record in run.records if record.op is Op.MARK][:marks]
     check = TargetCheck(run, folder / "target.log", home())

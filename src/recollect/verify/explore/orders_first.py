@@ -1,8 +1,8 @@
 """The first seconds of `recollect verify`: orders of events, before anything happens to a store.
 
-They are the cheapest way to a smallest example, so a target of the user's gets a cell of them in front of all others.
-What they find counts as every other finding. What they cannot see does not fail a run whose other cells conclude: the
-cell is skipped, with the reason.
+They are the cheapest way to the smallest example, so each of the user's own targets gets a cell of them ahead of all
+others. What they find counts like any other finding. What they cannot see does not fail a run whose other cells
+conclude: the cell is skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from recollect.verify.running.scenario import KINDS, Scenario
 
 SECONDS_MAX = 5.0
 SECONDS_LEAST = 1.5
-"""With less, an engine has hardly started."""
+"""With less time, the engine has hardly started."""
 SHARE = 0.1
-"""Of the budget, at most, for all targets together."""
+"""At most this share of the budget, for all targets together."""
 GRACE_S = 20.0
-"""Beyond its time, for starting and for making what was found smaller; a store that takes longer hangs."""
+"""Extra time for starting, and for making what was found smaller; a store that takes longer hangs."""
 ENGINES = ("redis", "postgres", "sqlite")
 WRITES = frozenset("aticsf")
 
 
 def cells_for(request: VerifyRequest, cells: list[Cell]) -> list[Cell]:
-    """One for each target of the user's that is also run without a fault and with several writers.
+    """One for each of the user's own targets that is also run without a fault and with several writers.
 
-    An engine that the user prepared, or a use of memory that was asked for by name, is something else."""
+    Not on an engine that the user prepared, nor for a workload that was asked for by name."""
     if _is_something_else(request) or request.shard[0] != 1:
         return []
     found: dict[str, Scenario] = {}
@@ -78,7 +78,7 @@ def check_programs(request: VerifyRequest, abilities: Mapping[str, Collection[st
 
 
 def case_for(request: VerifyRequest, target: str) -> FaultCase | None:
-    """The same as a case of a suite, known before the target is opened."""
+    """The same as a case of a pytest suite, known before the target is opened."""
     engine = engine_of(request, target).partition("@")[0]
     if _is_something_else(request) or ":" not in target or KINDS.get(engine, engine) not in ENGINES:
         return None
@@ -166,8 +166,8 @@ def _result(scenario: Scenario, done: Interleaved, folder: Path) -> Result:
 
 
 def _raises_without_any_order(failure: FailedSchedule) -> bool:
-    """A store that may only be used by the thread that opened it says so to a single caller: it is not for threads, and
-    no order is to blame. What raises for everybody, the cells with one writer show."""
+    """A store that may only be used by the thread that opened it raises even for a single caller: it is not made for
+    threads, and no order is to blame. A store that always raises is caught by the cells with one writer."""
     return failure.names[0] == "raised" and len(ClientsProgram.parse(failure.program).clients) == 1
 
 

@@ -1,8 +1,8 @@
-"""An exploration that goes on: part by part inside its budget, and from where an earlier one ended.
+"""An exploration that continues: part by part within its budget, and from where an earlier one ended.
 
 folder/
   findings.jsonl             what was judged, by disk and marks; both modes share it: most of their disks are the same
-  progress-MODE-LEVEL.json   where the next part begins and what the parts before came to; only of runs with several
+  progress-MODE-LEVEL.json   where the next part begins and the results of the parts before; only for runs with several
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JUDGEMENTS = "findings.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many states there were, and what they came to."""
+    """How many states there were, and how they were judged."""
 
     states: int = 0
     held: int = 0
@@ -41,7 +41,7 @@ class Tally:
     refused: int = 0
     violated: int = 0
     unsure: int = 0
-    """Violated at first, and not when it was judged again: a bug of ours."""
+    """Violated at first, but not when judged again: a bug of ours."""
 
     @classmethod
     def of(cls, part: Exploration) -> Tally:
@@ -69,7 +69,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """What one call of the exploration came to, with the parts before it."""
+    """What the exploration has found so far: in this call, and in the parts before it."""
 
     plan: ExplorePlan
     tally: Tally
@@ -79,7 +79,7 @@ class Explored:
     worst: tuple[State, Judgement] | None
     """The first violation; without one the first refusal, then the first documented loss."""
     searched: int
-    """Records of the run whose crash states were looked for."""
+    """How many records of the run were searched for crash states."""
     records: int
     """All records of the run."""
     disagreements: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def explore_run(
     make_check: Callable[[], Check],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Explored:
-    """Judge the states of a run until all are or the budget ends; call it again to go on."""
+    """Judge the states of a run until all are judged or the budget ends; call it again to go on."""
     began = time.monotonic()
     saved = folder / f"progress-{plan.mode}-{plan.level}.json"
     at = _Reached(plan.start, Tally())
@@ -167,7 +167,7 @@ def _is_violated(judgement: Judgement) -> bool:
 
 
 def _judged_again(folder: Path, bad: dict[_Kind, _Bad]) -> tuple[str, ...]:
-    """Takes out the kinds of violations whose first state a fresh process judges differently, and says so."""
+    """Removes the kinds of violations whose first state a fresh process judges differently, and reports them."""
     found = []
     for kind, (state, judgement) in list(bad.items()):
         if _is_violated(judgement) and (why := disagreement(folder, state, judgement)) is not None:

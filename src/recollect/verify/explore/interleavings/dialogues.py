@@ -31,16 +31,16 @@ class SentRequest(NamedTuple):
     label: str
     footprint: Footprint
     setup: bool = False
-    """Part of opening a connection: of no interest to anybody else."""
+    """Part of opening a connection, which affects nobody else."""
     waits: bool = False
-    """The engine may keep it until somebody else has done something."""
+    """The engine may hold it until somebody else has done something."""
 
 
 NUMBERS_PER_SCHEDULE = 1000
 
 
 def carried(request: bytes, reply: bytes, footprint: Footprint) -> str:
-    """What a request wrote or read of the test messages, in a few words."""
+    """Which test messages a request wrote or read, in a few words."""
     wrote, read = _messages(request), _messages(reply)
     if any(write for _, write in footprint):
         return f"writes {spans(wrote)}" if wrote else ""
@@ -56,7 +56,7 @@ class Dialogue:
 
     framed = False
     backend: int | None = None
-    """The engine's own number of this connection, where it tells."""
+    """The engine's own number for this connection, if it gives one."""
 
     def copy(self) -> Dialogue:
         return copy.copy(self)
@@ -114,7 +114,7 @@ class RespDialogue(Dialogue):
         )
 
     def _touched(self, words: list[bytes]) -> Footprint:
-        """What is queued happens at EXEC, which also looks whether anybody wrote what is watched."""
+        """Queued commands run at EXEC, which also checks whether anybody wrote to a watched key."""
         name = words[0].upper()
         touched = of_redis(words)
         if name == b"MULTI":
@@ -159,7 +159,7 @@ def _commands(data: bytes) -> Iterator[list[bytes]]:
 
 
 def _behind(data: bytes, at: int) -> int:
-    """The position behind the value that begins here, or -1 if it is not all there."""
+    """The position after the value that begins here, or -1 if it is incomplete."""
     end = data.find(b"\r\n", at)
     if end < 0:
         return -1
@@ -185,7 +185,7 @@ _SSL_REQUEST = 80877103
 _ABOUT_TYPES = re.compile(
     r"select current_setting\('jit'\)|select set_config\('jit'|with recursive typeinfo_tree"
 )
-"""What asyncpg asks once on a connection, about types."""
+"""What asyncpg asks about types, once per connection."""
 
 
 class PgDialogue(Dialogue):
@@ -226,7 +226,7 @@ class PgDialogue(Dialogue):
         return SentRequest(label, touched, setup)
 
     def _heard(self, kind: bytes, body: bytes) -> str | None:
-        """Keeps what the message says for later; gives what the engine is told to do, if anything."""
+        """Keeps what the message says for later; returns what the engine is told to do, if anything."""
         if kind == b"startup":
             (code,) = struct.unpack_from("!i", body)
             self._started = code != _SSL_REQUEST
@@ -268,7 +268,7 @@ class PgDialogue(Dialogue):
         return self._wanted == 0 and not self._rest
 
     def _ends(self, kind: bytes, body: bytes) -> bool:
-        """Whether the engine has said what it has to say, and waits for the client."""
+        """Whether the engine has said all it has to say and waits for the client."""
         if kind == b"Z":
             self._status = body[:1]
             return True
@@ -282,7 +282,7 @@ class PgDialogue(Dialogue):
 
 
 def _pg_messages(data: bytes, *, started: bool) -> Iterator[tuple[bytes, bytes, int]]:
-    """Kind, body, and the position behind it; the first message of a connection has no kind."""
+    """Kind, body, and the position after it; the first message of a connection has no kind."""
     at = 0
     while at < len(data):
         head = 1 if started else 0

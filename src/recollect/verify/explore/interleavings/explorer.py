@@ -1,8 +1,8 @@
 """Runs the programs on a target, judges every schedule, and keeps the smallest that fails.
 
-In rounds: first every program with at most one preemption, which finds most; then every distinguishable order of each;
-then more preemptions, where that could not be finished; and what time is left, for finishing it. The later rounds share
-their time among the programs.
+It goes in rounds: first every program with at most one preemption, which finds most bugs; then every distinguishable
+order of each; then more preemptions for those that could not be finished; and the time that is left goes into finishing
+them. The later rounds share their time among the programs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
 """Nothing breaks here, so nothing has to reach the disk."""
 
 DIVERGENCES_MAX = 3
-"""How often a schedule that went another way is tried again."""
+"""How often a schedule that did not go as before is tried again."""
 SMALLER_RUNS_MAX = 300
 REPLAYS_SECONDS = 10.0
 
@@ -102,7 +102,7 @@ class Explorer:
         self._held.callback(lambda: self._world.close())
 
     def _watch_locks(self) -> Callable[[int], bool] | None:
-        """PostgreSQL says who waits for whom, and finds its own deadlocks quickly enough for us."""
+        """PostgreSQL says who waits for whom; it is set to find its own deadlocks quickly enough for us."""
         if not isinstance(self._engine, PostgresEngine):
             return None
         watch = Connection(self._engine.address)
@@ -143,7 +143,7 @@ class Explorer:
     # ---- all programs
 
     def explore(self, listener: Listener = lambda one: None) -> InterleavingsFound:
-        """Until a schedule fails, nothing is left, or the time is over. Each program is told when it is done."""
+        """Runs until a schedule fails, nothing is left, or time is up; tells `listener` when a program is done."""
         began = time.perf_counter()
         found = self._found()
         pursuits = [_Pursuit(program) for program in self._programs()]
@@ -209,7 +209,7 @@ class Explorer:
     def _runs(
         self, pursuit: _Pursuit, strategy: Strategy, end: float
     ) -> Iterator[tuple[ScheduleRun, JudgedSchedule] | None]:
-        """Every schedule of the strategy that could be judged; None when the time is over."""
+        """Every schedule of the strategy that could be judged; None when time is up."""
         explored, divergences = pursuit.explored, 0
         while strategy.start():
             if time.perf_counter() > end:
@@ -240,7 +240,7 @@ class Explorer:
             yield run, judged
 
     def _judged(self, program: ClientsProgram, run: ScheduleRun) -> JudgedSchedule:
-        """What a process that was never there reads afterwards is part of the history."""
+        """Judges one schedule; what another process reads afterwards is part of its history."""
         for session in program.sessions:
             name = f" in session {session}" if session else ""
 
@@ -281,7 +281,7 @@ class Explorer:
     # ---- one failure
 
     def _make_smaller(self, pursuit: _Pursuit) -> None:
-        """Fewer operations while the same name is found, then fewer preemptions."""
+        """Tries fewer operations as long as the same anomaly is found, then fewer preemptions."""
         failure = pursuit.explored.failure
         assert failure is not None
         end = time.perf_counter() + REPLAYS_SECONDS
@@ -303,7 +303,7 @@ class Explorer:
     def _search(
         self, program: ClientsProgram, failure: FailedSchedule, bound: int, end: float
     ) -> FailedSchedule | None:
-        """The same name in another program, or with fewer preemptions."""
+        """Looks for the same anomaly in another program, or with fewer preemptions."""
         pursuit = _Pursuit(program)
         for found in self._runs(pursuit, ByPreemptions(bound), end):
             if found is None or pursuit.explored.schedules > SMALLER_RUNS_MAX:
@@ -366,7 +366,7 @@ class _Pursuit:
 def _rounds(
     pursuits: list[_Pursuit], asked: InterleavingsAsked, how: How, end: float
 ) -> Iterator[tuple[_Pursuit, Strategy, float]]:
-    """Which program is pursued next, how, and until when."""
+    """Which program is explored next, how, and until when."""
     for pursuit in pursuits:
         pursuit.by_preemptions.bound = min(1, asked.bound)
         yield pursuit, pursuit.by_preemptions, end
@@ -385,7 +385,7 @@ def _rounds(
 
 
 def _shares(pursuits: list[_Pursuit], end: float) -> Iterator[tuple[_Pursuit, float]]:
-    """What is left of the time, in equal parts; what one leaves over is for those after it."""
+    """The remaining time in equal parts; what one program leaves over is for those after it."""
     for done, pursuit in enumerate(pursuits):
         now = time.perf_counter()
         yield pursuit, now + max(0.0, end - now) / (len(pursuits) - done)

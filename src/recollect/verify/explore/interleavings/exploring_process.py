@@ -1,8 +1,8 @@
 """`python -m recollect.verify.explore.interleavings.exploring_process`: explores one target, in a process of its own.
 
 The store under test runs in it, with our event loop and our clock; what it prints goes to a file, and if it brings the
-process down, whoever asked is told so. The question is one line on standard input; the answers are one per line on
-what was standard output: each program when it is done, and the whole at the end.
+process down, the caller is told. The request is one line on standard input; the answers are one per line on what was
+standard output: each program when it is done, and the whole result at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=InterleavingsAsked)
     with os.fdopen(os.dup(1), "wb") as out:
         redirect_output(Path(asked.folder) / "target.log")
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked ends us
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller ends us
         threading.Thread(target=_end_with_the_owner, daemon=True, name="recollect-owner").start()
         logging.disable(logging.WARNING)
         import_from(asked.path)
@@ -58,9 +58,9 @@ def _explored(asked: InterleavingsAsked, listener: Listener) -> AllDone:
 
 
 def _end_with_the_owner() -> None:
-    """When whoever asked is gone, nobody waits for the answer: the warden cleans up behind us."""
+    """When the caller is gone, nobody waits for the answer: ends this process, and the warden cleans up after it."""
     poller = select.poll()
-    poller.register(0, 0)  # nothing but its end
+    poller.register(0, 0)  # no events but the closing of the other end
     poller.poll()
     os.killpg(0, signal.SIGKILL)
 

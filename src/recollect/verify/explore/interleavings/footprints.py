@@ -1,8 +1,8 @@
-"""What a step touches, and whether somebody could tell in which order two steps happened.
+"""What a step touches, and whether anybody could tell in which order two steps happened.
 
 A footprint is a set of places, each read or written. Two steps that share no place, or only read it, commute: orders
-that differ in nothing else are one order, and one of them is tried. What is not understood counts as a write to
-everything: then nothing is left out.
+that differ in nothing else count as one, and only one of them is tried. A request that is not understood counts as a
+write to everything, so that no order is left out because of it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ Footprint = frozenset[tuple[str, bool]]
 EVERYTHING = "*"
 """All that the engine has."""
 ORDER = "order of operations"
-"""Touched by the begin (read) and the end (written) of an operation: the checkers see which came first."""
+"""Read by the beginning of an operation and written by its end: the checkers see which came first."""
 MEMORY = "memory"
 """What the store keeps in the process."""
 TIME = "time"
-"""Written when it goes on, read when a timer is set: the same timer, set later, goes off later."""
+"""Written when time passes, read when a timer is set: the same timer, set later, goes off later."""
 
 NOTHING: Footprint = frozenset()
 WRITES_ALL: Footprint = frozenset({(EVERYTHING, True)})
 
 
 def conflict(one: Footprint, other: Footprint) -> bool:
-    """Whether somebody could tell in which order the two happened."""
+    """Whether anybody could tell in which order the two happened."""
     for place, write in one:
         for there, writes in other:
             if ORDER in (place, there):
@@ -42,7 +42,7 @@ def _is_all(one: str, other: str) -> bool:
 
 
 _OURS = (MEMORY, TIME)
-"""What the engine does not have."""
+"""Places that are not in the engine."""
 
 
 # ---- Redis
@@ -50,7 +50,7 @@ _OURS = (MEMORY, TIME)
 REDIS_SETUP = frozenset(
     b"HELLO AUTH SELECT CLIENT PING ECHO INFO CONFIG COMMAND SCRIPT READONLY TIME LATENCY ROLE".split()
 )
-"""What opens a connection: of no interest to anybody else."""
+"""Commands that open a connection, which affect nobody else."""
 
 _READS = frozenset(
     b"GET STRLEN GETRANGE EXISTS TYPE TTL PTTL MGET LRANGE LLEN LINDEX LPOS HGET HMGET HGETALL HLEN HKEYS HVALS "
@@ -68,7 +68,7 @@ _NO_KEYS = REDIS_SETUP | frozenset(b"MULTI UNWATCH DISCARD WAIT WAITAOF".split()
 
 
 def of_redis(words: list[bytes]) -> Footprint:
-    """What one command touches; EXEC is its connection's business."""
+    """What one command touches; EXEC is handled by the connection's dialogue."""
     name = words[0].upper()
     if name in _NO_KEYS:
         return NOTHING
@@ -104,8 +104,9 @@ _PURE = frozenset(
 
 
 def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
-    """What others can tell. Rows that were written inside a transaction are nobody's business before its COMMIT, but
-    for those who write too: they wait for it. A pool that resets a connection takes no locks: it gives them back."""
+    """What a statement touches, as far as others can tell. Rows written inside a transaction are seen by nobody before
+    its COMMIT; only other writers notice them, since they wait. A pool that resets a connection takes no locks: it
+    gives them back."""
     words = " ".join(sql.lower().split())
     if words.startswith("select pg_advisory_unlock_all()"):
         return frozenset({("locks", False)})
@@ -124,7 +125,7 @@ def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
 
 
 def _may_write(words: str) -> bool:
-    """A query may write through a function of the user's: whatever is not known to be harmless does."""
+    """A query may write through a user's function: any function not known to be harmless counts as a write."""
     if _WRITING.search(words):
         return True
     return any(name.encode() not in _PURE and "advisory" not in name for name in _CALLS.findall(words))

@@ -59,13 +59,13 @@ class GatedLink:
         self.asked = bytes(self.out)
         self.out.clear()
         self.request = self.dialogue.request(self.asked)
-        with contextlib.suppress(OSError):  # a connection that the engine has ended answers so
+        with contextlib.suppress(OSError):  # the engine has ended the connection, which `fetch` will see
             self.engine.sendall(self.asked)
         self.in_engine = True
         return self.request
 
     def fetch(self, is_blocked: Callable[[GatedLink], bool]) -> bool:
-        """Reads the reply; False if the engine keeps it until somebody else has moved."""
+        """Reads the reply; False if the engine holds it back until somebody else has moved."""
         end = time.monotonic() + PATIENCE_S
         self.engine.settimeout(BLOCKED_AFTER_S)
         while True:
@@ -100,7 +100,7 @@ class GatedLink:
 
 
 class Gate:
-    """One client's way to the engine. What it waits for is registered with the `selector`, with itself as data."""
+    """One client's way to the engine. Its sockets are registered with the `selector`, with the gate as their data."""
 
     def __init__(self, endpoint: Endpoint, selector: selectors.BaseSelector) -> None:
         self._endpoint, self._selector = endpoint, selector
@@ -126,7 +126,7 @@ class Gate:
         return [link for link in self._links.values() if link.is_ready]
 
     def hear(self, ready: socket.socket) -> None:
-        """One of the sockets that were registered has something to say."""
+        """Reads from a registered socket that has something to say."""
         if ready is self._listener:
             self._accept()
             return

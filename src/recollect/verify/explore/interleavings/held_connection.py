@@ -1,7 +1,7 @@
 """A connection of an event loop whose requests and replies wait until they are chosen.
 
-It never reaches the loop's selector: we send and receive ourselves, so the loop is quiet exactly when every task waits.
-What is written goes into segments, one for each client and moment. `arrive` sends the oldest one to the engine, and
+It never reaches the loop's selector: we send and receive ourselves, so the loop is idle exactly when every task waits.
+What is written goes into segments, one for each client and step. `arrive` sends the oldest one to the engine and
 fetches the reply; `deliver` gives that reply to the protocol.
 """
 
@@ -26,11 +26,11 @@ ACTOR: contextvars.ContextVar[str] = contextvars.ContextVar("actor", default="*"
 PATIENCE_S = 5.0
 BLOCKED_AFTER_MS = 10
 QUIET_AFTER_MS = 3
-"""How long an engine whose protocol we do not know says nothing when it has said all."""
+"""An engine whose protocol we do not know has finished its reply once it is silent for this long."""
 _CHUNK = 1 << 16
 
 real_clock = time.perf_counter
-"""Time as it is; what the store sees is ours."""
+"""Real time; the store sees virtual time."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Segment:
 
 
 class HeldConnection(asyncio.Transport):
-    """`moment` numbers the steps; `is_blocked` asks whether the engine keeps a request for somebody else's sake."""
+    """`moment` numbers the steps; `is_blocked` asks whether a request waits in the engine for somebody else."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class HeldConnection(asyncio.Transport):
         self.write(b"".join(parts))
 
     def close(self) -> None:
-        """What was written is on its way anyway."""
+        """Closes it; what was already written is still sent."""
         if not self._closing and not self._loop.is_closed():
             self._closing = True
             self._loop.call_soon(self._lost)
@@ -129,7 +129,7 @@ class HeldConnection(asyncio.Transport):
         """See `pause_reading`."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """A request that waits to be chosen is no reason to stop writing."""
+        """Ignored: a request that waits to be chosen must not make the driver stop writing."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -145,7 +145,7 @@ class HeldConnection(asyncio.Transport):
         return self._peeked[1]
 
     def arrive(self) -> Segment:
-        """The oldest request reaches the engine, which executes it; the reply is fetched, and kept."""
+        """The oldest request reaches the engine, which executes it; the reply is fetched and kept."""
         asked = self.asked = self.out.pop(0)
         self._peeked = None
         asked.request = self.dialogue.request(bytes(asked.data))
@@ -162,7 +162,7 @@ class HeldConnection(asyncio.Transport):
         return asked
 
     def fetch(self, patience_s: float) -> bool:
-        """Reads until the reply is whole; leaves it in the engine if it waits there for somebody else."""
+        """Reads until the reply is whole; False if the request waits for somebody else, or longer than `patience_s`."""
         end = real_clock() + patience_s
         framed = self.dialogue.framed
         while True:
@@ -190,7 +190,7 @@ class HeldConnection(asyncio.Transport):
         self.answers.append(self.asked)
 
     def deliver(self) -> None:
-        """The oldest reply is read."""
+        """Gives the oldest reply to the protocol."""
         answer = self.answers.pop(0)
         if self._closing:
             return

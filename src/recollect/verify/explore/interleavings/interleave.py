@@ -1,4 +1,4 @@
-"""A few seconds of interleavings as one verdict: for whoever runs many things, and wants the cheapest first."""
+"""A few seconds of interleavings as one verdict, for a run of many cells that wants the cheapest first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recollect.verify.judging.history import History
 from recollect.verify.judging.verdict import Verdict
 
 CANCEL_SHARE = 0.4
-"""Of the time, for callers that give up."""
+"""The share of the time for callers that give up."""
 
 
 class Interleaved(NamedTuple):
@@ -41,7 +41,7 @@ def interleave(
     path: tuple[str, ...] = (),
     grace_s: float = GRACE_S,
 ) -> Interleaved:
-    """Explores tasks or threads, as the store is, then cancelled callers, until something fails or the time is over.
+    """Explores tasks or threads, as the store requires, then cancelled callers, until something fails or time is up.
 
     `folder` gets the target's output and, where something failed, `history.jsonl`."""
     private.artifact_folder(folder)

@@ -1,7 +1,7 @@
-"""One schedule's history, judged by the checkers of every other history.
+"""One schedule's history, judged by the same checkers as every other history.
 
 Most schedules have the same history as another: each distinct history is judged once. The numbers inside the messages
-differ between schedules, and are no part of it.
+differ between schedules and are left out of the comparison.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class JudgedSchedule(NamedTuple):
     """What is wrong with a schedule, worst first; and why nothing could be concluded, if so."""
 
     key: bytes
-    """The history without its header: equal ones were judged once."""
+    """The history without its header: equal histories are judged once."""
     anomalies: tuple[Anomaly, ...] = ()
     doubt: str | None = None
 

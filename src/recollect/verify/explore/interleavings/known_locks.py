@@ -1,7 +1,7 @@
 """Locks that the scheduler knows: a thread that would wait for one is not among the choices.
 
-A store gets them in place of `threading.Lock` and `RLock`; everybody else gets real ones. Drivers hold none of theirs
-at a line of the store's code, so they cannot stand in each other's way.
+A store gets them in place of `threading.Lock` and `RLock`; everybody else gets real ones. Drivers hold none of their
+own locks while a thread is at a line of the store's code, so those cannot get in the way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Waiting(Protocol):
     """Who decides which thread goes on."""
 
     def wait_for(self, lock: KnownLock) -> bool:
-        """The thread that calls waits until it is chosen again; False if it is none of the scheduler's."""
+        """Makes the calling thread wait until it is chosen again; False if it is not one of the scheduler's."""
         ...
 
 
@@ -78,7 +78,7 @@ class KnownLock:
 
 @contextmanager
 def known_locks(scheduler: Waiting, files: set[str]) -> Iterator[None]:
-    """Within it, what code in these files makes is known; `files` may grow."""
+    """Within this block, locks made by code in these files are known ones; `files` may grow."""
 
     def make(reentrant: bool) -> Any:
         frame: FrameType | None = sys._getframe(2)
@@ -97,7 +97,7 @@ def known_locks(scheduler: Waiting, files: set[str]) -> Iterator[None]:
 
 
 def adopt(scheduler: Waiting, module: ModuleType) -> None:
-    """Replaces the locks that a module and its classes made when they were imported, and how they make more."""
+    """Replaces the locks that a module and its classes made on import, and the functions by which they make more."""
     own = [
         kind for kind in vars(module).values() if inspect.isclass(kind) and kind.__module__ == module.__name__
     ]

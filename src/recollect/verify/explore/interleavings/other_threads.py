@@ -1,4 +1,4 @@
-"""Threads that somebody else started: when they sleep, they have said what they have to say."""
+"""Threads that somebody else started: once they sleep, they have nothing more to say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _OURS = ("ThreadPoolExecutor", "recollect", "asyncio_")
-"""Pools whose jobs are known: the loop submits them."""
+"""Names of pools whose jobs are known, since the loop submits them."""
 
 sleep, real_clock = time.sleep, time.monotonic
 
@@ -26,7 +26,7 @@ def others_run(pool: ThreadPoolExecutor) -> bool:
 
 
 def await_idle(limit_s: float = 0.5) -> None:
-    """Until every other thread sleeps."""
+    """Waits until every other thread sleeps."""
     end = real_clock() + limit_s
     calm = 0
     while calm < 2 and real_clock() < end:
@@ -35,14 +35,14 @@ def await_idle(limit_s: float = 0.5) -> None:
 
 
 def all_asleep() -> bool:
-    """Whether every thread but this one waits; also those that Python does not know."""
+    """Whether every thread but this one waits, including those that Python does not know."""
     me = str(threading.get_native_id())
     others = (path.name for path in Path("/proc/self/task").iterdir())
     return all(is_asleep(f"self/task/{number}") for number in others if number != me)
 
 
 def is_asleep(who: str) -> bool:
-    """Whether a process, or a thread of ours (`self/task/N`), waits; also if it is gone."""
+    """Whether a process, or a thread of ours (`self/task/N`), waits or is gone."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{who}/stat").read_text().rpartition(")")[2].split()[0] == "S"
     return True

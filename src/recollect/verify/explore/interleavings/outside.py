@@ -1,7 +1,7 @@
-"""What is outside of a process of tasks: connections, threads and time, each step of which is chosen.
+"""What is outside a process of tasks: connections, threads and time, each step of which is chosen.
 
-The event loop hands over to `Outside` whatever it would have left to the operating system. `offer` says what could
-happen there now; each option, when it is chosen, makes it happen.
+The event loop hands `Outside` whatever it would have left to the operating system. `offer` says what could happen there
+now; choosing an option makes it happen.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class StepOption:
     act: Callable[[], Footprint]
     is_timer: bool = False
     setup: bool = False
-    """Of no interest to anybody else: it happens at once."""
+    """It affects nobody else, so it happens at once."""
 
 
 class StepOptions(list[StepOption]):
-    """What could happen now; every code and every key is there once."""
+    """What could happen now; each code and each key occurs once."""
 
     def offer(
         self,
@@ -88,8 +88,8 @@ class Audience(Protocol):
 
 
 class Outside:
-    """`engine` is whose protocol the connections speak. `is_blocked` asks it whether the connection with this number of
-    its own waits for another."""
+    """`engine` names the protocol that the connections speak. `is_blocked` asks the engine whether a connection, by the
+    engine's own number for it, waits for another."""
 
     def __init__(
         self, engine: str, audience: Audience, is_blocked: Callable[[int], bool] | None = None
@@ -107,16 +107,16 @@ class Outside:
         self._connections_made = 0
         self._places: dict[tuple[str, int], int] = {}
         self._timers_fired: Counter[str] = Counter()
-        """By whose they were, in this schedule."""
+        """How many timers of each client have gone off in this schedule."""
         self._sockets = SocketWatch()
 
     @property
     def now_in_threads(self) -> float:
-        """The same clock, and it goes on while a job runs: a deadline that a task gives to a thread means the same."""
+        """The same clock, except that it runs on during a job: a deadline that a task gives to a thread still holds."""
         return self.now + real_clock() - self._jobs_since
 
     def open_loop(self) -> SteppedLoop:
-        """For a new store: nothing of the last one is left."""
+        """A loop for a new store, with nothing left of the last one."""
         self.now = BEGINNING_S
         self.connections, self.jobs, self.from_threads = [], [], []
         self._sockets.begin()
@@ -186,7 +186,7 @@ class Outside:
             options.offer(actor, f"timer:{self._timers_fired[actor]}", act, is_timer=True)
 
     def place(self, actor: str, connection: HeldConnection) -> int:
-        """Connections in the order in which the client came to them: which of two equal ones it got nobody can tell."""
+        """The connection's number in the order in which the client used them: nobody can tell two equal ones apart."""
         known = sum(who == actor for who, _ in self._places)
         return self._places.setdefault((actor, connection.number), known)
 
@@ -255,7 +255,7 @@ class Outside:
     # ---- waiting for others
 
     def settle(self) -> None:
-        """Waits until the threads of the process wait, too."""
+        """Waits until the other threads of the process wait, too."""
         for job in self.jobs:
             if job.running is not None and not job.running.done():
                 concurrent.futures.wait([job.running], timeout=0.05)
@@ -269,7 +269,7 @@ class Outside:
         return request is not None and request.waits
 
     def engine_answers(self) -> bool:
-        """What waits in the engine is waited for before time goes on: it may find a deadlock itself."""
+        """Waits for requests that wait in the engine, before time goes on: the engine may resolve a deadlock itself."""
         waiting = [connection for connection in self.connections if connection.in_engine]
         end = real_clock() + (DEADLOCK_S if waiting else 0)
         while waiting and real_clock() < end:
@@ -285,7 +285,7 @@ class Outside:
 
 
 def _who_waits(handle: asyncio.Handle) -> str:
-    """The client that waits for what a thread has to say."""
+    """The client that waits for a thread's answer."""
     for argument in handle._args or ():
         if isinstance(argument, asyncio.Future):
             for _, context in getattr(argument, "_callbacks", None) or ():

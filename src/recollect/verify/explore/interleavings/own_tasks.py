@@ -1,7 +1,7 @@
 """The tasks of one asynchronous function, in an order that we choose: what `tasks` does for a store, for any test.
 
-The function itself is *; the tasks that it makes are A, B and so on, and what those make belongs to them. A task begins
-when that is chosen. Nothing is known of what steps have in common, so no two orders count as the same.
+The function itself is *; the tasks that it makes are A, B and so on, and tasks made by those belong to them. A task
+begins when its beginning is chosen. Nothing is known about what steps share, so no two orders count as the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recollect.verify.explore.interleavings.world import ChosenCourse, LoggedSte
 
 STEPS_MAX = 2000
 ROUNDS_FREE = 5
-"""So often a task may ask the same and get the same answer while others could move."""
+"""How often a task may ask the same and get the same answer while others could move."""
 LEAVING_S = 0.5
 ITSELF = "*"
 _REAL = (time.monotonic, time.perf_counter)
@@ -48,7 +48,7 @@ class CourseOfTest:
 
 @dataclass
 class _Beginning:
-    """A task that was made, and has not begun."""
+    """A task that was made and has not begun."""
 
     name: str
     gate: asyncio.Future[None]
@@ -56,7 +56,7 @@ class _Beginning:
 
 @dataclass
 class _Asking:
-    """What a task asked last, what came back, and how often it was the same."""
+    """What a task asked last, what came back, and how many times in a row both were the same."""
 
     last: tuple[bytes, bytes] = (b"", b"")
     rounds: int = 0
@@ -72,7 +72,7 @@ class _Schedule:
     tasks: int = 0
     steps: int = 0
     is_over: bool = False
-    """Whatever can happen happens at once."""
+    """From now on, whatever can happen happens at once."""
 
 
 class OwnTasks:
@@ -143,7 +143,7 @@ class OwnTasks:
         return asyncio.Task(_after(gate, work), loop=loop, context=context, **options)
 
     def _leave(self) -> None:
-        """What the function left behind ends."""
+        """Ends what the function left behind."""
         self._now.is_over = True
         left = asyncio.all_tasks(self._loop)
         for task in left:
@@ -153,7 +153,7 @@ class OwnTasks:
                 self._loop.run_until_complete(asyncio.wait(left, timeout=LEAVING_S))
 
     def close(self) -> None:
-        """No thread is left behind."""
+        """Leaves no thread behind."""
         self._outside.pool.shutdown()
 
     def _end(self) -> None:
@@ -223,7 +223,7 @@ class OwnTasks:
             self._now.course.note(actor, kind, label, told)
 
     def answered(self, asked: Segment) -> None:
-        """Does the task go round and round?"""
+        """Counts how often the task asks the same question and gets the same answer."""
         mine, now = self._now.asking.setdefault(asked.owner, _Asking()), (bytes(asked.data), asked.reply)
         same = now == mine.last
         mine.rounds, mine.last = mine.rounds + 1 if same else 0, now

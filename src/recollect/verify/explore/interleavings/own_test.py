@@ -1,4 +1,4 @@
-"""`@recollect.interleaved`: an asynchronous test of the user's own, under every order of its tasks.
+"""`@recollect.interleaved`: a user's own asynchronous test, in every order of its tasks.
 
     @recollect.interleaved
     async def test_two_requests_at_once(endpoint):
@@ -8,7 +8,7 @@
 
 The test runs again and again, each time in an event loop of ours, and each time in another order: when a task begins,
 when a request reaches the engine, when its reply is read, when a thread's job is done, when a timer goes off. An order
-in which it fails is replayed, and told with the error. A test that could not be explored fails: it was not tried.
+in which it fails is replayed, and reported with the error. A test that could not be explored fails: it was not tried.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recollect.verify.explore.interleavings.world import Stuck, Unfinished
 
 CONFIRMATIONS = 3
 DIVERGENCES_MAX = 3
-"""How often an order that went another way is tried again."""
+"""How often an order that did not go as before is tried again."""
 STEPS_TOLD = 40
 
 AsyncTest = Callable[..., Coroutine[Any, Any, None]]
@@ -65,9 +65,9 @@ def interleaved(
 ) -> Any:
     """Runs an asynchronous test in every order of its tasks with at most `bound` preemptions, the fewest first.
 
-    `engine` (``redis``, ``postgres``) is whose protocol the test speaks; an `Endpoint` among its arguments says it too.
-    `schedule` is one order, as a failure told it. Each order calls the test anew: it opens its own store, in sessions
-    that nobody used before.
+    `engine` (``redis``, ``postgres``) names the protocol the test speaks, as does an `Endpoint` among its arguments.
+    `schedule` is one order, as a failure printed it. Each order calls the test again: it should open its own store, and
+    use sessions that nobody has used before.
     """
     if schedule is not None and "".join(CODE.findall(schedule)) != schedule:
         raise ValueError(f"schedule {schedule!r}: not an order of tasks, such as 'AABBA'")
@@ -87,7 +87,7 @@ def interleaved(
 
 
 class _Exploring:
-    """One test, until an order fails or none is left."""
+    """Explores one test until an order fails or none is left."""
 
     def __init__(self, call: functools.partial[Coroutine[Any, Any, None]], limits: _OrdersWanted) -> None:
         given = (*call.args, *call.keywords.values())
@@ -109,8 +109,8 @@ class _Exploring:
             self._tasks.close()
 
     def _rehearse(self) -> None:
-        """The usual order first: what fails there has nothing to do with orders. Then each task in turn, so that
-        scripts and statements are known to the engine."""
+        """The usual order first: what fails there has nothing to do with orders. Then each task in turn, so that the
+        engine knows all scripts and statements."""
         for rehearsal in (Replay(""), Alternating(1)):
             course = self._run(rehearsal, watch=True)
             if course.error is not None and isinstance(rehearsal, Replay):

@@ -4,9 +4,9 @@ Processes share nothing but the engine, so one choice is one request: it is rele
 gets the answer and runs until it has its next request ready or its operation is done. An operation begins with its
 first request, as late as it can, so that whatever was acknowledged before is known to have been.
 
-A client that waits inside the engine for another one's lock is found by asking the engine, and is left there; one that
-asks the same question again and again, and gets the same answer, waits for somebody too, and is not asked again before
-another has moved.
+A client that waits inside the engine for another's lock is found by asking the engine, and is left there. One that
+keeps asking the same question and gets the same answer is waiting for somebody too, and is not let through again
+before another has moved.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _GatedClient:
 
 
 class ProcessWorld:
-    """`is_blocked` asks the engine whether the connection with this number of its own waits for another."""
+    """`is_blocked` asks the engine whether a connection, by the engine's own number for it, waits for another."""
 
     unseen: str | None = None
 
@@ -131,7 +131,7 @@ class ProcessWorld:
         self._course.did(frozenset(self._touched))
 
     def _append_before(self, count: int) -> None:
-        """What the first client has appended before the schedule begins."""
+        """Lets the first client append `count` messages before the schedule begins."""
         first = self._clients[0]
         for _ in range(count):
             first.work = operation(self._history, BEFORE, ProgramOp("a"), lambda kind, label: None)
@@ -176,7 +176,7 @@ class ProcessWorld:
         return StepOptions(others or found)
 
     def _somebody_goes_on(self) -> bool:
-        """Nothing is left to choose: does the engine resolve its deadlock, or does somebody who sleeps wake up?"""
+        """Nothing is left to choose: waits for the engine to resolve a deadlock, or for a sleeping client to wake."""
         busy = [client for client in self._clients if client.work is not None]
         end = time.monotonic() + SLEEP_MAX_S
         while busy and time.monotonic() < end:
@@ -270,7 +270,7 @@ class ProcessWorld:
                 self._hear(0.0 if client.gate.ready else 0.02)
 
     def _has_stopped(self, client: _GatedClient) -> bool:
-        """It waits in the engine, or it waits with a request ready: then it has nothing more to send."""
+        """Whether it has nothing more to send: it waits in the engine, or has a request ready and sleeps."""
         assert client.worker is not None
         if any(link.in_engine for link in client.gate.links):
             return True

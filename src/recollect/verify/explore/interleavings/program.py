@@ -20,7 +20,7 @@ from dataclasses import dataclass
 NAMES = "ABCDEFGH"
 CLIENTS_MAX = len(NAMES)
 OPERATIONS_MAX = 12
-"""Of one client: more are too many orders for anybody's time."""
+"""For one client: more would make too many orders to try."""
 BEFORE_MAX = 100
 
 CALLED = {
@@ -34,7 +34,7 @@ CALLED = {
     "f": "forget",
 }
 NEEDS = {"t": "batches", "i": "turn", "c": "expect", "x": "context", "s": "whole-list", "f": "forget"}
-"""What a target must be able to do, for this operation."""
+"""What a target must be able to do for each operation."""
 
 _WORD = re.compile(r"([a-z])([0-9]?)")
 
@@ -96,7 +96,7 @@ class ClientsProgram:
         return None
 
     def smaller(self) -> Iterator[ClientsProgram]:
-        """The same without one operation, or without what was before."""
+        """The same without one operation, or without the messages appended before."""
         if self.before:
             yield ClientsProgram(self.clients)
         for client, operations in enumerate(self.clients):

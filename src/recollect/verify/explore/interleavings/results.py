@@ -1,4 +1,4 @@
-"""What an exploration found, as it goes over a pipe and into a document."""
+"""What an exploration found, as it is sent over a pipe and written to a document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recollect.verify.judging.verdict import Anomaly
 
 How = Literal["auto", "tasks", "threads", "processes"]
 HOWS: tuple[How, ...] = ("auto", "tasks", "threads", "processes")
-"""`auto` is tasks for a store of coroutines, and threads for one without."""
+"""`auto` is tasks for an asynchronous store, and threads for a synchronous one."""
 CONFIRMATIONS = 3
 
 
@@ -23,12 +23,12 @@ class InterleavingsAsked(msgspec.Struct, frozen=True):
     how: How
     policy: str | None = None
     programs: tuple[str, ...] = ()
-    """None: those that the target's abilities allow."""
+    """Empty: those that the target's abilities allow."""
     cancel: bool = False
     bound: int = 2
     seconds: float = 30.0
     replay: str | None = None
-    """One schedule of the one program, instead of all."""
+    """One schedule of a single program, instead of all."""
     confirmations: int = CONFIRMATIONS
     """How often what was found is replayed on a fresh store."""
     wanted: str = ""
@@ -50,9 +50,9 @@ class FailedSchedule(msgspec.Struct, frozen=True, kw_only=True):
     found_at: int
     """How many schedules of the program were run until then."""
     confirmed: int = 0
-    """How many replays on fresh stores show the same name."""
+    """How many replays on fresh stores showed the same anomaly."""
     history: str = ""
-    """File of the history, in the format of every other."""
+    """The file of its history, in the usual format."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class FailedSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgramExplored(msgspec.Struct, kw_only=True):
-    """What was tried of one program."""
+    """How much of one program was tried."""
 
     program: str
     schedules: int = 0
@@ -68,11 +68,11 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
     redundant: int = 0
     """Runs that turned out to be the same as another, and were cut short."""
     histories: int = 0
-    """Different ones."""
+    """How many different histories there were."""
     exhausted: bool = False
     """Every distinguishable schedule was run."""
     bound: int = -1
-    """Every schedule with this many preemptions was run."""
+    """Every schedule with at most this many preemptions was run."""
     diverged: int = 0
     unfinished: int = 0
     doubt: str | None = None
@@ -89,7 +89,7 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
 
     @property
     def gap(self) -> str | None:
-        """Why nothing can be said of orders that should have been tried, or None."""
+        """Why nothing can be said about orders that should have been tried, or None."""
         if self.doubt is not None:
             return self.doubt
         if self.diverged:
@@ -108,7 +108,7 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
     policy: str = ""
     programs: list[ProgramExplored] = []
     unseen: str | None = None
-    """What was done out of sight."""
+    """What the store did out of sight."""
     trouble: str | None = None
     """Why it could not be explored."""
     elapsed_s: float = 0.0
@@ -149,7 +149,7 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
 
     @property
     def _cut_short(self) -> str | None:
-        """Some of the orders do not count: each program has to reach some number of preemptions in full."""
+        """Some orders are not enough: each program must have been tried in full up to some number of preemptions."""
         if self.asked.replay is not None or not self.programs:
             return None
         if not any(one.judged for one in self.programs):

@@ -1,10 +1,10 @@
 """The history of one schedule: a dozen events, in the format of every other history.
 
-Each client is a process of the history, what was there before is another one's work, and whoever reads afterwards was
-never there. Time is the number of the event: nothing here depends on how long anything took.
+Each client is a process of the history, earlier messages come from another process, and the reads at the end from yet
+another. Time is the number of the event: nothing here depends on how long anything took.
 
-`operation` is what one operation of a program asks of a store and makes of the answers, whoever carries the questions:
-a task, a thread or a process.
+`operation` is one operation of a program: what it asks the store, and what it makes of the answers, whether a task, a
+thread or a process carries the requests.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from recollect.verify.target import pipe
 from recollect.verify.target.marked_text import Recognised, mark
 
 BEFORE = 98
-"""Process number of whoever appended what was there before."""
+"""The process number under which earlier messages were appended."""
 AFTERWARDS = 99
 
 EXPECTED = frozenset({"Conflict", "Refused"})
-"""Errors that are an answer: they say truly that nothing was written, and why."""
+"""Errors that are answers: they say truthfully that nothing was written, and why."""
 
 Note = Callable[[str, str], None]
-"""Tells the log what happened: its kind, and in words."""
+"""Tells the log what happened: its kind, and a few words."""
 
 
 class ScheduleHistory:
     """Records one schedule."""
 
     def __init__(self, header: HistoryHeader, base: int, expected: frozenset[str] = EXPECTED) -> None:
-        """`base` is added to the numbers inside the messages: no other schedule's message has the same. `expected` are
-        the names of errors that are answers."""
+        """`base` is added to the numbers inside the messages, so that no other schedule has the same ones. `expected`
+        are the names of errors that are answers."""
         ticks = count()
         self.file = io.BytesIO()
         self.writer = HistoryWriter(self.file, header, clock=lambda: next(ticks) * 1e-3, wall=lambda: 0.0)
@@ -48,14 +48,14 @@ class ScheduleHistory:
         self._seen: dict[tuple[int, int], tuple[int, int | None]] = {}
         self._excused: set[int] = set()
         self.blamed = False
-        """An operation raised, or never ended, and nothing excuses it."""
+        """An operation raised or never ended, and nothing excuses it."""
         self.disturbed = False
-        """An operation ended in a way that may have left its mark on the store: it is not used again."""
+        """An operation ended in a way that may have damaged the store, so the store is not used again."""
 
     # ---- beginning
 
     def begin_write(self, client: int, op: ProgramOp, *, expect: int | None = None) -> pipe.Request:
-        """Numbers the messages, and gives what to ask."""
+        """Numbers the messages and returns the request."""
         saving = op.letter == "s"
         again = self._shared if op.letter == "i" else None
         write = again or self._new_write(client, op, expect)
@@ -69,7 +69,7 @@ class ScheduleHistory:
         ]
         if saving:
             return pipe.Save(session, said)
-        # A turn id is the schedule's own, as its messages are.
+        # Turn ids, like messages, belong to one schedule.
         return pipe.AppendMessages(session, said, f"turn-{self._base + write.first}", expect)
 
     def _new_write(self, client: int, op: ProgramOp, expect: int | None) -> WriteAsked:
@@ -122,7 +122,7 @@ class ScheduleHistory:
         return f"raised {error}"
 
     def excuse(self, client: int) -> None:
-        """Its operation is about to fail because it waited for what we held back."""
+        """Its operation is about to fail because it waited for something that we held back."""
         self._excused.add(client)
 
     def cancelled(self, client: int) -> str:
@@ -136,7 +136,7 @@ class ScheduleHistory:
         self.writer.unknown(client, "it never ended", BadEnd("hang"))
 
     def sequence_seen(self, client: int, op: ProgramOp) -> int:
-        """What a compare-and-set expects: the store's own number of the last message that the client saw."""
+        """What a compare-and-set expects: the store's own sequence of the last message that the client saw."""
         return self._seen[client, op.session][1] or 0
 
     def _end_read(self, client: int, op: ProgramOp, reply: pipe.Elements) -> str:

@@ -1,7 +1,7 @@
 """Which schedule to run next. Every strategy replays a prefix of choices and goes on from there: no state is kept.
 
-`ByPreemptions`  every schedule with at most so many preemptions, the fewest first (CHESS): finds most, the smallest.
-`SleepSets`      every distinguishable schedule: what only differs in the order of independent steps is left out.
+`ByPreemptions`  every schedule with at most `bound` preemptions, fewest first (CHESS): finds most bugs, smallest first.
+`SleepSets`      every distinguishable schedule: those that differ only in the order of independent steps are left out.
 `Alternating`    each client in turn: a rehearsal.
 `Replay`         one schedule, from its string.
 """
@@ -30,11 +30,11 @@ class Choice(NamedTuple):
 
 
 class Redundant(Exception):
-    """This schedule is the same as one that was run."""
+    """This schedule is the same as one that was already run."""
 
 
 class Diverged(Exception):
-    """The same prefix led elsewhere: something is not under control."""
+    """The same prefix led somewhere else: something is not under control."""
 
 
 class Strategy(Protocol):
@@ -43,7 +43,7 @@ class Strategy(Protocol):
         ...
 
     def again(self) -> None:
-        """The run that was started last came to nothing: the next one is the same."""
+        """The run that was started last came to nothing, so the next one repeats it."""
         ...
 
     def pick(self, enabled: Sequence[Choice], last: str) -> int: ...
@@ -60,7 +60,7 @@ def usual(enabled: Sequence[Choice], last: str) -> int:
 
 
 def preempts(enabled: Sequence[Choice], last: str, index: int) -> int:
-    """1 if a client that could go on is made to wait; a cancellation counts, too."""
+    """1 if a client that could go on is made to wait; a cancellation counts too."""
     chosen = enabled[index]
     if chosen.is_cancellation:
         return 1
@@ -69,7 +69,7 @@ def preempts(enabled: Sequence[Choice], last: str, index: int) -> int:
 
 @dataclass
 class ByPreemptions:
-    """`bound` may be raised between two runs: what was run is not run again."""
+    """`bound` may be raised between two runs: what has been run is not run again."""
 
     bound: int
     _queue: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: [(0, 0, ())])
@@ -89,7 +89,7 @@ class ByPreemptions:
         return True
 
     def again(self) -> None:
-        """What the failed run saw of other choices is forgotten with it."""
+        """Forgets the other choices that the failed run saw."""
         known = set(map(id, self._later))
         self._queue = [entry for entry in self._queue if id(entry) not in known]
         self._queue.append(self._now)
@@ -129,7 +129,7 @@ class _Branching:
 
     enabled: tuple[Choice, ...]
     asleep: dict[str, tuple[str, Footprint]]
-    """By key: what was tried from an equal state, and what it touched."""
+    """Steps that were tried from an equal state, by key, and what they touched."""
     tried: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
     chosen: int = -1
 
@@ -143,7 +143,7 @@ class _Branching:
 
 @dataclass
 class SleepSets:
-    """Depth first. A step that was tried, and that nothing since could tell from now, sleeps."""
+    """Depth first. A step that was tried earlier sleeps as long as every step since commutes with it."""
 
     _stack: list[_Branching] = field(default_factory=list)
     _advance: bool = False
@@ -219,12 +219,12 @@ class Alternating:
 
 
 CODE = re.compile(r"[A-Z*][0-9]*[!~]?")
-"""One choice of a schedule string: who, which of several steps of theirs, and whether it is a cancellation."""
+"""One choice of a schedule string: the client, which of its possible steps, and whether it is a cancellation."""
 
 
 @dataclass
 class Replay:
-    """One run, by its string; where the string ends, each client goes on as long as it can."""
+    """One run, from its string; after the end of the string, each client goes on as long as it can."""
 
     schedule: str
     _left: int = 1

@@ -1,4 +1,4 @@
-"""Connections that a store has without our knowing: a driver in C, or a client in a thread of its own."""
+"""Connections that a store has without our knowledge: through a driver in C, or a client in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class SocketWatch:
         self._known: set[str] = set()
 
     def begin(self) -> None:
-        """What is open now has nothing to do with the store that is opened next."""
+        """Sockets that are open now have nothing to do with the store that is opened next."""
         self._known = _open_sockets()
 
     def ours(self) -> None:
-        """What was opened since is ours, too."""
+        """Sockets opened since then are ours, too."""
         self._known |= _open_sockets()
 
     def strangers(self, connections: Iterable[socket.socket]) -> bool:
-        """Whether there are sockets besides these connections and what was there before."""
+        """Whether there are sockets other than these connections and those that were there before."""
         held = set()
         for connection in connections:
             with contextlib.suppress(OSError):

@@ -28,12 +28,12 @@ class ThreadJob:
     future: asyncio.Future[Any]
     number: int
     setup: bool
-    """Of no interest to anybody else: looking up a host's address."""
+    """It affects nobody else, such as looking up a host's address."""
     running: concurrent.futures.Future[Any] | None = None
 
 
 class Stepper(Protocol):
-    """Who decides what happens next."""
+    """Decides what happens next."""
 
     now: float
     jobs: list[ThreadJob]
@@ -49,12 +49,12 @@ class Stepper(Protocol):
     ) -> asyncio.Transport: ...
 
     def out_of_sight(self, what: str) -> None:
-        """Something is done that is not under control."""
+        """Something happens that is not under control."""
         ...
 
 
 class _Quiet(selectors.DefaultSelector):
-    """Never waits: a loop that would, has nothing left to run."""
+    """Never waits: a loop that would wait has nothing left to run."""
 
     def __init__(self, stepper: Stepper) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class _Quiet(selectors.DefaultSelector):
         return ready
 
     def outside(self, timeout_s: float) -> list[Any]:
-        """What drivers wait for by themselves, if it has come."""
+        """Events that drivers wait for by themselves, if any have come."""
         found: list[Any] = super().select(timeout_s) if len(self.get_map()) > 1 or timeout_s == 0 else []
         return found
 
@@ -87,7 +87,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         self._jobs_made = 0
 
     def _make_task(self, loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
-        """Tasks are kept as long as the store: one that compares their ids must not see the same twice."""
+        """Tasks are kept as long as the store, so that a store that compares their ids never sees one twice."""
         self._kept.append(asyncio.Task(work, loop=loop, **options))
         return self._kept[-1]
 
@@ -125,7 +125,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         return super()._make_ssl_transport(*arguments, **options)  # type: ignore[misc]
 
     def _add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
-        """A driver that waits for its own socket. The loop's own wake-up socket is not one."""
+        """A driver waits for its own socket, which is out of sight. The loop's own wake-up socket does not count."""
         if fd is not self._ssock and fd != self._ssock.fileno():  # type: ignore[attr-defined]
             self._stepper.out_of_sight("the driver reads its connection itself")
         return super()._add_reader(fd, callback, *args)  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """What a store keeps in the process: a fingerprint of it, to tell whether a step changed anything that others see.
 
-Followed are containers, objects of the store's own package, and asyncio's and threading's primitives; a driver's inside
-is not (which of two equal connections a task got, nobody can tell). The globals of the store's module are part of it.
+It follows containers, objects of the store's own package, and asyncio's and threading's primitives, but not the inside
+of a driver (nobody can tell which of two equal connections a task got). The globals of the store's module count too.
 """
 
 from __future__ import annotations

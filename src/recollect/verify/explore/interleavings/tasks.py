@@ -1,15 +1,15 @@
 """Several asyncio tasks on one store in one process, with real sockets to a real engine, in an order that we choose.
 
-asyncio is deterministic; what is not is the world outside. When a caller calls, when a request reaches the engine, when
-its reply is read, when a thread is done, when a timer goes off, and when a caller cancels: these, and nothing else, are
-the choices. No order is tried that asyncio could not produce.
+asyncio is deterministic; the world outside is not. When a caller calls, when a request reaches the engine, when its
+reply is read, when a thread is done, when a timer goes off, and when a caller cancels: these, and nothing else, are the
+choices. No order is tried that asyncio could not produce.
 
     begin    the client's next operation starts, and runs until it waits
     arrive   what was written to a connection reaches the engine, which executes it; the reply is fetched and kept
     deliver  the reply is given to the protocol, and the process runs until it waits again
     job/done the same for a function that was given to a thread
     timer    time goes on to the next timer; timers beyond `SLEEP_MAX_S` only when nothing else can happen
-    cancel   the operation is cancelled where it waits (!), or in the very moment in which its reply arrives (~)
+    cancel   the operation is cancelled where it waits (!), or at the very moment its reply arrives (~)
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ DEADLINE_S = 600.0
 """In the store's time: what has not ended by then, with nothing but timers left, never does."""
 STEPS_MAX = 2000
 ROUNDS_MAX = 20
-"""How often a client may ask the same, get the same answer, and find nobody else who could move."""
+"""How often a client may ask the same and get the same answer while nobody else can move."""
 ROUNDS_FREE = 5
-"""So often it may do so while others could move: a store that gives up waiting gives up in time."""
+"""How often it may do so while others could move: a store that gives up waiting should get to do so."""
 SCHEDULES_PER_STORE = 50
-"""A store remembers sessions; every so often it is reopened."""
+"""A store remembers sessions, so it is reopened after this many schedules."""
 OPENING_S = 60.0
 LEAVING_S = 10.0
-"""In the store's time, for operations of a schedule that was cut short."""
+"""In the store's time: how long operations may take to end after their schedule was cut short."""
 CLOSE_S = 2.0
 
 _REAL = (time.monotonic, time.perf_counter)
@@ -73,10 +73,10 @@ class _Seat:
     begun: int = 0
     begun_s: float = 0.0
     held_up: bool = False
-    """Time passed while somebody could have moved: that its patience ended is our doing."""
+    """Time passed while somebody could have moved: if its patience ended, that is our doing."""
     last: tuple[bytes, bytes] = (b"", b"")
     rounds: int = 0
-    """It asks the same again, and gets the same answer: it waits for somebody else."""
+    """How often it asked the same and got the same answer: it waits for somebody else."""
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class _Seat:
 
 
 class TaskWorld:
-    """`is_blocked` asks the engine whether the connection with this number of its own waits for another."""
+    """`is_blocked` asks the engine whether a connection, by the engine's own number for it, waits for another."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class TaskWorld:
         self._dirty, self._used = False, 0
         self._steps = self._fingerprint = self._timers_set = 0
         self._free = True
-        """Nothing is recorded, and whatever can happen happens at once."""
+        """While true, nothing is recorded, and whatever can happen happens at once."""
         self._pending: set[tuple[str, bool]] | None = None
         """What the step that is under way has touched so far."""
         self._seats: list[_Seat] = []
@@ -134,14 +134,14 @@ class TaskWorld:
         return self._one(program, strategy, self._cancellations)
 
     def _rehearse(self, program: ClientsProgram) -> None:
-        """Connections are opened and statements prepared, as the program will need them."""
+        """Runs the program a few times first, so that the connections and prepared statements it needs are there."""
         if not program.before:
             concurrent = (Alternating(1),) if self._cancellations else (Alternating(1), Alternating(-1))
             for rehearsal in (*concurrent, Replay("")):
                 rehearsal.start()
                 with contextlib.suppress(Unfinished):
                     self._one(program, rehearsal, 0)
-                if self._dirty:  # a store that is damaged already shows nothing: better a cold one
+                if self._dirty:  # a damaged store would show nothing: better a cold one
                     self.close()
                     self._open()
         self._outside.look_for_strangers()
@@ -178,7 +178,7 @@ class TaskWorld:
         except Exception as error:
             self._abandoned = error
         self._free = True
-        # What is still under way runs to its end in any order, so that the store can be used again.
+        # What is still under way runs to its end, in any order, so that the store can be used again.
         left = [seat.task for seat in self._seats if seat.task is not None and seat.busy]
         if left and not self._history.blamed and not isinstance(self._abandoned, Unfinished):
             await asyncio.wait(left, timeout=LEAVING_S)
@@ -197,7 +197,7 @@ class TaskWorld:
         self._memory = StoreMemory(*self._target.stores)
 
     def _in_loop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs it in our loop, with the clock that the loop has."""
+        """Runs it in our loop, with the loop's clock."""
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
         me, outside = threading.get_ident(), self._outside
@@ -279,7 +279,7 @@ class TaskWorld:
             self._pending = None
 
     def _account(self) -> None:
-        """What the process did since the last step: did it change what others see?"""
+        """Notes whether the process has changed anything that others see since the last step."""
         if self._pending is not None and not self._free:
             now = self._memory.fingerprint()
             embedded = self._endpoint.port is None
@@ -332,7 +332,7 @@ class TaskWorld:
             self._course.note(actor, kind, label, told)
 
     def answered(self, asked: Segment) -> None:
-        """Does the client go round and round?"""
+        """Counts how often the client asks the same question and gets the same answer."""
         if self._free or asked.owner not in NAMES[: len(self._seats)]:
             return
         seat, now = self._seat(asked.owner), (bytes(asked.data), asked.reply)
@@ -343,7 +343,7 @@ class TaskWorld:
             if other is not seat and not same:
                 other.rounds = 0
         if seat.rounds > ROUNDS_MAX:
-            self._steps = STEPS_MAX  # nobody else could move all the while
+            self._steps = STEPS_MAX  # nobody else could move all this time
 
     # ---- operations
 
@@ -382,7 +382,7 @@ class TaskWorld:
             note("end", self._history.cancelled(seat.number))
 
     async def _carry(self, work: Generator[pipe.Request, pipe.Reply, None], seat: _Seat | None) -> None:
-        """Asks the store what the operation asks, until it is done."""
+        """Passes the operation's requests to the store until it is done."""
         request = next(work)
         with contextlib.suppress(StopIteration):
             while True:

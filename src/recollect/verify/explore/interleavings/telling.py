@@ -15,7 +15,7 @@ from recollect.verify.judging.steps import EVERYONE, StepTaken, shortened
 WIDTH = 46
 LABEL_MAX = 34
 LATER = "later"
-"""Whoever read afterwards."""
+"""The process that read afterwards."""
 
 
 class _PictureRow(NamedTuple):
@@ -27,7 +27,7 @@ class _PictureRow(NamedTuple):
 
 
 def _rows(steps: Sequence[LoggedStep]) -> list[_PictureRow]:
-    """In the order in which it happened; replies that change nothing are left out."""
+    """The rows in the order in which things happened; replies that change nothing are left out."""
     found: list[_PictureRow] = []
     for actor, kind, label, told in steps:
         if kind == "begin":
@@ -71,7 +71,7 @@ def _short(label: str, size: int = LABEL_MAX) -> str:
 
 
 def columns(program: str, steps: Sequence[LoggedStep]) -> str:
-    """One column for each client, time downwards; what is indented happens in the engine."""
+    """One column for each client, time running downwards; indented lines happen in the engine."""
     names = ClientsProgram.parse(program).names
     place = {name: index for index, name in enumerate(names)}
     lines = [
@@ -88,7 +88,7 @@ def columns(program: str, steps: Sequence[LoggedStep]) -> str:
 
 
 def steps_taken(failure: FailedSchedule) -> tuple[StepTaken, ...]:
-    """The same columns as steps: each client is a process of its own there, by its place in the program."""
+    """The same columns as a list of steps, in which each client is a process, numbered by its place in the program."""
     names = ClientsProgram.parse(failure.program).names
     place = {name: index for index, name in enumerate(names)}
     taken = [
@@ -100,7 +100,7 @@ def steps_taken(failure: FailedSchedule) -> tuple[StepTaken, ...]:
 
 
 def _without_quiet_lines(rows: list[_PictureRow]) -> list[_PictureRow]:
-    """Without the lines of operations that nobody else came into: they say nothing."""
+    """Leaves out the lines of operations that nobody else interrupted: they say nothing."""
 
     def quiet(place: int) -> bool:
         before, row, after = rows[place - 1 : place + 2]
@@ -117,7 +117,7 @@ def _without_quiet_lines(rows: list[_PictureRow]) -> list[_PictureRow]:
 
 
 def sentence(failure: FailedSchedule) -> str:
-    """What happened, in one go: "A read nothing; B wrote m1 and was acknowledged; A wrote m0: m1 is gone"."""
+    """What happened, in one sentence: "A read nothing; B wrote m1 and was acknowledged; A wrote m0: m1 is gone"."""
     parts: list[str] = []
     steps = [step for step in failure.steps if step.actor != LATER]
     if any(step.kind == "line" for step in steps):
@@ -161,7 +161,7 @@ def _told_by_operations(rows: list[_PictureRow]) -> list[str]:
             parts.append((actor, [text]))
 
     waiting: dict[str, str] = {}
-    """What each has begun and not ended."""
+    """The operation that each client has begun and not ended."""
     for place, (actor, kind, text) in enumerate(rows):
         following = rows[place + 1] if place + 1 < len(rows) else None
         if kind == "call":
@@ -198,7 +198,7 @@ _EVENTS = re.compile(r" ?\((events?|of event) [0-9, ]+\)|,? (which )?(ended )?at
 
 
 def conclusion(failure: FailedSchedule) -> str:
-    """What is wrong, without the events and times of a history of a dozen lines."""
+    """What is wrong, without event numbers and times, which mean nothing in a history of a dozen lines."""
     first = failure.anomalies[0]
     if first.name in ("lost-update", "dropped") and first.first.message:
         return f"{first.first.message} is gone."

@@ -1,9 +1,9 @@
 """Several threads on one synchronous store; at every line of the store's own code we choose which thread goes on.
 
-One thread runs at a time. At a line of the files that define the store, the thread that runs asks for the next choice,
-and hands over if it is not itself: as long as the same thread goes on, a switch point costs a function call. Locks that
-the store makes are known; whatever else makes a thread wait (a lock of the engine) is noticed after a moment, and the
-others go on.
+One thread runs at a time. At each line of the files that define the store, the running thread asks for the next choice,
+and hands over if that is another thread: as long as the same thread goes on, a switch point costs a function call.
+Locks that the store makes are known; whatever else makes a thread wait (a lock of the engine) is noticed after a
+moment, and the others go on.
 
 Lines, not instructions: since 3.10 CPython hands over only at calls and at the ends of loops, so a line without a call
 is not interrupted in practice. Two calls on one line are not told apart.
@@ -42,9 +42,9 @@ from recollect.verify.target.worker import perform
 
 BLOCKED_AFTER_S = 0.03
 CALM_MIN = 2
-"""So often in a row nobody in the process may be at work, before somebody is said to wait for a thread that is held."""
+"""How many times in a row every thread must be seen asleep before the running one counts as waiting for a held one."""
 PATIENCE_S = 15.0
-"""More than the engines' drivers wait for a lock by default."""
+"""Longer than the engines' drivers wait for a lock by default."""
 STEPS_MAX = 3000
 SCHEDULES_PER_STORE = 100
 
@@ -58,9 +58,9 @@ class _Runner:
         self.finished = False
         self.waits_for: KnownLock | None = None
         self.away = False
-        """It went into a wait that we do not know."""
+        """It waits for something that we do not know."""
         self.waited = False
-        """It was away in this operation: its patience is ours."""
+        """It was `away` during this operation: if its patience ended, that is our doing."""
         self.thread = threading.Thread(
             target=world._live, args=(self,), daemon=True, name=f"recollect-{self.name}"
         )
@@ -123,7 +123,7 @@ class ThreadWorld:
         return self._course.run(self._history)
 
     def _watch(self) -> None:
-        """Waits for the end; lets another thread go on when the one that runs waits for something unknown."""
+        """Waits for the end; lets another thread go on when the running one waits for something unknown."""
         seen, since, calm = -1, time.monotonic(), 0
         while not self._over.wait(BLOCKED_AFTER_S):
             if self._progress != seen:
@@ -143,7 +143,7 @@ class ThreadWorld:
                 return
 
     def _give_up(self) -> None:
-        """Nothing is left that could happen: the threads end where they wait."""
+        """Nothing is left that could happen: ends the threads where they wait."""
         waiting = [runner for runner in self._runners if not runner.finished]
         for runner in waiting if not self._free else ():
             self._history.hangs(runner.number)
@@ -195,7 +195,7 @@ class ThreadWorld:
         return True
 
     def _switch(self, runner: _Runner) -> None:
-        """A switch point: the thread that runs is here, and somebody goes on."""
+        """A switch point: the running thread has come here, and it or another goes on."""
         if self._free:
             return
         if runner.away:  # it has come back from its wait; somebody else may be running now
@@ -211,7 +211,7 @@ class ThreadWorld:
         self._steps += 1
         able = self._able()
         if not able:
-            self._running = None  # whoever comes back from its wait goes on
+            self._running = None  # the first to come back from its wait goes on
             if all(one.finished for one in self._runners):
                 self._over.set()
             elif not any(one.away for one in self._runners):
@@ -237,7 +237,7 @@ class ThreadWorld:
             runner.turn.acquire()
 
     def _let_go(self, runner: _Runner | None) -> None:
-        """Everybody runs to the end, in any order."""
+        """Lets everybody run to the end, in any order."""
         self._free = True
         for other in self._runners:
             if other is not runner and not other.finished:
@@ -326,7 +326,7 @@ class _Traced:
 
 
 def _driven(work: Any) -> Any:
-    """The result of a coroutine that never waits: what a synchronous store makes of `perform`."""
+    """The result of a coroutine that never waits, as `perform` is with a synchronous store."""
     try:
         work.send(None)
     except StopIteration as end:

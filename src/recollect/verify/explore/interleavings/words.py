@@ -1,4 +1,4 @@
-"""What a process that explores says to whoever asked, and how it is asked."""
+"""What the exploring process and its caller say to each other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProgramDone(msgspec.Struct, frozen=True, tag="program"):
 
 
 class AllDone(msgspec.Struct, frozen=True, tag="done"):
-    """The whole. `steps` are those of a schedule that was replayed; `refused` says that nothing could be opened."""
+    """The whole result. `steps` are those of a replayed schedule; `refused` says that nothing could be opened."""
 
     found: InterleavingsFound
     steps: tuple[LoggedStep, ...] = ()
@@ -48,7 +48,7 @@ def explore_interleavings(
     *,
     grace_s: float = GRACE_S,
 ) -> AllDone:
-    """Explores in a process of its own, and waits for it; what happens to it is part of what was found."""
+    """Explores in a process of its own, and waits for it; if that process dies or hangs, the result says so."""
     process = subprocess.Popen(
         [sys.executable, "-m", "recollect.verify.explore.interleavings.exploring_process"],
         stdin=subprocess.PIPE,
@@ -59,7 +59,7 @@ def explore_interleavings(
         assert process.stdin is not None
         with suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(asked) + b"\n")
-            process.stdin.flush()  # and it stays open: its end is ours
+            process.stdin.flush()  # left open: when this process ends, that one notices
         return _heard(process, asked, listener, grace_s)
     finally:
         with suppress(ProcessLookupError):
@@ -94,7 +94,7 @@ def _heard(
 
 
 def _lines(process: subprocess.Popen[bytes], end: float) -> Iterator[bytes]:
-    """What it says, line by line, until it ends or the time is over."""
+    """What it says, line by line, until it ends or time is up."""
     assert process.stdout is not None
     number, rest = process.stdout.fileno(), b""
     while (left := end - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""What tasks, threads and processes have in common: a world runs one schedule of a program, as a strategy chooses."""
+"""What tasks, threads and processes have in common: a world runs one schedule of a program, chosen by a strategy."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class ScheduleRun:
 
 
 class World(Protocol):
-    """A target, used by several clients at once. The store is reopened when the last schedule may have damaged it,
-    when another program comes, and when it is told to."""
+    """A target, used by several clients at once. The store is reopened when the last schedule may have damaged it, for
+    another program, and when `fresh` says so."""
 
     @property
     def unseen(self) -> str | None:
-        """What is done out of sight, so that not every order was tried."""
+        """What the store does out of sight, so that not every order could be tried."""
         ...
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun: ...
 
     def session(self, number: int) -> str:
-        """The store's own name of a session of the last schedule."""
+        """The id by which the store knows a session of the last schedule."""
         ...
 
     def close(self) -> None: ...
@@ -92,7 +92,7 @@ class ChosenCourse:
 
 
 class SessionNames:
-    """A new session for each schedule is the reset: nothing of the one before is in it."""
+    """New sessions for each schedule, so that nothing of the schedule before is in them."""
 
     def __init__(self, letter: str) -> None:
         self._word = f"{letter}{time.time_ns() % 10**9:x}"
@@ -102,9 +102,9 @@ class SessionNames:
         return f"{self._word}-{self.schedule}-{number}"
 
     def number(self, session: str) -> int:
-        """Of a session as the history has it: session-1."""
+        """The number in a session's name in the history: session-1."""
         return int(session.rpartition("-")[2])
 
     def shorten(self, text: str) -> str:
-        """As people read it, and as it is the same in every schedule."""
+        """The text with session ids as people read them, which are the same in every schedule."""
         return text.replace(f"{self._word}-{self.schedule}-", "s")
