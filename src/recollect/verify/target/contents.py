@@ -1,12 +1,11 @@
 """What applications really store: more than the text of a user and an assistant.
 
-`KINDS` is the table: roles of all sorts, tool calls and their results, lists of blocks with an image, names and
-metadata of the application's own, texts that a careless store tidies up. A message of a kind is a pure function of its
-number, so that whoever reads it knows all of it: the text carries the number and the kind (`marked_text.mark_kind`),
-and the whole message is compared where it is read. How each interface writes such a message, and what it cannot
-express, is in `interfaces`.
+`KINDS` is the table: all sorts of roles, tool calls and their results, lists of blocks with an image, the application's
+own names and metadata, texts that a careless store tidies up. A message of a kind is a pure function of its number, so
+that a reader can rebuild it: the text carries the number and the kind (`marked_text.mark_kind`), and the whole message
+is compared where it is read. How each interface writes such a message, and what it cannot express, is in `interfaces`.
 
-`REAL_IDS` are session ids that no pipe and no history can hold or show as they are. Everywhere but in the target's own
+`REAL_IDS` are session ids that a pipe or a history cannot hold or show as they are. Everywhere but in the target's own
 process they go by their label.
 """
 
@@ -18,17 +17,17 @@ from typing import Any, NamedTuple
 from recollect.verify.target.marked_text import mark_kind
 
 CONTENT = "content:"
-"""Before a kind, in the abilities of a target: it can be said to it."""
+"""Prefix of a kind in a target's abilities: the target can take it."""
 
 AGAIN = "again"
-"""A text exactly as it is, from a user: the same once more, or the empty one."""
+"""The kind of a user's text without a mark: a repeated one, or an empty one."""
 
 IMAGE = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 TOOL = "look_up"
 
 
 class Spoken(NamedTuple):
-    """A message in the words of OpenAI's chat, as most mappings are: `fields` are those beside role and content."""
+    """A message in OpenAI's chat format, as most mappings are; `fields` are those besides role and content."""
 
     role: str
     content: str | list[Any]
@@ -94,11 +93,11 @@ KINDS: dict[str, ContentKind] = {
 }
 
 TEXTS = frozenset({"spaced", "decomposed", "surrogate"})
-"""What can be said where a message is nothing but its text."""
+"""The kinds that can be expressed where a message is nothing but its text."""
 
 
 def text_of(number: int, kind: str) -> str:
-    """What a message of a kind says, with its mark."""
+    """The text of a message of a kind, with its mark."""
     return mark_kind(number, kind, KINDS[kind].text)
 
 
@@ -119,9 +118,9 @@ REAL_IDS: dict[str, str] = {
     "user\\t": "user\t",
     "user\\n": "user\n",
 }
-"""Labels of session ids → the ids. A label says what cannot be seen, or not be sent."""
+"""Labels of session ids → the ids. A label stands for what cannot be seen or sent."""
 
 
 def real_id(session: str) -> str:
-    """The id that a store is given for the session that the history calls so."""
+    """The id that a store gets for the session with this name in the history."""
     return REAL_IDS.get(session, session)

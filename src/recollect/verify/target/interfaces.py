@@ -1,8 +1,8 @@
 """How a store takes its messages: as text, mappings, our own type, a class of its own, or a framework's.
 
 An `Interface` makes a message of each kind in `contents`, and says what differs when it comes back. `kinds` are those
-that it can express: what a store's interface has no place for is not tried, and no fault of the store. Where an
-interface takes anything (a mapping without a type), a field that comes back in no form at all is told apart from one
+that it can express: what a store's interface has no place for is not tried, and not held against the store. Where an
+interface takes anything (a mapping without a type), a field that does not come back at all is distinguished from one
 that comes back changed: `Difference.unkept`.
 """
 
@@ -27,7 +27,7 @@ _ABSENT: Any = object()
 
 
 class Difference(NamedTuple):
-    """What is not as it was written."""
+    """What differs from what was written."""
 
     what: str
     unkept: bool = False
@@ -36,13 +36,13 @@ class Difference(NamedTuple):
 class Interface(Protocol):
     @property
     def kinds(self) -> frozenset[str]:
-        """What can be said through it."""
+        """The kinds it can express."""
 
     def make(self, one: Said) -> Any:
-        """The message, as the store takes it."""
+        """The message in the form that the store takes."""
 
     def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
-        """What differs between the message of this number and kind, and what a read returned for it."""
+        """What differs between the message of this number and kind and what a read returned for it."""
 
 
 def parameters(method: Any) -> dict[str, inspect.Parameter]:
@@ -73,7 +73,7 @@ class Texts:
 
 
 class OpenMapping(dict[str, Any]):
-    """A plain mapping whose fields can also be read as attributes: both ways are in use."""
+    """A plain mapping whose fields can also be read as attributes: stores do both."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -83,7 +83,7 @@ class OpenMapping(dict[str, Any]):
 
 
 class Mappings:
-    """A mapping with role and content, and, where no type says otherwise, whatever fields there are."""
+    """A mapping with role and content and, if no type says otherwise, any other fields."""
 
     def __init__(self, annotation: Any = None) -> None:
         hints = _hints(annotation) if is_typeddict(annotation) else None
@@ -102,7 +102,7 @@ class Mappings:
 
 
 class OwnClass:
-    """A class of the store's own, filled by the fields that its constructor names."""
+    """A class of the store's own, filled through the parameters of its constructor."""
 
     def __init__(self, kind: type) -> None:
         self._kind = kind
@@ -254,7 +254,7 @@ def _has_place(hints: Mapping[str, Any], said: Spoken) -> bool:
         return False
     if "role" not in hints or not _takes_role(hints["role"], said.role):
         return False
-    # A tool's result is one by its role; the others are only what their fields make them.
+    # A tool's result is recognised by its role; the other kinds depend on their fields.
     return not said.fields or said.role == "tool" or bool(said.fields.keys() & hints.keys())
 
 
@@ -272,7 +272,7 @@ def _only(said: Spoken, names: Any) -> Spoken:
 
 
 def compared(said: Spoken, raw: Any, *, named: bool) -> Difference | None:
-    """`named` says that the interface itself names the fields, so that none may be left out."""
+    """`named` means that the interface itself names the fields, so none may be missing."""
     if isinstance(raw, Stored):
         raw = raw.message
     if isinstance(raw, bytes):
@@ -305,7 +305,7 @@ def _field(raw: Any, name: str) -> Any:
 
 
 def _same(written: Any, read: Any) -> bool:
-    """A mapping may have grown: stores add fields of their own."""
+    """A mapping may have more fields than were written: stores add their own."""
     if isinstance(written, Mapping) and isinstance(read, Mapping):
         return all(name in read and _same(value, read[name]) for name, value in written.items())
     if isinstance(written, list) and isinstance(read, list | tuple):
@@ -326,7 +326,7 @@ def _changed(name: str, written: Any, read: Any) -> str:
 
 
 def _from(text: str, place: int) -> str:
-    """A text from where it differs, and a few characters before."""
+    """The text from a few characters before the place where it differs."""
     start = max(0, place - 8)
     return ("…" if start else "") + shown(text[start : start + _PART_CHARACTERS])
 

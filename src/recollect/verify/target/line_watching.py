@@ -1,8 +1,8 @@
 """Following the lines of a store's own code, to die or stop on exactly one of them.
 
-A worker is killed "between the two writes of a turn" by naming the line between them. The lines are those of the file
-that defines the store's class, of the factory's, and of what the store is a thin adapter of: a framework's own class
-that it holds. What drivers do inside is theirs.
+A worker is killed "between the two writes of a turn" by naming the line between them. Watched are the files that
+define the store's class and its factory, and, if the store is a thin adapter, the framework's class that it holds.
+Drivers are not watched.
 """
 
 import inspect
@@ -17,11 +17,11 @@ from typing import Any
 from recollect.verify.target.pipe import How
 
 VISITS_MAX = 3
-"""A loop is left after its third round: the rounds after that are alike."""
+"""A line is counted up to its third visit: further rounds of a loop are alike."""
 
 
 def files_of(*things: Any) -> frozenset[str]:
-    """The source files that define these objects or their classes, and what those inherit from."""
+    """The source files that define these objects or their classes and base classes."""
     found = set()
     for thing in things:
         kind = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
@@ -39,12 +39,12 @@ DRIVERS = frozenset(
     {"redis", "valkey", "asyncpg", "psycopg", "psycopg2", "psycopg_pool", "pg8000", "aiosqlite", "sqlalchemy",
      "chromadb", "httpx", "httpcore", "requests", "urllib3", "aiohttp", "pydantic", "orjson", "msgspec"}
 )  # fmt: skip
-"""Packages whose lines nobody of the store's authors can mend."""
+"""Packages whose lines the store's authors cannot fix."""
 
 
 def wrapped_by(store: Any) -> list[Any]:
-    """What a store holds of a package that is neither its own, nor Python's, nor a driver: the framework's object that
-    it adapts."""
+    """The framework objects that a store adapts: what it holds from a package that is neither its own, nor Python's,
+    nor a driver."""
     own = _package_of(type(store))
     held = getattr(store, "__dict__", {})
     return [
@@ -59,7 +59,7 @@ def _package_of(kind: type) -> str:
 
 
 class LineWatch:
-    """Traces one operation. `reached` is called with the line; for `die` the process ends there and then."""
+    """Traces one operation. `reached` is called with the line; with `die` the process ends on the spot."""
 
     def __init__(self, files: Iterable[str]) -> None:
         self._files = frozenset(files)

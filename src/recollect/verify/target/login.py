@@ -1,8 +1,8 @@
 """The engine's password, for a target that connects by host and port alone.
 
-PostgreSQL's drivers look for a password in a file that `PGPASSFILE` names (libpq and all that is built on it, and
-asyncpg). The target's processes get such a file, with an entry for each address they are given and nothing else, so a
-factory that says no more than host, port and user still works. Redis and Chroma need nothing: see their engines.
+PostgreSQL's drivers (libpq, everything built on it, and asyncpg) look for a password in the file that `PGPASSFILE`
+names. The target's processes get such a file, with an entry for each address they are given and nothing else, so a
+factory that gives only host, port and user still works. Redis and Chroma need nothing: see their engines.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ VARIABLE = "PGPASSFILE"
 
 
 def environment_for(endpoint: Endpoint) -> dict[str, str]:
-    """What the environment of a process that gets this endpoint needs."""
+    """What a process that gets this endpoint needs in its environment."""
     lines = "".join(_entries(endpoint))
     if not lines:
         return {}
     path = folder.current() / f"pgpass-{hashlib.sha256(lines.encode()).hexdigest()[:16]}"
     if not path.exists():
         draft = path.with_suffix(".new")
-        draft.touch(mode=0o600)  # libpq takes no other
+        draft.touch(mode=0o600)  # libpq ignores the file if others can read it
         draft.write_text(lines)
         draft.rename(path)
     return {VARIABLE: str(path)}
@@ -50,7 +50,7 @@ def _escaped(word: str) -> str:
 
 @contextmanager
 def logged_in(endpoint: Endpoint) -> Iterator[None]:
-    """This process as one that gets this endpoint."""
+    """Gives this process the environment that the endpoint needs, and restores it afterwards."""
     added = environment_for(endpoint)
     former = {name: os.environ.get(name) for name in added}
     os.environ.update(added)

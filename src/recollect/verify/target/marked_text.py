@@ -1,9 +1,9 @@
 """The text of a test message: it carries its own number and checksum, so that a read can be judged where it happens.
 
 ``#17.9f3a21c0 the rest``: message 17, and the CRC of its role and the rest. A worker recognises it in whatever a store
-returns. ``#17.9f3a21c0~call the rest`` is a message of a kind (see `contents`): its number and kind say all of it. Two
-kinds of text carry nothing, because that is what they test: the empty one, and one said twice; the runner matches those
-by their order in the session.
+returns. ``#17.9f3a21c0~call the rest`` is a message of a kind (see `contents`): number and kind determine all of it.
+Two kinds of text carry no mark, because that is what they test: an empty text, and one that is repeated. The runner
+matches those by their order in the session.
 """
 
 import re
@@ -21,8 +21,8 @@ EXCERPT_CHARACTERS = 120
 
 
 class Recognised(NamedTuple):
-    """What a worker makes of one element: the message's number, or an excerpt where there is none. It goes over the
-    pipe as it is."""
+    """What a worker recognises in one element: the message's number, or an excerpt if there is none. It is sent over
+    the pipe as it is."""
 
     number: int | None
     intact: bool
@@ -30,11 +30,11 @@ class Recognised(NamedTuple):
     """The store itself returned it as undecodable."""
     excerpt: str = ""
     unkept: bool = False
-    """All that differs is that the store keeps no such field, and its interface never said that it does."""
+    """The only difference is a missing field that the store's interface never promised to keep."""
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a text, as it can be sent and written down."""
+    """The beginning of a text, safe to send and to write down."""
     return text[:EXCERPT_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
@@ -65,13 +65,13 @@ def recognise(text: str, role: str | None = None, metadata: Mapping[str, Any] | 
 
 
 def kind_marked(text: str) -> tuple[int, str] | None:
-    """The number and the kind of the message whose mark is somewhere in this text."""
+    """The number and kind of the message whose mark is somewhere in this text."""
     found = _MARK_OF_KIND.search(text)
     return None if found is None else (int(found[1]), found[3])
 
 
 def numbers_in(raw: bytes) -> Iterator[int]:
-    """The numbers of all test messages in whatever an engine keeps them in."""
+    """The numbers of all test messages in an engine's raw bytes."""
     return (int(found[1]) for found in _RAW_MARK.finditer(raw))
 
 

@@ -1,4 +1,4 @@
-"""Where a target's module is found: in folders that only the test suite which names it may know of."""
+"""Where a target's module is found: in folders that only the test suite naming it may know about."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def import_from(folders: Iterable[str]) -> None:
-    """Puts folders first for everything this process imports or starts; relative ones are below where it stands.
+    """Puts folders first on the path of this process and of all that it starts; relative ones start at its folder.
 
-    The environment too: on Python 3.11 a fork server does not take over `sys.path`, only its children do.
+    Sets the environment too: on Python 3.11 a fork server does not take over `sys.path`, only its children do.
     """
     wanted = [str(Path(folder).absolute()) for folder in folders]
     sys.path[:] = [*wanted, *(folder for folder in sys.path if folder not in wanted)]
@@ -23,7 +23,7 @@ def import_from(folders: Iterable[str]) -> None:
 
 
 def home_of(file: Path) -> tuple[str, str]:
-    """The folder from which a module's file is imported, and the dotted name it then has."""
+    """The folder to import a module's file from, and the dotted name it then has."""
     parts = [file.stem]
     folder = file.parent
     while (folder / "__init__.py").exists():
@@ -43,6 +43,6 @@ def own_folders() -> list[str]:
 
 
 def from_here(folder: str) -> str:
-    """Relative where that is possible: a run may be replayed in another copy of the project."""
+    """Relative if possible: a run may be replayed in another copy of the project."""
     relative = os.path.relpath(folder)
     return folder if relative.startswith("..") else relative

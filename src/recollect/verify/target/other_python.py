@@ -1,8 +1,8 @@
 """A worker under another interpreter, the one with the last release installed, at the other end of the same pipe.
 
-The fork server cannot give it: its children are copies of ourselves. So it is started as a program, with its end of the
-pipe as an inherited descriptor, isolated from our folders and environment: what it imports is what is installed there.
-Only what it lacks of the kit itself comes from ours, and never the target, which would then be this release again.
+The fork server cannot start it: its children are copies of ourselves. So it is started as a program that inherits its
+end of the pipe as a descriptor, isolated from our folders and environment: it imports what is installed there. Only
+parts of the kit that are missing there come from our folders. The target never does: it would be this release again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recollect.verify.target.login import environment_for
 from recollect.verify.target.registry import address_of
 from recollect.verify.target.target import BUILT_IN
 
-# What it finds itself comes first. Messages of a failed import go to the target's log.
+# Its own packages come first. Messages of a failed import go to the target's log.
 _BEGIN = (
     "import sys; lacking = [folder for folder in sys.argv[2:] if folder not in sys.path]; sys.path += lacking; "
     "from recollect.verify import other_python; other_python.main(int(sys.argv[1]), lacking)"
@@ -36,7 +36,7 @@ _BEGIN = (
 
 
 class _Start(msgspec.Struct):
-    """The first thing it is told."""
+    """The first message it gets."""
 
     spec: str
     endpoint: dict[str, Any]
@@ -84,7 +84,7 @@ def start(
             stdout=output,
             stderr=output,
             pass_fds=(theirs.fileno(),),
-            cwd=log.parent,  # not the project's folder: this release is in it
+            cwd=log.parent,  # not the project's folder, which has this release in it
             env={**os.environ, **environment_for(endpoint)},
         )
     theirs.close()
@@ -92,7 +92,7 @@ def start(
     start = _Start(
         spec, msgspec.json.decode(told), str(log), control, None if recorded is None else dict(recorded)
     )
-    with contextlib.suppress(OSError):  # it is gone already: the first reply that never comes says so
+    with contextlib.suppress(OSError):  # already gone: the missing first reply will show it
         ours.send_bytes(msgspec.json.encode(start))
     return Program(process)
 
@@ -113,7 +113,7 @@ def main(descriptor: int, lacking: list[str]) -> None:
 
 
 def _endpoint(told: dict[str, Any]) -> Endpoint:
-    """Its own idea of an endpoint: another release may have other fields."""
+    """The endpoint as this interpreter's release defines it: it may have other fields."""
     values = {field.name: told[field.name] for field in fields(Endpoint) if field.name in told}
     for name in ("path", "socket"):
         if values.get(name) is not None:
@@ -123,7 +123,7 @@ def _endpoint(told: dict[str, Any]) -> Endpoint:
 
 
 def _is_ours(module: str, lacking: list[str]) -> bool:
-    """Whether the target would come from this release's folders. What else is wrong with it, the worker says."""
+    """Whether the target would come from this release's folders. The worker reports anything else that is wrong."""
     try:
         found = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):

@@ -1,10 +1,10 @@
 """Exceptions → outcomes: what an error says about whether the operation took effect.
 
-A write `fail`s only when it certainly did nothing; whatever is not in the tables is `unknown`. A store's own word (our
-errors) is taken for it. An engine's refusal is about one command: it says that nothing was written only if nothing else
-that could write was sent before (see `sent_requests`). A connection that was refused proves nothing: the driver may be
-trying again what the engine did before it died. A read that raised is `unknown` when nobody answered, and `fail` when
-the engine did answer: then the store could not make sense of it.
+A write `fail`s only when it certainly did nothing; whatever is not in the tables is `unknown`. Our own errors are taken
+at their word. An engine's refusal is about one command: it proves that nothing was written only if nothing else that
+could write was sent before (see `sent_requests`). A refused connection proves nothing: the driver may be retrying what
+the engine did before it died. A read that raised is `unknown` if nobody answered, and `fail` if the engine did answer:
+then the store could not make sense of the answer.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Any, Literal
 Failure = Literal["fail", "unknown"]
 Outcome = Literal["ok"] | Failure
 
-# By the full name of the exception's class or any of its bases, so that no driver is imported here.
+# Exceptions by the full name of their class or any base class, so that no driver is imported here.
 SAID_SO: frozenset[str] = frozenset(
     {
         "recollect.errors.NotWritten",
@@ -28,7 +28,7 @@ REFUSED: frozenset[str] = frozenset(
     {"redis.exceptions.ResponseError", "sqlite3.IntegrityError", "sqlite3.ProgrammingError"}
 )
 
-# Refusals that a second attempt gets after a fault, whatever became of the first.
+# Refusals that a second attempt may get after a fault, whether or not the first took effect.
 REFUSED_LATER: frozenset[str] = frozenset(
     {"redis.exceptions.ReadOnlyError", "redis.exceptions.BusyLoadingError"}
 )
@@ -65,7 +65,7 @@ NOBODY_ANSWERED: frozenset[str] = frozenset(
 
 
 def of_write(error: BaseException, *, only_write: bool = False) -> Failure:
-    """`only_write` says that the operation sent nothing that could write but what the error is about."""
+    """`only_write` means that what the error is about is all the operation sent that could write."""
     for cause in _causes(error):
         names = _names(cause)
         if names & REFUSED_LATER:
@@ -93,7 +93,7 @@ def of_read(error: BaseException) -> Failure:
 
 
 def describe(error: BaseException, scrub: Callable[[str], str] = str) -> str:
-    """In one line; `scrub` takes out what must not be told, before the line is cut."""
+    """The error in one line; `scrub` removes secrets before the line is cut."""
     text = " ".join(scrub(str(error)).split()).encode("utf-8", "backslashreplace").decode()
     return f"{type(error).__name__}: {text}"[:300]
 
@@ -104,7 +104,7 @@ def kinds(error: BaseException) -> list[str]:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error, and what it wraps: SQLAlchemy's `orig`, and explicit causes."""
+    """The error and what it wraps: SQLAlchemy's `orig`, and explicit causes."""
     found: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in found and len(found) < 8:

@@ -1,4 +1,4 @@
-"""A caller that does not wait for the end of what it asked for, as a closed request or a timeout makes one."""
+"""A caller that gives up before its request ends, as after a closed connection or a timeout."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any, TypeVar
 _Answer = TypeVar("_Answer")
 
 FIRST_S = 0.001
-"""What something is taken to need that was never waited for to the end."""
+"""The assumed duration of a request that was never waited for to the end."""
 _WEIGHT = 0.2
 _SPIN_S = 0.002
-"""An event loop's timers are no finer than a millisecond, and most requests are."""
+"""How long to spin before giving up: a loop's timers are no finer than a millisecond, and most requests are shorter."""
 
 
 class GaveUp(Exception):
-    """The caller gave up, and the store then did not answer, or answered with an error."""
+    """The caller gave up, and the store then gave no answer, or an error."""
 
 
 class Patience:
-    """Of one caller. It knows what each kind of request usually takes."""
+    """The patience of one caller. It knows how long each kind of request usually takes."""
 
     def __init__(self) -> None:
         self._usual_s: dict[Hashable, float] = {}
         self._share: float | None = None
 
     def give_up_after(self, share: float) -> None:
-        """Of what the next one usually takes."""
+        """Give the next request up after this share of the time it usually takes."""
         self._share = share
 
     async def wait_for(self, kind: Hashable, asked: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """The answer, or `GaveUp`; a store that answers anyway has answered."""
+        """The answer, or `GaveUp`. If the store answers despite being cancelled, the answer counts."""
         share, self._share = self._share, None
         if share is not None:
             return await self._wait_in_part(asked, share * self._usual_s.get(kind, FIRST_S))
@@ -56,7 +56,7 @@ class Patience:
 
 
 async def _cancel(task: asyncio.Future[Any], at: float) -> bool:
-    """Whether it was not too late."""
+    """Cancels the task at this time; False if it had already ended."""
     await asyncio.sleep(max(0.0, at - time.perf_counter() - _SPIN_S))
     while not task.done() and time.perf_counter() < at:  # noqa: ASYNC110
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What the runner asks of a worker, and what it hears back: one request, one reply, over a pipe."""
+"""What the runner asks a worker, and what comes back: one request, one reply, over a pipe."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ class Said(msgspec.Struct, array_like=True):
     number: int
     text: str
     kind: str = ""
-    """Of `contents`; its number and its kind then say all of it."""
+    """A kind from `contents`; number and kind then determine the whole message."""
 
 
 class AppendMessages(msgspec.Struct, tag="append"):
@@ -37,7 +37,7 @@ class Save(msgspec.Struct, tag="save"):
 
 
 class Replace(msgspec.Struct, tag="replace"):
-    """Puts these in the place of everything, if the session is still at this position."""
+    """Replaces everything with these, if the session is still at this position."""
 
     session: str
     said: list[Said]
@@ -46,7 +46,7 @@ class Replace(msgspec.Struct, tag="replace"):
 
 
 class Retract(msgspec.Struct, tag="retract"):
-    """Removes the elements that stood at these places of the list that the latest read returned."""
+    """Removes the elements at these places in the list that the latest read returned."""
 
     session: str
     places: list[int]
@@ -55,9 +55,9 @@ class Retract(msgspec.Struct, tag="retract"):
 
 
 class Read(msgspec.Struct, tag="read"):
-    """Reads the session: all of it, its last n, or what comes after a sequence of the store's own.
+    """Reads the session: all of it, its last n, or what comes after one of the store's own sequences.
 
-    With `positioned` its position is asked for first, so that what is read is not older than that."""
+    With `positioned`, the position is asked for first, so what is read is no older than that."""
 
     session: str
     last: int | None = None
@@ -78,50 +78,50 @@ class Forget(msgspec.Struct, tag="forget"):
 
 
 class SearchIndex(msgspec.Struct, tag="search"):
-    """Asks the index for everything of the session, and lists its rows."""
+    """Asks the index for everything in the session, and lists its rows."""
 
     session: str
 
 
 class Watch(msgspec.Struct, tag="watch"):
-    """Follow the lines of the store's own code: record them all, die or stop at one of them, or stop at each."""
+    """Follows the lines of the store's own code: records them all, dies or stops at one of them, or stops at each."""
 
     how: How
     line: str = ""
-    """``file.py:17``, as a recording gave it."""
+    """``file.py:17``, as in a recording."""
 
 
 class GiveUp(msgspec.Struct, tag="give-up"):
-    """The caller of the next request gives it up after this share of what such a request usually takes. No reply."""
+    """The caller gives the next request up after this share of the time it usually takes. No reply."""
 
     share: float
 
 
 class Close(msgspec.Struct, tag="close"):
-    """Closes the store, and ends."""
+    """Closes the store and ends the worker."""
 
 
 Request = (
     AppendMessages | Save | Replace | Retract | Read | ReadContext | Forget | SearchIndex | Watch | Close
 )
 Word = Request | GiveUp
-"""A request, or what is said ahead of one."""
+"""A request, or something that is sent ahead of one."""
 
 
 class Elements(msgspec.Struct, tag="elements"):
-    """What a read returned: message numbers, and -1 for the next of `odd`."""
+    """What a read returned: message numbers, with -1 for the next of `odd`."""
 
     numbers: list[int]
     odd: list[Recognised] = []
-    """What is not simply a known message, unchanged."""
+    """The elements that are not simply a known message, unchanged."""
     sequence: int | None = None
-    """The last element's, where the store has sequences."""
+    """The sequence of the last element, if the store has sequences."""
     position: int | None = None
-    """The session's, before it was read, if it was asked for."""
+    """The session's position before it was read, if that was asked for."""
 
 
 class Acked(msgspec.Struct, tag="acked"):
-    """It is done; with what the store's receipt says, where there is one."""
+    """It is done; with what the store's receipt says, if there is one."""
 
     sequence: int | None = None
     durability: str | None = None
@@ -135,31 +135,31 @@ class Parts(msgspec.Struct, tag="parts"):
 
 
 class FoundBy(msgspec.Struct, tag="found"):
-    """The messages that are rows, and those that the index finds."""
+    """The messages listed as rows, and those that the index found."""
 
     listed: list[int]
     found: list[int]
 
 
 class Lines(msgspec.Struct, tag="lines"):
-    """A watched write is done, and executed these lines of the store's code."""
+    """A watched write is done; it executed these lines of the store's code."""
 
     lines: list[str]
 
 
 class Failed(msgspec.Struct, tag="failed"):
-    """The store raised; see `outcomes` for what that says."""
+    """The store raised; see `outcomes` for what that means."""
 
     outcome: Failure
     error: str
     kinds: list[str] = []
     """Names of the error's class and its bases."""
     given_up: bool = False
-    """Its caller did not wait for the end."""
+    """The caller gave up before it ended."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """The worker's first word: what it found the target to be."""
+    """The worker's first message: what it learned about the target."""
 
     shape: str
     abilities: list[str]
@@ -170,19 +170,19 @@ class Ready(msgspec.Struct, tag="ready"):
     expected_errors: list[str] = []
     """Names of errors that the target declares as answers."""
     keeps_last: int | None = None
-    """How many messages of a session it says that it keeps."""
+    """How many messages of a session it says it keeps."""
     settings: list[dict[str, str]] = []
-    """What its connections to the engine are really set to, as far as they can be asked."""
+    """The real settings of its connections to the engine, as far as they can be read."""
 
 
 class Broken(msgspec.Struct, tag="broken"):
-    """The worker's first word, if the target cannot be used at all."""
+    """The worker's first message, if the target cannot be used at all."""
 
     reason: str
 
 
 class AtLine(msgspec.Struct, tag="at-line"):
-    """The worker stands on the line it was told to stop at, and waits for the runner's next request."""
+    """The worker has stopped at the line it was told to, and waits for the runner's next request."""
 
     line: str
 

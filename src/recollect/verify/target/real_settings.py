@@ -1,9 +1,9 @@
 """What the store's own connections are really set to, read back through them.
 
-`synchronous` belongs to a SQLite connection, `synchronous_commit` to a session of PostgreSQL: neither a file nor a
-server can say what a store has. So while a store is opened its connections are remembered when they are made, and asked
-when it is open; those that it has closed again were asked then. One that cannot be asked (it belongs to another thread,
-its driver is not known here) says nothing, and the store is judged by what its cell is called.
+`synchronous` belongs to a SQLite connection, `synchronous_commit` to a PostgreSQL session: neither a file nor a server
+can say what a store uses. So the connections that a store makes while it is opened are remembered and asked once it is
+open; one that it closes before is asked as it closes. A connection that cannot be asked (it belongs to another thread,
+or its driver is not known here) says nothing, and the store is judged by its cell's policy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLOSED_MAX = 20
 
 
 class _NotedConnection(sqlite3.Connection):
-    """Looks like any other connection, and is asked for its settings before it is closed."""
+    """Looks like any other connection, but is asked for its settings before it is closed."""
 
     def __init__(self, database: Any, *args: Any, **options: Any) -> None:
         super().__init__(database, *args, **options)
@@ -46,7 +46,7 @@ class _NotedConnection(sqlite3.Connection):
 
 @contextlib.contextmanager
 def remembering() -> Iterator[None]:
-    """Connections that this process makes meanwhile are remembered, if they ask for no class of their own."""
+    """Remembers the connections that this process makes meanwhile, except those with a class of their own."""
     original = sqlite3.connect
 
     def connect(*args: Any, **options: Any) -> Any:
@@ -59,19 +59,19 @@ def remembering() -> Iterator[None]:
         yield
     finally:
         sqlite3.connect = sqlite3.dbapi2.connect = original
-        _open.clear()  # they are closed as any other
+        _open.clear()  # from now on they close like any other
         _closed.clear()
 
 
 def _asked(connection: sqlite3.Connection) -> tuple[str, Settings]:
-    """Its file, and its settings; sqlite3.Error when it cannot be asked, as from another thread."""
+    """Its file and its settings; sqlite3.Error if it cannot be asked, for example from another thread."""
     files = {_text(name): _text(file) for _, name, file in _rows(connection, "database_list")}
     names = ("journal_mode", "synchronous")
     return files.get("main", ""), {name: _text(_rows(connection, name)[0][0]) for name in names}
 
 
 def _text(value: object) -> str:
-    """Whatever the store's `text_factory` makes of a text."""
+    """A text, in whatever type the store's `text_factory` gave it."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -105,7 +105,7 @@ def _to(path: Path, told: Sequence[tuple[str, Settings]]) -> list[Settings]:
 
 
 async def _of_postgres() -> list[Settings]:
-    """Drivers are asked only if the store has imported them; a connection in the middle of something is left alone."""
+    """Only drivers that the store has imported are asked; a connection in the middle of something is left alone."""
     found = []
     for connection in _objects("asyncpg.connection", "Connection"):
         with contextlib.suppress(Exception):
@@ -115,7 +115,7 @@ async def _of_postgres() -> list[Settings]:
         with contextlib.suppress(Exception):
             if (
                 connection.info.transaction_status == 0
-            ):  # idle; otherwise asking would be part of what it does
+            ):  # idle; otherwise the question would become part of its transaction
                 answer = connection.pgconn.exec_(f"SHOW {_SYNCHRONOUS}".encode())
                 found.append({_SYNCHRONOUS: answer.get_value(0, 0).decode()})
     return found

@@ -1,8 +1,8 @@
-"""Released stores by their names: `recollect verify agents.redis`.
+"""Released stores by name: `recollect verify agents.redis`.
 
-Each is a row: where its factory is, on which engine it runs, and what pip needs to install for it. The rows come from
-the entry-point group ``recollect.targets``, ours like anybody's: an entry point leads to a dictionary of names. Reading
-the rows imports none of the libraries that they are about.
+Each is a row: where its factory is, which engine it runs on, and what pip has to install for it. All rows, ours too,
+come from the entry-point group ``recollect.targets``: an entry point names a dictionary of targets. Reading the rows
+imports none of the libraries that they are about.
 """
 
 import logging
@@ -23,7 +23,7 @@ class NamedTarget(msgspec.Struct, frozen=True):
     """``package.module:factory``, as on the command line."""
     engine: str
     requires: tuple[str, ...]
-    """For pip, with the versions that it was tried with; the first is the store's own distribution."""
+    """For pip, with the versions it was tried with; the first is the store's own distribution."""
 
     @property
     def distribution(self) -> str:
@@ -34,7 +34,7 @@ class NamedTarget(msgspec.Struct, frozen=True):
 
     @property
     def installed(self) -> str | None:
-        """The version of its distribution that is here; None if there is none."""
+        """The installed version of its distribution; None if there is none."""
         try:
             return version(self.distribution)
         except PackageNotFoundError:
@@ -47,12 +47,12 @@ class NamedTarget(msgspec.Struct, frozen=True):
 
 @cache
 def named_targets() -> dict[str, NamedTarget]:
-    """All names, sorted; those of an entry point that cannot be loaded are left out, with a warning."""
+    """All names, sorted; an entry point that cannot be loaded is left out, with a warning."""
     found: dict[str, NamedTarget] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:
             rows = entry.load()
-        except Exception as error:  # somebody's plugin: what is broken in it must not break every command
+        except Exception as error:  # somebody's broken plugin must not break every command
             log.warning(
                 "the targets of %s cannot be loaded: %s: %s", entry.value, type(error).__name__, error
             )
@@ -62,13 +62,13 @@ def named_targets() -> dict[str, NamedTarget]:
 
 
 def address_of(spec: str) -> str:
-    """The ``package.module:factory`` of a name; everything else as it is."""
+    """The ``package.module:factory`` of a name; anything else is returned as it is."""
     if ":" in spec or (row := named_targets().get(spec)) is None:
         return spec
     return row.factory
 
 
 def modules_of(spec: str) -> tuple[str, ...]:
-    """What may be imported once, before its workers are started; none for a built-in."""
+    """Modules that may be imported once, before its workers start; none for a built-in."""
     module, colon, _ = address_of(spec).partition(":")
     return (module,) if colon else ()

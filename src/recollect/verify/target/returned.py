@@ -1,4 +1,4 @@
-"""What a read returned, of whatever types: the numbers of the messages in it, and what is odd about the others."""
+"""What a read returned, in any type: the numbers of the messages in it, and what is odd about the others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ _ANYTHING = Mappings()
 
 
 def elements(raw: list[Any], sequence: int | None = None, interface: Interface = _ANYTHING) -> pipe.Elements:
-    """`sequence` is that of the last one, where the store has sequences; `interface` is how it was written."""
+    """`sequence` is that of the last one, if the store has sequences; `interface` is how they were written."""
     numbers: list[int] = []
     odd: list[Recognised] = []
     for item in raw:
@@ -59,7 +59,7 @@ def _of_kind(number: int, kind: str, raw: Any, interface: Interface) -> Recognis
 
 
 def is_loss_marker(raw: Any) -> bool:
-    """Our stores say in its place that a message is gone. That is no element: what is missing is missing."""
+    """Whether it is the marker that our stores return in place of a lost message. It does not count as an element."""
     return isinstance(raw, Stored) and isinstance(raw.message, Damaged) and not raw.message.raw
 
 

@@ -1,9 +1,9 @@
-"""What an operation put on the wire, as far as this process can see: enough to know what a refusal refuses.
+"""What an operation sent, as far as this process can see: enough to know how much a refusal refused.
 
-An engine that refuses a command has done nothing of that command. Of the operation it may have done the rest: a store
-may be at its second command. So a refusal proves that nothing was written only if nothing else that could write was
-sent. Sends are seen through Python's sockets, whatever the driver; a driver in C (libpq), an encrypted or an embedded
-engine shows nothing, and then nothing is known.
+An engine that refuses a command has done nothing for that command. It may have done the rest of the operation: the
+store may be at its second command. So a refusal proves that nothing was written only if nothing else that could write
+was sent. Sends are seen through Python's sockets, whatever the driver. With a driver in C (libpq), an encrypted
+connection or an embedded engine nothing can be seen, and then nothing is known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Commands of Redis that write nothing. What is not here may write.
+# Redis commands that write nothing. Any other may write.
 _READING: frozenset[bytes] = frozenset(
     b"AUTH HELLO SELECT CLIENT PING ECHO INFO COMMAND TIME WATCH UNWATCH READONLY SCRIPT "
     b"GET MGET STRLEN GETRANGE EXISTS TYPE TTL PTTL SCAN KEYS DBSIZE OBJECT "
@@ -20,7 +20,7 @@ _READING: frozenset[bytes] = frozenset(
     b"SMEMBERS SCARD SISMEMBER SSCAN ZRANGE ZREVRANGE ZRANGEBYSCORE ZCARD ZSCORE ZCOUNT ZSCAN "
     b"XRANGE XREVRANGE XLEN XREAD XINFO".split()
 )
-# These may have done a part of what they do when they are refused.
+# These may have done part of their work when they are refused.
 _IN_PARTS: frozenset[bytes] = frozenset(b"EVAL EVALSHA FCALL MULTI EXEC".split())
 
 _QUERY, _EXECUTE = b"Q", b"E"
@@ -29,7 +29,7 @@ _CLOSES = (b"COMMIT", b"END")
 
 
 class Sending:
-    """Watches all sends of this process; one operation at a time is on record."""
+    """Watches everything this process sends; records one operation at a time."""
 
     def __init__(self) -> None:
         self._sent: dict[int, bytearray] | None = None
@@ -41,7 +41,7 @@ class Sending:
         self._sent = {}
 
     def only_one_write(self) -> bool:
-        """Whether all that could write since `begin` is one command, or one transaction that was not committed."""
+        """Whether only one command, or one uncommitted transaction, could have written since `begin`."""
         streams = (bytes(stream) for stream in (self._sent or {}).values())
         return [count for count in map(writes_in, streams) if count != 0] == [1]
 
@@ -68,9 +68,9 @@ class Sending:
 
 
 def writes_in(stream: bytes) -> int | None:
-    """How many commands of a stream may have written; None if it cannot be told."""
+    """How many commands in a stream may have written; None if that cannot be told."""
     if not stream.strip(b"\0"):
-        return 0  # an event loop that wakes itself up
+        return 0  # an event loop waking itself up
     try:
         return _redis(stream) if stream[:1] == b"*" else _postgres(stream)
     except (ValueError, IndexError):
@@ -101,7 +101,7 @@ def _number(stream: bytes, place: int, mark: bytes) -> tuple[int, int]:
 
 
 def _postgres(stream: bytes) -> int | None:
-    """Statements outside of a transaction count one by one; one transaction that was not committed counts once."""
+    """Statements outside a transaction count one by one; an uncommitted transaction counts once."""
     statements = [_word(body) if kind == _QUERY else _EXECUTE for kind, body in _messages(stream)]
     if any(word in _CLOSES for word in statements):
         return None
@@ -109,7 +109,7 @@ def _postgres(stream: bytes) -> int | None:
 
 
 def _messages(stream: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """What PostgreSQL is told to do: simple queries, and executions of prepared ones."""
+    """What PostgreSQL is asked to do: simple queries, and executions of prepared statements."""
     place = 0
     while place < len(stream):
         kind = stream[place : place + 1]

@@ -1,8 +1,8 @@
 """The store under test, as the kit drives it.
 
-A target is named: a built-in (`sqlite`, `redis`, `postgres`, `chroma`), or ``package.module:factory``. `SHAPES` is the
-table of stores that are recognised without any adapter; to support another shape, add a row. A store may be synchronous
-or asynchronous, one for all sessions or one per session; a factory may return it, or something to await.
+A target goes by a name: a built-in (`sqlite`, `redis`, `postgres`, `chroma`), or ``package.module:factory``. `SHAPES`
+is the table of stores that are recognised without any adapter; to support another shape, add a row. A store may be
+synchronous or asynchronous, one for all sessions or one per session; a factory may return it or something to await.
 
 Everything here runs inside a worker process, which is one sequential client, or several callers of the same stores.
 """
@@ -33,7 +33,7 @@ BUILT_IN: dict[str, str] = {
 
 TRAITS = ("single_writer", "no_batches", "at_least_once", "ordered_by_clock")
 KEEPS_LAST = "keeps_last="
-"""A trait with a number: a documented window."""
+"""Prefix of the trait that declares a window; the number of messages follows."""
 
 
 class BadTarget(Exception):
@@ -182,7 +182,7 @@ class Target:
 
     @property
     def keeps_last(self) -> int | None:
-        """How many messages of a session the store says that it keeps; None is all of them."""
+        """How many messages of a session the store says it keeps; None means all of them."""
         for trait in self._declared_traits:
             if trait.startswith(KEEPS_LAST):
                 count = trait.removeprefix(KEEPS_LAST)
@@ -199,12 +199,12 @@ class Target:
 
     @property
     def is_async(self) -> bool:
-        """Whether its methods are coroutines: several tasks can use it, and threads cannot."""
+        """Whether its methods are coroutines: then several tasks can use it, but not several threads."""
         return self._methods.is_async
 
     @property
     def expected_errors(self) -> list[str]:
-        """Names of exceptions that the target declares as answers: nothing was written, and the caller tries again."""
+        """Names of exceptions that the target declares as answers: nothing was written, and the caller may retry."""
         declared: Any = getattr(self._factory, "expected_errors", None)
         declared = declared or getattr(self._methods.kind, "expected_errors", ())
         if isinstance(declared, str) or not all(isinstance(name, str) for name in declared):
@@ -215,7 +215,7 @@ class Target:
 
     @property
     def retention_s(self) -> float | None:
-        """How long the store says that memory lives, from a session's latest append on; None is for ever."""
+        """How long the store says memory lives after a session's latest append; None means for ever."""
         declared = getattr(self._factory, "retention_s", None) or getattr(
             self._methods.kind, "retention_s", None
         )
@@ -258,7 +258,7 @@ class Target:
     async def retract(
         self, session: str, places: Sequence[int], turn: str | None, expect: int | None
     ) -> Acked:
-        # Places are those of what was told of the read (`returned.elements`), which has no marks of losses.
+        # Places refer to the list that was reported (`returned.elements`), which has no loss markers.
         known = [item for item in self._read_raw[session] if not is_loss_marker(item)]
         sequences = [known[place].sequence for place in places]
         options = self._methods.change_options("retract", turn, expect)
@@ -269,7 +269,7 @@ class Target:
         return int(await self._call(await self._store(session), "position", session))
 
     async def read(self, session: str, last: int | None, after: int | None) -> tuple[list[Any], int | None]:
-        """The raw elements, and the sequence of the last one where the store has sequences."""
+        """The raw elements, and the sequence of the last one if the store has sequences."""
         store = await self._store(session)
         options: dict[str, Any] = {}
         if last is not None and self._methods.limit:
@@ -300,7 +300,7 @@ class Target:
             await _closed(store)
 
     def for_caller(self) -> "Target":
-        """The same stores, for another caller in this process: what each has read is its own."""
+        """The same stores, for another caller in this process: each keeps its own reads."""
         own = copy(self)
         own._read_raw = {}
         return own
@@ -325,7 +325,7 @@ class Target:
             ) from error
 
     def _named(self, session: str) -> str:
-        """On an engine that others use too, every session id has our word in it: keys are cleaned up by that."""
+        """On an engine that others use too, every session id contains our word, by which keys are cleaned up."""
         word, session = self._endpoint.namespace, real_id(session)
         return session if word is None else f"{word}-{session}"
 
@@ -338,11 +338,11 @@ class Target:
 
 
 class FactoryRaised(Exception):
-    """The factory raised: a bad target at first, an outcome of the fault later on."""
+    """The factory raised: at first that means a bad target, later it is an outcome of the fault."""
 
 
 UNLIMITED = 10_000_000
-"""Asked for where a store's read has a limit by default, and all is wanted."""
+"""The limit to ask for when everything is wanted and a store's read has a default limit."""
 
 
 async def _closed(store: Any) -> None:
@@ -383,7 +383,7 @@ def _shape_of(store: Any, spec: str, per_session: bool) -> Shape:
 
 
 class _Methods:
-    """What the first store showed of its methods; the others are of the same kind."""
+    """What the first store's methods take; the other stores are of the same kind."""
 
     def __init__(self, store: Any, shape: Shape) -> None:
         self.kind = type(store)
@@ -407,8 +407,8 @@ class _Methods:
         return callable(getattr(self._store, name, None))
 
     def changes_by(self, name: str) -> bool:
-        """Whether it is the method of `recollect.store` by this name: what it does can then be compared with a
-        position, and its history has sequences."""
+        """Whether the store has this method as `recollect.store` defines it: then it takes `expect`, and the history
+        has sequences."""
         if self._shape.name != "append/history" or not self.has("position") or not self.has(name):
             return False
         return "expect" in parameters(getattr(self._store, name))

@@ -1,7 +1,7 @@
 """Imports the target's modules in the fork server, once for all clients.
 
-The fork server itself lets only an `ImportError` pass; whatever else a module raises would end it. What is wrong with a
-module is for the worker to say, which imports it again.
+The fork server itself survives only an `ImportError`; anything else a module raises would end it. The worker imports
+the module again, and reports what is wrong with it.
 """
 
 import contextlib

@@ -1,11 +1,11 @@
 """A worker: one client of the target, in an operating-system process of its own that can be killed at any moment.
 
-It does what the runner asks, one request at a time, and answers over a pipe. Nothing it knows counts: an
-acknowledgement exists only when the runner has received it. Between requests its event loop goes on running, because
+It does what the runner asks, one request at a time, and answers over a pipe. What it knows does not count: an
+acknowledgement exists only once the runner has received it. Between requests its event loop keeps running, because
 stores do things in the background.
 
-Several callers of one store share a process, each with a pipe of its own: tasks where the store is asynchronous,
-threads where it is not.
+Several callers of one store share a process, each with its own pipe: as tasks if the store is asynchronous, else as
+threads.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from recollect.verify.target.target import BadTarget, FactoryRaised, Target, pre
 
 _PR_SET_PDEATHSIG = 1
 SWITCH_S = 0.0005
-"""How long a thread goes on before another one may, where several share a store; a tenth of what is usual."""
+"""The interpreter's switch interval if several threads share a store: a tenth of the default."""
 PROBE = pipe.Read("recollect-probe")
 WRITING = (pipe.AppendMessages, pipe.Save, pipe.Replace, pipe.Retract, pipe.Forget)
 
@@ -51,15 +51,15 @@ def main(
 ) -> None:
     """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first; `control` is
     the control file of its wall clock, `recorded` the environment of a disk recorder, `environment` what the target
-    itself needs, `beside` are the pipes of further callers."""
+    itself needs; `beside` are the pipes of further callers."""
     # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    interrupts.taken_again()  # whatever the target starts decides for itself
+    interrupts.taken_again()  # processes that the target starts decide for themselves
     try:
         redirect_output(Path(log))
     except FileNotFoundError:
-        return  # the run was interrupted, and took its folder away: nobody waits for us
+        return  # the run was interrupted and removed its folder: nobody is waiting for us
     os.environ.update(environment or {})
     if recorded is not None:
         attach(recorded)
@@ -68,7 +68,7 @@ def main(
 
 
 def redirect_output(log: Path) -> None:
-    """What a target prints goes to a file of its own; descriptors, because libraries in C print too."""
+    """Sends what a target prints to a file. It redirects the descriptors, because libraries in C print too."""
     opener = private.opener(private.from_environment())
     descriptor = opener(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for standard in (1, 2):
@@ -79,7 +79,7 @@ def redirect_output(log: Path) -> None:
 
 
 class _Responder:
-    """Opens the target, and answers one request after the other."""
+    """Opens the target and answers one request after another."""
 
     def __init__(
         self, connection: Connection, spec: str, endpoint: Endpoint, beside: Sequence[Connection] = ()
@@ -90,7 +90,7 @@ class _Responder:
         self._endpoint = endpoint
         self._watch: LineWatch | None = None
         self._watched = False
-        # What callers send side by side cannot be told apart.
+        # What several callers send at the same time cannot be told apart.
         self._sending = None if beside else self._watch_sending()
         self._patience = Patience()
         self._scrub = endpoint.scrubber
@@ -99,7 +99,7 @@ class _Responder:
         try:
             if control is not None:
                 clock.obey(control)
-            # Only the first worker is asked: all are opened alike, and asking takes time.
+            # Only the first worker is asked: all are opened the same way, and asking takes time.
             with real_settings.remembering() if prepare else contextlib.nullcontext():
                 target = await self._open(prepare)
                 settings = await real_settings.read_back(self._endpoint) if prepare else []
@@ -145,7 +145,7 @@ class _Responder:
             with contextlib.suppress(Exception):
                 await perform(
                     target, PROBE
-                )  # a store for each session is made by this thread, as the one for all is
+                )  # this thread also makes the stores per session, as it makes a shared one
         threads = [
             threading.Thread(target=asyncio.run, args=(one.work(target, ready),), daemon=True)
             for one in self._beside
@@ -194,7 +194,7 @@ class _Responder:
         return pipe.Acked()
 
     def _stand_at(self, line: str) -> None:
-        """Stands on the line until the runner says go on. Called inside the store's own code."""
+        """Waits at the line until the runner says to go on. Called inside the store's own code."""
         self._send(pipe.AtLine(line))
         self._connection.recv_bytes()
 
@@ -214,13 +214,13 @@ class _Responder:
 
 
 class _FellowCaller(_Responder):
-    """One more caller of a store that another one opened."""
+    """Another caller of a store that is already open."""
 
     def _watch_sending(self) -> Sending | None:
         return None
 
     async def work(self, target: Target, ready: pipe.Ready) -> None:
-        """Until it is told to close, or is not wanted."""
+        """Serves requests until it is told to close; ends at once if the store refuses its thread."""
         own = target.for_caller()
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             if (refusal := await self._thread_refused(own)) is not None:
@@ -230,7 +230,7 @@ class _FellowCaller(_Responder):
             await self._serve(own)
 
     async def _thread_refused(self, target: Target) -> str | None:
-        """A store may belong to the thread that opened it, and says so to every other."""
+        """Why the store refuses this thread, if it belongs to the one that opened it; else None."""
         if threading.current_thread() is threading.main_thread():
             return None
         try:
@@ -244,7 +244,7 @@ class _FellowCaller(_Responder):
 
 
 async def perform(target: Target, request: pipe.Request) -> pipe.Reply:
-    """Asks the store for it, and says what came back."""
+    """Carries the request out on the store and returns the reply."""
     match request:
         case pipe.AppendMessages(session, said, turn, expect):
             return await target.append(session, said, turn, expect)

@@ -1,4 +1,4 @@
-"""The runner's end of the workers: started from a warm parent, spoken to over pipes, killed without warning.
+"""The runner's side of the workers: started from a warm parent, driven over pipes, killed without warning.
 
 Starting Python with a driver costs a fifth of a second. `multiprocessing`'s fork server imports everything once and
 forks from there, in a few milliseconds and before any thread exists.
@@ -34,7 +34,7 @@ PRELOAD = (
     "recollect.stores.sqlite.store",
     "recollect.stores.redis.store",
     "recollect.stores.postgres.store",
-    # What a migration imports: a third of a second, in every cell that starts with an empty PostgreSQL.
+    # What a migration imports: it would take a third of a second in every cell with an empty PostgreSQL.
     "alembic.command",
     "sqlalchemy.ext.asyncio",
     "sqlalchemy.dialects.postgresql.asyncpg",
@@ -48,7 +48,7 @@ class WorkerDied(Exception):
 
 
 class _Process(Protocol):
-    """What a worker needs of its process: one that the fork server made, or a program of another interpreter."""
+    """What a worker needs from its process: one from the fork server, or a program under another interpreter."""
 
     @property
     def pid(self) -> int | None: ...
@@ -67,10 +67,10 @@ class Worker:
         self._process = process
         self.connection = connection
         self.beside: list[Worker] = []
-        """Further callers of the same process, which use the same store."""
+        """Further callers in the same process, which use the same store."""
 
     def shares(self, other: "Worker") -> bool:
-        """Whether both are callers of one process."""
+        """Whether both are callers in one process."""
         return self._process is other._process
 
     @property
@@ -93,13 +93,13 @@ class Worker:
 
     @property
     def crashed(self) -> bool:
-        """It ended by itself; SIGKILL comes from somebody else."""
+        """Whether it ended by itself: a SIGKILL comes from somebody else."""
         return self._process.exitcode not in (None, -signal.SIGKILL)
 
     def readable(self, timeout_s: float = 0.0) -> bool:
         with suppress(OSError):
             return self.connection.poll(timeout_s)
-        return True  # a broken pipe is read as the death that it is
+        return True  # reading a broken pipe then reports the death
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -108,7 +108,7 @@ class Worker:
         self.connection.close()
 
     def go_on(self) -> None:
-        """Tells a worker that stands on a line of its store to leave it."""
+        """Tells a worker that has stopped at a line of its store to go on."""
         with suppress(OSError):
             self.connection.send_bytes(b"go on")
 
@@ -118,7 +118,7 @@ class Worker:
             self.send(pipe.Close())
 
     def close(self) -> bool:
-        """Waits for the target that was told to close; False if that took too long, and it was killed."""
+        """Waits for the target that was told to close; False if it took too long and was killed."""
         self._process.join(CLOSE_TIMEOUT_S)
         closed = self._process.exitcode is not None
         self.kill()
@@ -132,7 +132,7 @@ class Worker:
 
 
 class Workers:
-    """Starts workers for one run; every one of them is gone after `close_all`."""
+    """Starts workers for one run; all of them are gone after `close_all`."""
 
     def __init__(self, log: Path, preload: tuple[str, ...] = ()) -> None:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
@@ -140,12 +140,12 @@ class Workers:
         self._preload = preload
         self._log = log
         self.recorded: Mapping[str, str] | None = None
-        """What `Recorder.env` gave, when the calls of the workers themselves are to be recorded: an embedded engine
-        lives in them. None: they are not."""
+        """What `Recorder.env` gave, if the workers' own calls are to be recorded, because an embedded engine lives in
+        them; else None."""
         self._numbers = 0
         self._live: set[Worker] = set()
         self.clock: Clock | None = None
-        """What wall clock the next workers have; None is the real one."""
+        """The wall clock of the next workers; None is the real one."""
 
     def start(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> tuple[Worker, pipe.Ready]:
         """A worker with its target opened, or `TargetBroken`."""
@@ -153,8 +153,8 @@ class Workers:
         return worker, self.wait_ready(worker)
 
     def launch(self, spec: str, endpoint: Endpoint, *, prepare: bool = False, callers: int = 1) -> Worker:
-        """Starts a worker without waiting for it; several can start side by side. With `callers`, others of the same
-        process are `beside` it."""
+        """Starts a worker without waiting for it; several can start side by side. With `callers`, the others in its
+        process are in `beside`."""
         ours, theirs = self._context.Pipe()
         beside = [self._context.Pipe() for _ in range(callers - 1)]
         control = None if self.clock is None else str(self.clock.control)
@@ -180,7 +180,7 @@ class Workers:
             except (
                 EOFError,
                 OSError,
-            ) as error:  # the fork server is gone: it imports the target's module first
+            ) as error:  # the fork server is gone: it imports the target's module before anything else
                 ours.close()
                 raise TargetBroken(
                     f"target {spec!r}: importing {spec.partition(':')[0]} ended the process that imports it"
@@ -194,7 +194,7 @@ class Workers:
         return worker
 
     def launch_under(self, python: str, spec: str, endpoint: Endpoint) -> Worker:
-        """The same under another interpreter: the one with the other release installed."""
+        """The same under another interpreter, which has the other release installed."""
         ours, theirs = self._context.Pipe()
         control = None if self.clock is None else str(self.clock.control)
         try:
@@ -239,7 +239,7 @@ class Workers:
         )
 
     def number(self) -> int:
-        """The next process number of the history; also for somebody who is no worker."""
+        """The next process number in the history; also for clients that are not workers."""
         self._numbers += 1
         return self._numbers - 1
 
@@ -248,14 +248,14 @@ class Workers:
         worker.kill()
 
     def close(self, *workers: Worker) -> int:
-        """Closes them side by side; says how many did not close in time."""
+        """Closes them side by side; returns how many did not close in time."""
         for worker in workers:
             self._live.discard(worker)
             worker.begin_close()
         return sum(not worker.close() for worker in workers)
 
     def close_all(self) -> None:
-        """Also what the targets have started and left."""
+        """Ends all workers, and whatever the targets have started and left running."""
         while self._live:
             self.kill(self._live.pop())
         if self._numbers:
@@ -263,8 +263,8 @@ class Workers:
 
 
 def start_fork_server(preload: tuple[str, ...]) -> None:
-    """There is one in a process. Whoever it forks can have its clock moved and its calls recorded because of this."""
-    resource_tracker.ensure_running()  # which the fork server would do, and thereby let interrupts through
+    """Each process has one. Starting it here lets the clock of its children be moved and their calls be recorded."""
+    resource_tracker.ensure_running()  # the fork server would start it too, but would let interrupts through
     with (
         _movable_clock(),
         dormant_shim(),
@@ -302,7 +302,7 @@ class Listener:
 
 @contextmanager
 def _movable_clock() -> Iterator[None]:
-    """Preloads the clock into a fork server that starts now; nobody else inherits it, and it shows the real time."""
+    """Preloads the clock into a fork server that starts now; nobody else inherits it. At first it shows real time."""
     former = os.environ.get("LD_PRELOAD")
     if clock.unavailable() is None:
         os.environ |= clock.preloading(former or "")
@@ -317,8 +317,8 @@ def _movable_clock() -> Iterator[None]:
 
 @contextmanager
 def _socket_in_run_folder() -> Iterator[None]:
-    """Where a fork server that starts now makes its socket: a runner that is killed cannot remove a folder of its
-    own, and the warden does not know that of `multiprocessing`."""
+    """Makes a fork server that starts now put its socket into the run folder: a killed runner cannot remove
+    `multiprocessing`'s own folder, and the warden does not know it."""
     settings: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     former = settings.get("tempdir")
     settings["tempdir"] = str(folder.socket_folder(folder.current()))
@@ -330,7 +330,7 @@ def _socket_in_run_folder() -> Iterator[None]:
 
 @contextmanager
 def _importing(modules: tuple[str, ...]) -> Iterator[None]:
-    """The modules that a fork server which starts now imports, whatever they do."""
+    """Makes a fork server that starts now import these modules, and survive whatever they raise."""
     os.environ[warm_imports.VARIABLE] = os.pathsep.join(modules)
     try:
         yield
