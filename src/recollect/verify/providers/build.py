@@ -1,4 +1,4 @@
-"""What a provider has to offer, and what it says about what it has not."""
+"""What a provider offers, and how it describes what it lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Build:
 
     engine: str
     product: str
-    """Its real name: a Valkey is not a Redis, though it speaks the same."""
+    """Its real name: Valkey is not Redis, though it speaks the same protocol."""
     version: str
     provider: str
     location: str
@@ -32,7 +32,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Gap:
-    """Something a provider could offer and does not, with the command that gets it."""
+    """Something a provider could offer but does not have, with the command that gets it."""
 
     engine: str
     version: str
@@ -42,7 +42,7 @@ class Gap:
 
 
 def sort_key(build: Build) -> tuple[bool, tuple[int, ...]]:
-    """Newest first when sorted in reverse; a Redis before a Valkey, which must be asked for by its name."""
+    """Newest first when sorted in reverse; Redis before Valkey, which must be asked for by name."""
     return build.product != "Valkey", tuple(int(part) for part in re.findall(r"\d+", build.version))
 
 
@@ -53,7 +53,7 @@ _BANNERS = {
 
 
 def inspect(engine: str, binary: Path, provider: str) -> Build | None:
-    """Ask a server binary what it is; None when it does not run here or is something else."""
+    """Ask a server binary what it is; None if it does not run here or is something else."""
     try:
         changed_ns = binary.stat().st_mtime_ns
     except OSError:
@@ -76,7 +76,7 @@ def inspect(engine: str, binary: Path, provider: str) -> Build | None:
 def _banner(binary: str, changed_ns: int) -> str:
     """`changed_ns` is in the key, so that an upgraded binary is asked again."""
     try:
-        # Never resolved: Debian's redis-server is a symlink to redis-check-rdb and decides by argv[0].
+        # Never resolve the path: Debian's redis-server is a symlink to redis-check-rdb, which decides by argv[0].
         done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -2,15 +2,14 @@
 volumes.
 
 The user's file is not run as it is: two runs would fight over its published ports, and `down -v` would delete
-a volume that the file calls by a fixed name. Compose itself resolves the file, and these things are changed
-in the result:
+a volume that has a fixed name in the file. Compose itself resolves the file, and these things are changed in
+the result:
 
 - every published port becomes a random one of this host, read with `compose port` after each start;
-- `container_name`, `restart` and fixed volume and network names go, so that all belongs to our project;
-- folders of the host that are mounted are mounted read-only: data in one of them is the user's, not ours to
-  break;
+- `container_name`, `restart` and fixed volume and network names are removed, so that all belongs to our project;
+- folders of the host are mounted read-only: data in them is the user's, not ours to break;
 - an external volume is refused for the same reason;
-- everything that compose makes of it carries our labels, by which it is removed.
+- everything that compose creates from it carries our labels, by which it is removed.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class ComposeService:
         self._ours.write_text(json.dumps(self.resolved, default=str))
         self._brought_up = False
         self._number: str | None = None
-        """Of the service's container, once it is up."""
+        """The id of the service's container, once it is up."""
 
     # Changing the file --------------------------------------------------------------------------
 
@@ -112,7 +111,7 @@ class ComposeService:
     # Running it ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Up with what it depends on, or started again; returns when its own health check, if any, is content."""
+        """Brings it up with what it depends on, or starts it again; returns when its health check, if any, passes."""
         if self._number is None:
             self._brought_up = True
             self._run(["up", "-d", self.service])
@@ -142,7 +141,7 @@ class ComposeService:
         self._container().unpause()
 
     def wipe(self) -> None:
-        """Its containers and its volumes; what the file mounts from the host stays."""
+        """Removes its containers and volumes; what the file mounts from the host stays."""
         if self._brought_up:
             self._run(["down", "-v", "--remove-orphans"])
         self._number, self._brought_up = None, False
@@ -165,7 +164,7 @@ class ComposeService:
         return state
 
     def address(self, port: int) -> tuple[str, int]:
-        """Host and port as of now; another one after every start."""
+        """The current host and port; the port changes with every start."""
         published = self._run(["port", self.service, str(port)]).strip().rpartition(":")
         if not published[2].isdigit() or published[2] == "0":
             raise EngineError(
@@ -199,7 +198,7 @@ def _labelled(labels: Any) -> dict[str, str]:
 
 
 def _container_port(port: Any) -> str:
-    """Only the container's side: the host's is then chosen at random, and, where the daemon is on this host, it is not
+    """Only the container's side: the host's port is then chosen at random, and if the daemon is on this host, it is not
     published to the network."""
     if isinstance(port, dict):
         container = f"{port['target']}/{port.get('protocol', 'tcp')}"
@@ -218,7 +217,7 @@ def _read_only(volume: Any) -> Any:
 
 
 def _host_of(published: str) -> str:
-    """A wildcard address is this machine's own, or the daemon's when that is elsewhere."""
+    """A wildcard address means this machine, or the daemon's if that is elsewhere."""
     if published not in ("0.0.0.0", "[::]", "::", ""):
         return published.strip("[]")
     from testcontainers.core.docker_client import DockerClient

@@ -1,4 +1,4 @@
-"""One container with one kind of storage: what a container engine is made of. It knows nothing of Redis or
+"""One container with one kind of storage: the basis of an engine in a container. It knows nothing about Redis or
 PostgreSQL.
 
 | storage     | kill and start | recreated (another image, another command) |
@@ -8,7 +8,7 @@ PostgreSQL.
 | `tmpfs`     | gone           | gone                                       |
 
 The published port changes at every start, so it is read again each time; the host is what testcontainers
-finds, which is not always localhost. Where it is, the port is published there and not to the network.
+finds, which is not always localhost. If it is, the port is published there and not to the network.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ContainerSpec:
     image: str
     command: Sequence[str]
     port: int
-    """Inside the container."""
+    """The port inside the container."""
     data: str
     """The folder inside the container that the storage is mounted on."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class ContainerSpec:
 
 
 class Container:
-    """Made at the first `start()`; `remove()` takes its storage along."""
+    """Created at the first `start()`; `remove()` also removes its storage."""
 
     def __init__(self, storage: str) -> None:
         if storage not in STORAGE_KINDS:
@@ -55,7 +55,7 @@ class Container:
         self._spec: ContainerSpec | None = None
 
     def start(self, spec: ContainerSpec) -> None:
-        """Start the container of this spec: the one there is, or a new one when the spec is another."""
+        """Start the container of this spec: the existing one, or a new one if the spec has changed."""
         if self._made is not None and spec != self._spec:
             self.discard()
         if self._made is None:
@@ -98,7 +98,7 @@ class Container:
         return self._made.get_wrapped_container()
 
     def address(self) -> tuple[str, int]:
-        """Host and port as of now."""
+        """The current host and port."""
         assert self._spec is not None
         return self._made.get_container_host_ip(), int(self._made.get_exposed_port(self._spec.port))
 
@@ -113,7 +113,7 @@ class Container:
         return int(self._wrapped.attrs["State"]["ExitCode"])
 
     def kill(self) -> None:
-        """SIGKILL to pid 1 of the container, which takes every process in it along."""
+        """SIGKILL to pid 1 of the container, which takes every process in it with it."""
         self._end(lambda: self._wrapped.kill(signal="SIGKILL"))
 
     def stop(self, timeout_s: float) -> None:

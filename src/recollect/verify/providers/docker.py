@@ -1,7 +1,7 @@
-"""Engines in containers of images that are already on this machine. No image is ever pulled.
+"""Engines in containers, from images that are already on this machine. No image is ever pulled.
 
-What a local image is called decides which engine it is (`redis:7-alpine`, `docker.io/library/postgres:16`),
-its tag is the version; the official images also say their exact version in their environment.
+The name of a local image decides which engine it is (`redis:7-alpine`, `docker.io/library/postgres:16`), and
+its tag is the version; the official images also give their exact version in their environment.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PULLS = {"redis": ("6.2", "7", "8"), "postgres": ("15", "16", "17", "18")}
 
 
 def is_on_this_host() -> bool:
-    """Whether what the daemon publishes on its loopback address can be reached from here."""
+    """Whether ports that the daemon publishes on its loopback address can be reached from here."""
     from testcontainers.core.config import ConnectionMode
     from testcontainers.core.docker_client import DockerClient
 
@@ -80,7 +80,7 @@ def client() -> DockerClient:
 
 
 def builds(engine: str) -> list[Build]:
-    """Local images; none, silently, where there is no daemon: `gaps` says that."""
+    """Local images; empty if there is no daemon, which `gaps` reports."""
     if not any(family.engine == engine for family in _FAMILIES):
         return []
     try:
@@ -142,7 +142,7 @@ def ensure_local(image: str) -> None:
 
 @functools.cache
 def without_ryuk() -> None:
-    """testcontainers' own reaper is an image that would have to be pulled; the warden does its work."""
+    """testcontainers' own reaper is an image that would have to be pulled; the warden does its job."""
     from testcontainers.core.config import testcontainers_config
 
     testcontainers_config.ryuk_disabled = True

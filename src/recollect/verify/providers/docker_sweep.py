@@ -1,9 +1,9 @@
 """Remove every container, volume and network of one run: `python -m recollect.verify.providers.docker_sweep
 RUN`.
 
-The warden runs it when the runner has ended, and the next run's sweep when the warden could not. All that a run makes
-in the daemon, alone or by a compose file, carries two labels: the run's name, and the proof of which it is the digest.
-What carries only the name is not the run's.
+The warden runs it when the runner has ended; if it could not, the next run's sweep does. Everything that a run creates
+in the daemon, directly or through a compose file, carries two labels: the run's name, and the proof that the name is a
+digest of. What carries only the name does not belong to the run.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ PROOF_LABEL = "recollect.proof"
 
 
 def labels() -> dict[str, str]:
-    """Of everything that this run makes in the daemon."""
+    """The labels of everything that this run creates in the daemon."""
     marker = folder.run_marker()
     return {RUN_LABEL: marker.name, PROOF_LABEL: marker.proof}
 
 
 def name_of(number: int) -> str:
-    """Of a compose project or a volume of this run."""
+    """The name of a compose project or a volume of this run."""
     return f"recollect-{folder.run_marker().name}-{number}"
 
 
 def register() -> None:
-    """From now on, what this run leaves in the daemon is removed at its end. To be called before anything is made."""
+    """Makes sure that what this run leaves in the daemon is removed at its end. Call it before creating anything."""
     kept = {key: value for key, value in os.environ.items() if key.startswith(("DOCKER_", "PATH", "HOME"))}
     env = {**kept, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     folder.at_end([sys.executable, "-m", __spec__.name, folder.run_marker().name], env)
@@ -60,7 +60,7 @@ def _of_run(collection: Any, run: str, **options: Any) -> Iterator[Any]:
 
 
 def _quietly(remove: Any, **options: Any) -> None:
-    """Another sweep may have been faster; what remains is for the next."""
+    """Another sweep may have been faster; what remains is left to the next."""
     import docker
 
     with contextlib.suppress(docker.errors.APIError):

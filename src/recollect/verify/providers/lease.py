@@ -1,10 +1,10 @@
 """Who may clean up a namespace on an engine that belongs to others.
 
-A namespace is ours while its lease lives. A run that was killed leaves its namespace behind; a later run may remove it
-when the lease proves that a run made it (`recollect.verify.host.marker`) and says that this run is over: its owner is a
-process of this very machine that is gone, or, where that cannot be known, its time is up by the engine's own clock.
+A namespace is ours while its lease is valid. A killed run leaves its namespace behind; a later run may remove it if the
+lease proves that a run made it (`recollect.verify.host.marker`) and that this run is over: its owner was a process on
+this very machine that is gone, or, if that cannot be known, its time is up by the engine's own clock.
 
-A lease that cannot be read is not a lease: what it is kept in belongs to somebody else.
+A lease that cannot be read is no lease: the namespace belongs to somebody else.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LIFETIME_S = 24 * 3600
 
 class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proof: str
-    """The marker's, from which the namespace has its name."""
+    """The marker's proof, from which the namespace's name is derived."""
     thing: str
-    """What the engine itself calls the namespace, such as `database 16401`: a copy under the same name is another."""
+    """The engine's own name for the namespace, such as `database 16401`: a copy under our name has another."""
     owner: RunOwner
     expires: float
-    """Epoch seconds of the engine's clock."""
+    """Epoch seconds, by the engine's clock."""
 
     @classmethod
     def taken(cls, marker: Marker, thing: str, now: float) -> Lease:
@@ -52,16 +52,16 @@ def read(encoded: str | None) -> Lease | None:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something on the engine that is called as one of our namespaces could be."""
+    """Something on the engine whose name could be one of our namespaces'."""
 
     name: str
-    """Without what all our names begin with."""
+    """Without the prefix that all our names have."""
     thing: str
     encoded: str | None = field(repr=False)
-    """What stands where a lease would be."""
+    """The text in the place where a lease would be."""
 
     def is_left(self, now: float) -> bool:
-        """A run of ours made it, and that run is over. The only reason there is to remove what others may use."""
+        """Whether a run of ours made it and that run is over: the only reason to remove what others might use."""
         lease = read(self.encoded)
         return (
             lease is not None

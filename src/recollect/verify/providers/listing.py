@@ -1,4 +1,4 @@
-"""Everything that all providers have, and have not: the data behind `recollect engines`."""
+"""Everything that the providers have and lack: the data behind `recollect engines`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def everything() -> Listing:
 
 
 def _addresses(engine: str) -> list[Build]:
-    """Addresses that the user wants to be offered; they are shown, never connected to, by the listing."""
+    """Addresses that the user has set in the environment. The listing shows them and never connects to them."""
     return [
         Build(engine, "as configured", "?", url.NAME, url.without_credentials(os.environ[variable]))
         for variable in url.VARIABLES.values()

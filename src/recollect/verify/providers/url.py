@@ -1,14 +1,14 @@
-"""An engine that the user has prepared, by its address. Used, never broken: no kill, no flush, no KEYS.
+"""An engine that the user has prepared, by its address. It is used, never broken: no kill, no flush, no KEYS.
 
-Everything of a run is in a namespace with a random name:
+Everything a run writes is in a namespace with a random name:
 
-- Redis: a word that is part of every session id that the run uses, and so of every key that a store makes of
+- Redis: a word that is part of every session id that the run uses, and so of every key that a store makes from
   one. At the end the keys with that word are found with SCAN and removed with UNLINK, in batches.
-- PostgreSQL: a database of its own, or, for a role that may not create one, a schema, which is the search path.
-  `public` comes after it only where it holds nothing but extensions: a store must not find others' tables.
+- PostgreSQL: a database of its own or, for a role that may not create one, a schema, set as the search path.
+  `public` follows it only if it holds nothing but extensions: a store must not find others' tables.
 
-A lease (a key; a comment on the database or schema) lets a later run remove what a killed run left, and nothing else:
-see `recollect.verify.providers.lease`. A database that was made and not yet commented when the run was killed stays.
+A lease (a key, or a comment on the database or schema) lets a later run remove what a killed run left, and nothing
+else: see `recollect.verify.providers.lease`. A database whose run was killed before it was commented stays.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ SCHEMES = {
     "postgres": "postgres",
 }
 VARIABLES = {"redis": "RECOLLECT_REDIS_URL", "postgres": "RECOLLECT_POSTGRES_URL"}
-"""Where addresses may be given without being seen by `ps`, by engine."""
+"""By engine, the environment variable for an address that `ps` should not show."""
 WORD = "recollect"
 _LEASES = f"{WORD}:lease:"
 _KEYS = "keys"
-"""What a lease on Redis is for: keys have no number of the engine's own."""
+"""What a lease on Redis names: Redis gives keys no number of its own."""
 _SCAN_BATCH = 500
 
 
@@ -70,11 +70,11 @@ def without_credentials(url: str) -> str:
 class Namespace:
     name: str
     url: str
-    """How a driver reaches it."""
+    """The address for a driver."""
 
 
 class RedisNamespace:
-    """Database 0 is where everybody's keys are: with other people's in it, it is refused unless `allow_shared`."""
+    """Database 0 is the default for everybody: if it holds other people's keys, it is refused unless `allow_shared`."""
 
     def __init__(self, url: str, marker: Marker, *, allow_shared: bool) -> None:
         self.url = url
@@ -115,7 +115,7 @@ class RedisNamespace:
             )
 
     def _sweep(self, connection: resp.Connection) -> None:
-        """What killed runs have left: every lease of ours that is over, with its keys."""
+        """Removes what killed runs have left: every lease of ours that is over, with its keys."""
         now = _redis_time(connection)
         for key in _scan(connection, f"{_LEASES}*"):
             found = Candidate(key.removeprefix(_LEASES), _KEYS, _text_at(connection, key))
@@ -134,14 +134,14 @@ def _redis_time(connection: resp.Connection) -> float:
 def _text_at(connection: resp.Connection, key: str) -> str | None:
     try:
         value = connection.ask("GET", key)
-    except resp.RespError:  # a hash, a list: nothing that we have written
+    except resp.RespError:  # a hash or a list: nothing we wrote
         return None
     return value if isinstance(value, str) else None
 
 
 def _remove_keys(connection: resp.Connection, word: str) -> None:
-    """All keys with a marker's name in them. The lease goes last: a sweep that is killed half-way is taken up by the
-    next."""
+    """Removes all keys with a marker's name in them. The lease goes last, so the next sweep can continue one that was
+    killed half-way."""
     own = _LEASES + word
     batch: list[str] = []
     for key in _scan(connection, f"*{word}*"):
@@ -154,7 +154,7 @@ def _remove_keys(connection: resp.Connection, word: str) -> None:
 
 
 def _scan(connection: resp.Connection, pattern: str) -> list[str]:
-    """All keys that match, by SCAN: it never blocks the server for long, as KEYS does."""
+    """All keys that match, by SCAN: unlike KEYS, it never blocks the server for long."""
     cursor = "0"
     found: set[str] = set()
     while True:
@@ -170,11 +170,11 @@ def _scan(connection: resp.Connection, pattern: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _NamespaceKind:
-    """A database or a schema: how the catalogue calls it, and how it goes."""
+    """A database or a schema: what the catalogue calls it, and how it is dropped."""
 
     word: str
     mine: str
-    """Number, name and comment of each that the role itself has made."""
+    """The query for number, name and comment of each that the role itself has made."""
     drop: str
 
     def thing(self, number: str) -> str:
@@ -201,8 +201,8 @@ SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 
 
 class PostgresNamespace:
-    """The number that the catalogue gave to our database or schema when it was made is in the lease: one that was
-    restored, renamed or made by others under our name has another."""
+    """The lease holds the number that the catalogue gave our database or schema: one that was restored, renamed or made
+    by others under our name has another number."""
 
     def __init__(self, url: str, marker: Marker) -> None:
         self.url = url
@@ -212,7 +212,7 @@ class PostgresNamespace:
         self._kind = _DATABASE
         self._number: str | None = None
         self._extensions_only = False
-        """Whether `public` holds nothing but extensions, and may be on the search path."""
+        """Whether `public` holds nothing but extensions and so may be on the search path."""
 
     def open(self) -> Namespace:
         with pgwire.Connection(self.address) as connection:
@@ -223,7 +223,7 @@ class PostgresNamespace:
         return Namespace(self.name, self._url_inside())
 
     def _make(self, connection: pgwire.Connection) -> None:
-        """A schema and its lease are there together or not at all; a database cannot be made in a transaction."""
+        """A schema is made together with its lease or not at all; a database cannot be made in a transaction."""
         together = self._kind is _SCHEMA
         if together:
             connection.ask("BEGIN")
@@ -266,7 +266,7 @@ class PostgresNamespace:
         connection.ask(f"DROP {self._kind.word} IF EXISTS {pgwire.quoted(name)} {how}")
 
     def _sweep(self, connection: pgwire.Connection) -> None:
-        """What killed runs have left. Nobody is thrown out: a database that somebody looks into stays for now."""
+        """Removes what killed runs have left. Nobody is disconnected: a database in use stays for now."""
         now = _postgres_time(connection)
         for number, name, comment in self._mine(connection):
             found = Candidate(name.removeprefix(f"{WORD}_"), self._kind.thing(number), comment)

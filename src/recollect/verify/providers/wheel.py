@@ -22,9 +22,9 @@ class _Wheel:
     distribution: str
     package: str
     servers: tuple[str, ...]
-    """Patterns below the package."""
+    """Patterns of its binaries, below the package's folder."""
     offers: tuple[str, ...]
-    """Versions it is known for, to say what is missing without it."""
+    """Versions it is known to provide, to say what is missing without it."""
 
 
 WHEELS = (
