@@ -67,7 +67,7 @@ class AttachedEngine:
         self._namespace.renew()
 
     def stop(self) -> None:
-        """Remove our namespace. The engine itself goes on."""
+        """Remove our namespace. The engine itself keeps running."""
         if self._endpoint is not None:
             self._namespace.close()
             self._endpoint = None
@@ -78,7 +78,7 @@ class AttachedEngine:
         return postgres.read_settings(self._namespace.address)
 
     def logs(self, lines_max: int = 40) -> str:
-        """It keeps its log elsewhere."""
+        """Empty: its log is elsewhere."""
         return ""
 
     def _identify(self) -> tuple[str, str]:
@@ -88,5 +88,5 @@ class AttachedEngine:
 
 
 def attach(url: str, *, allow_shared: bool = False) -> AttachedEngine:
-    """An engine that the user prepared. `allow_shared` lets it use database 0 of a Redis that holds others' keys."""
+    """An engine that the user prepared. `allow_shared` allows database 0 of a Redis that holds others' keys."""
     return AttachedEngine(url, allow_shared=allow_shared)

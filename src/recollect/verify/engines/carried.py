@@ -1,9 +1,9 @@
-"""What engines in containers share, whoever made the container: the docker provider, or compose from a user's
+"""What engines in containers share, whether the docker provider made the container, or compose from a user's
 file.
 
-They are slower than native ones by an order of magnitude and prove what only they can: what a deleted,
-anonymous or tmpfs volume costs, and the very image that production runs. Replicas and preloaded shims are for
-native engines.
+They are slower than native ones by an order of magnitude, but only they can show what a deleted, anonymous or
+tmpfs volume costs, and run the very image that production runs. Replicas and preloaded shims are for native
+engines only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recollect.verify.host.waiting import wait_until
 
 
 class Carrier(Protocol):
-    """A container, as far as its engine cares."""
+    """What an engine needs from its container."""
 
     def running(self) -> bool: ...
 
@@ -48,7 +48,7 @@ class CarriedEngine(EngineLife):
     def __init__(self, recipe: Recipe, carrier: Carrier, options: EngineOptions, title: str) -> None:
         self.options = options
         self.title = title
-        """The image or the service, for messages."""
+        """The image or the service, for error messages."""
         self._recipe = recipe
         self._carrier = carrier
         self._login: Login | None = None
@@ -75,7 +75,7 @@ class CarriedEngine(EngineLife):
 
     @property
     def data(self) -> None:
-        """Inside a volume: no folder of this machine."""
+        """None: the data is inside a volume, not in a folder on this machine."""
         return
 
     def _endpoint_when_ready(self) -> Endpoint:
@@ -94,7 +94,7 @@ class CarriedEngine(EngineLife):
 
         try:
             login = self._login_now()
-        except Exception as error:  # whatever the daemon's client says of a container that is no longer there
+        except Exception as error:  # whatever the daemon's client raises for a container that is gone
             if self._carrier.running():
                 raise
             raise StartFailed(f"{self.title} ended at once: its log ends", self.logs(12)) from error

@@ -1,8 +1,8 @@
 """Chroma: its server (`server`), or the library in a worker process (`embedded`). The files are the same.
 
-Rows are in SQLite with a rollback journal, vectors in HNSW files that are never fsynced: the policies choose
-who has the files open, not how durable they are, because Chroma has no setting for that. The server has no
-unix socket, only a port.
+Rows are in SQLite with a rollback journal, vectors in HNSW files that are never fsynced. The policies only choose
+who has the files open, not how durable they are: Chroma has no setting for that. The server has no unix socket,
+only a port.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ChromaEngine(LocalServer):
         return self._get("/api/v2/heartbeat") is not None
 
     def _get(self, path: str) -> Any:
-        """The decoded answer, or None when it does not answer (yet)."""
+        """The decoded answer, or None if it does not answer (yet)."""
         connection = http.client.HTTPConnection(ports.HOST, self.port, timeout=5)
         try:
             connection.request("GET", path)
@@ -92,9 +92,9 @@ class ChromaEngine(LocalServer):
         return replace(embedded_one, url=f"http://{ports.HOST}:{self.port}", host=ports.HOST, port=self.port)
 
     def settings(self) -> Mapping[str, str]:
-        """Read from its SQLite file, without writing: it is the only durability that it has."""
+        """Read from its SQLite file, without writing: Chroma has no other durability settings."""
         if self.embedded:
-            self.ask("count", "recollect")  # the worker opens its folder when it is first asked
+            self.ask("count", "recollect")  # the worker opens its folder at the first call
         file = self._data / "chroma.sqlite3"
         connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
         try:
@@ -103,7 +103,7 @@ class ChromaEngine(LocalServer):
             connection.close()
 
     def ask(self, call: str, collection: str, **arguments: Any) -> Any:
-        """One call to the embedded engine; a server is asked over HTTP with Chroma's own client."""
+        """One call to the embedded engine; for a server use Chroma's own client over HTTP."""
         if not self.embedded:
             raise EngineError(
                 "only the policy 'embedded' has a worker to ask; use Chroma's client on the server"

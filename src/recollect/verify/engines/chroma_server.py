@@ -1,9 +1,9 @@
-"""Chroma's own server, started the short way.
+"""Chroma's own server, started the fast way.
 
-Its console script imports the whole client first, three seconds in all; the server is in the compiled module
-and is up in sixty milliseconds when only that is imported (under `python -S`, with the one folder it needs
-put on the path). That entry is private to chromadb: the version is pinned, and where it is missing the public
-way is taken.
+Its console script imports the whole client first, which takes three seconds. The server itself is in the compiled
+module and is up in sixty milliseconds if only that is imported (under `python -S`, with the one folder it needs
+on the path). That entry point is private to chromadb, so the version is pinned; if it is missing, the public one
+is used.
 
 Run as `python -I -S chroma_server.py SITE_PACKAGES run --path …`.
 """

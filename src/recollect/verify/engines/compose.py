@@ -1,4 +1,4 @@
-"""An engine that is a service of the user's compose file: configured as the file says, which is the policy
+"""An engine that is a service of the user's compose file: configured as the file says, so its policy is
 `custom`."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recollect.verify.providers.compose import ComposeService
 
 
 class ComposeEngine(CarriedEngine):
-    """Its versions and policies are the file's business."""
+    """The file decides its version and policy."""
 
     def __init__(self, recipe: Recipe, named: str, options: EngineOptions) -> None:
         file, _, service = named.partition("#")

@@ -1,4 +1,4 @@
-"""An engine in a container of the docker provider: the policies that it has natively, on docker's kinds of
+"""An engine in a container of the docker provider: the same policies as natively, on Docker's kinds of
 storage."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recollect.verify.providers.container import Container, ContainerSpec
 
 
 class ContainerEngine(CarriedEngine):
-    """Also takes another policy, and, on a named volume, another version of the same engine."""
+    """Can also switch to another policy and, on a named volume, to another version of the same engine."""
 
     def __init__(self, recipe: Recipe, build: Build, options: EngineOptions, storage: str) -> None:
         self._policy = choose(recipe.engine, recipe.policies, recipe.default_policy, options)
@@ -58,15 +58,15 @@ class ContainerEngine(CarriedEngine):
         return self._recipe.own(self._policy, self._password, Login(host, port))
 
     def reconfigure(self, policy: str) -> Endpoint:
-        """A new container in place of this one, as `docker compose up` after a change: an anonymous volume
-        is lost."""
+        """Replaces this container with a new one, as `docker compose up` does after a change: an anonymous
+        volume is lost."""
         chosen = named(self.name, self._recipe.policies, policy)
         self.stop()
         self._policy = chosen
         return self.start()
 
     def upgrade(self, version: str) -> Endpoint:
-        """Another image on the same volume. PostgreSQL refuses another major version: `StartFailed`."""
+        """Another image on the same volume. PostgreSQL refuses another major version with `StartFailed`."""
         return self.swap(version)
 
     def downgrade(self, version: str) -> Endpoint:

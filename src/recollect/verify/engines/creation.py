@@ -1,4 +1,4 @@
-"""From words to an engine: `create("redis@7", policy="aof-always")`."""
+"""From a name to an engine: `create("redis@7", policy="aof-always")`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENGINES: Mapping[str, type[LocalServer]] = {
     "sqlite": SqliteEngine,
     "chroma": ChromaEngine,
 }
-"""Every engine by name. To add one: a module beside these, and a line here."""
+"""Every engine by name. To add one, write a module beside these and add a line here."""
 
 
 CONTAINER_RECIPES: Mapping[str, Recipe] = {
@@ -47,8 +47,8 @@ def create(
 
     `spec` is a name with an optional version: `redis`, `redis@6.2`, `valkey`, `postgres@18`, `sqlite`,
     `chroma`. `provider` is `system`, `wheel`, `docker`, `docker:STORAGE` (named, anonymous, tmpfs) or
-    `compose:FILE#SERVICE`; None is the first that has it. `options` holds the rest (data folder, port,
-    environment, deadlines); the arguments here win over it.
+    `compose:FILE#SERVICE`; None means the first that has it. `options` holds the rest (data folder, port,
+    environment, deadlines); the arguments here override it.
     """
     options = options or EngineOptions()
     chosen = replace(

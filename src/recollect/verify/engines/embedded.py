@@ -1,4 +1,4 @@
-"""Engines that have no server: the runner's side of the worker process that they live in."""
+"""Engines without a server: the runner's side of the worker process that they live in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORKER = Path(__file__).with_name("embedded_worker.py")
 
 
 def ask(address: Path, request: dict[str, Any], timeout_s: float = 30.0) -> Any:
-    """One request to a worker; OSError when it is not there or was killed before it answered."""
+    """One request to a worker; OSError if it is not there or was killed before it answered."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         connection.connect(str(address))

@@ -1,10 +1,10 @@
 """The process that an embedded engine lives in: it can be killed without killing the runner.
 
 Run as `python embedded_worker.py KIND SOCKET PATH SETTINGS`. It opens the database with the policy's
-settings, listens on a unix socket, and executes one request a line, in JSON, one client at a time; an answer
-is written when the engine has returned, so an answer received is an operation acknowledged. Only the standard
-library is imported here, for the start of a worker is part of every crash cycle; Chroma's own package is
-imported when it is Chroma.
+settings, listens on a unix socket, and executes one JSON request per line, one client at a time; an answer is
+written when the engine has returned, so an answer received is an operation acknowledged. Only the standard
+library is imported here, because the start of a worker is part of every crash cycle; Chroma's package is
+imported only for Chroma.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def sqlite(path: str, settings: dict[str, str]) -> Handler:
 def chroma(path: str, settings: dict[str, str]) -> Handler:
     """`{"call": …, "collection": …, "arguments": {…}}` → what that method of the collection returns.
 
-    The folder is opened by the first call: the clients of a run have it open by themselves, a worker that nobody asks
-    is no further process on their files, and the import takes seconds.
+    The first call opens the folder, not the start: the clients of a run have it open themselves, a worker that nobody
+    asks should not be one more process on their files, and the import takes seconds.
     """
 
     @functools.cache

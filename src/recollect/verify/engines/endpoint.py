@@ -1,4 +1,4 @@
-"""Where a started engine answers: all that a target's factory gets to know about it."""
+"""Where a started engine answers: everything that a target's factory learns about it."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ class Endpoint:
     port: int | None = None
     user: str | None = None
     password: str | None = None
-    """`url` has both, too."""
+    """`url` has both too."""
     path: Path | None = None
     socket: Path | None = None
     socket_url: str | None = None
     replicas: tuple[str, ...] = ()
     namespace: str | None = None
-    """What is ours alone on an engine that others use too: a word to be part of every session id (Redis), a database
-    or schema that `url` leads to (PostgreSQL)."""
+    """What is ours on an engine that others use too: a word that is part of every session id (Redis), or the database
+    or schema that `url` points at (PostgreSQL)."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What a connection to an embedded engine has to set for the policy to hold (SQLite's PRAGMAs)."""
     timeout_s: float | None = None
-    """How long a store should wait for an answer, where the run needs it to give up soon."""
+    """How long a store should wait for an answer, if the run needs it to give up soon."""
 
     @property
     def shown(self) -> str:
-        """The address as it may be told."""
+        """The address without credentials."""
         return shown(self.url)
 
     @property
     def scrubber(self) -> Scrubber:
-        """Takes the credentials of all its addresses out of what others say."""
+        """Removes the credentials of all its addresses from other people's text."""
         return Scrubber((self.url, self.socket_url, *self.replicas))
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""The life of an engine that a run starts, wherever it runs: in what order, and what is refused when.
+"""The life of an engine that a run starts, wherever it runs: the order of the steps, and what is refused when.
 
-A process of this machine (`local`) and a container (`carried`) fill in how each step is done.
+A process on this machine (`local`) and a container (`carried`) fill in how each step is done.
 """
 
 from __future__ import annotations

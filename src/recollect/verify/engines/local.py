@@ -1,10 +1,10 @@
 """A server that runs as a process on this machine: the life cycle that Redis, PostgreSQL and Chroma share.
 
-An engine says what to launch, how to ask whether it is ready, and where it answers; this says the rest.
+An engine says what to launch, how to tell that it is ready, and where it answers; this class does the rest.
 
     engine folder/
-      data/      the engine's own; kept through stop, kill and restart
-      log        what the server printed, all starts in a row
+      data/      the engine's own; kept across stop, kill and restart
+      log        what the server printed, across all starts
       …          its unix socket, its generated configuration
 """
 
@@ -43,11 +43,11 @@ ADVICE = {
         "its configuration has a setting that this version does not know: the line is in the log"
     ),
 }
-"""What the engine's own last words mean, and what to do next. The first that matches."""
+"""What the last lines of the engine's log mean, and what to do next. The first match counts."""
 
 
 class AttachedReplica(Protocol):
-    """A replica, as far as its primary cares."""
+    """What a primary needs from its replica."""
 
     @property
     def endpoint(self) -> Endpoint: ...
@@ -117,7 +117,7 @@ class LocalServer(EngineLife):
     # Life cycle -----------------------------------------------------------------------------------
 
     def _bring_up(self, env: Mapping[str, str]) -> None:
-        self.kill()  # what a server that died by itself has left
+        self.kill()  # whatever a server that died by itself has left
         try:
             self._prepare()
             self._log_start = self.log.stat().st_size if self.log.exists() else 0
@@ -177,7 +177,7 @@ class LocalServer(EngineLife):
         return self.start()
 
     def _start_under(self, build: Build) -> Endpoint:
-        """The same data under another build; after a refusal the former one is in place again."""
+        """The same data under another build; if it refuses, the former build is restored."""
         self.stop()
         former, self.build = self.build, build
         try:
@@ -187,7 +187,7 @@ class LocalServer(EngineLife):
             raise
 
     def logs(self, lines_max: int = 40) -> str:
-        """The last lines that it printed since its last start."""
+        """The last lines that it has printed since its last start."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as file:
@@ -222,7 +222,7 @@ class LocalServer(EngineLife):
         return StartFailed(f"{self.product} {self.version} {what}: {self._advice(log)}.", log)
 
     def _advice(self, log: str) -> str:
-        """What the engine's last words mean."""
+        """What the last lines of its log mean."""
         return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, log)), "its log ends")
 
     def _unwritable(self, error: OSError) -> EngineError:
@@ -252,6 +252,6 @@ class LocalServer(EngineLife):
 
 
 def _plain_environment() -> dict[str, str]:
-    """The least a server needs, so that two machines start the same engine: no locale, no proxy, no PG* variables."""
+    """The minimum a server needs, so that two machines start the same engine: no locale, proxy or PG* variables."""
     kept = {key: os.environ[key] for key in ("PATH", "TMPDIR", "TZ") if key in os.environ}
     return {"LANG": "C", "LC_ALL": "C", **kept}

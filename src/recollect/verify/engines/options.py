@@ -1,4 +1,4 @@
-"""Everything that may be said about an engine when it is made; all of it optional."""
+"""Everything that can be specified when an engine is made; all of it is optional."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 @dataclass(frozen=True)
 class EngineOptions:
     policy: str | None = None
-    """None is the engine's default policy."""
+    """None means the engine's default policy."""
     config: Path | None = None
     """The user's own configuration file: the policy is then `custom`."""
     root: Path | None = None
-    """Where the engine's folder is made; the run folder when None."""
+    """Where the engine's folder is made; None means the run folder."""
     data: Path | None = None
-    """An existing folder to use as its data, such as a crash image; a new empty one when None."""
+    """An existing folder to use as its data, such as a crash image; None means a new, empty one."""
     port: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the server's environment at every start (a preloaded shim, a time zone)."""

@@ -1,7 +1,7 @@
 """Passwords of the engines that we start: random, one for each, and never printed.
 
-Anybody who has an account on this machine can reach a loopback port. A PostgreSQL that trusts him runs his programs as
-the server's user, and a Redis that takes every command writes files where he likes.
+Anybody with an account on this machine can reach a loopback port. A PostgreSQL that trusts them runs their programs as
+the server's user, and a Redis that accepts every command writes files wherever they like.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ SCRAM_ITERATIONS = 4096
 
 
 def new_password() -> str:
-    """Nothing in it has to be quoted: not in an address, a configuration file or a password file."""
+    """Needs no quoting anywhere: not in an address, a configuration file or a password file."""
     return secrets.token_urlsafe(24)
 
 
 def scram_verifier(password: str) -> str:
-    """What PostgreSQL keeps of a password (RFC 5803): enough to check it, not to know it."""
+    """What PostgreSQL stores for a password (RFC 5803): enough to check it, but not to recover it."""
     salt = os.urandom(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()

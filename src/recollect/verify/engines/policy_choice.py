@@ -1,4 +1,4 @@
-"""Which policy an engine is made with: a named one, its default, or the user's own file as `custom`."""
+"""Which policy an engine gets: a named one, its default, or the user's own file as `custom`."""
 
 from __future__ import annotations
 

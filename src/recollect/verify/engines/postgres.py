@@ -1,15 +1,14 @@
 """PostgreSQL 15 to 18: one cluster from a template folder, a unix socket and a loopback port.
 
-Ready means that a connection gets ReadyForQuery; while it recovers it answers 57P03. A kill takes the
-postmaster and every backend: a postmaster killed alone leaves children that hold the shared memory, and the
+Ready means that a connection gets ReadyForQuery; while the server recovers it answers 57P03. A kill takes the
+postmaster and every backend: if only the postmaster is killed, its children hold the shared memory and the
 restart fails.
 
-Its socket is for its own user and root alone, and trusts them; its port wants a password, which is a random one. The
-password is in the catalogue, where every start sets it if it is not there: a crash or another engine's data may have
-taken it away.
+Only its own user and root can use its socket, without a password; its port wants a random password. The password is in
+the catalogue, and every start sets it again if it is missing: a crash or another engine's data may have removed it.
 
-After a crash it would fsync each of a thousand files one by one; `syncfs` does the same in one call. The
-other settings that are ours (buffers, where to listen) say nothing about durability.
+After a crash it would fsync a thousand files one by one; `syncfs` does the same in one call. Our other settings
+(buffers, where to listen) do not affect durability.
 """
 
 from __future__ import annotations
@@ -74,18 +73,18 @@ local replication all trust
 host all all {ports.HOST}/32 scram-sha-256
 host replication all {ports.HOST}/32 scram-sha-256
 """
-"""Who may connect, in place of the data folder's own: that may come from anywhere."""
+"""Who may connect. Used instead of the data folder's own file, which may come from anywhere."""
 _POSTMASTER_STATE_LINE = 6  # after the pid
 _ALL_REPLAYED = (
     "SELECT coalesce(pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn(), false)"
     " OR EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'startup'"
     " AND wait_event = 'RecoveryRetrieveRetryInterval')"
 )
-"""To the end, or to the start of a record that the cut has left incomplete: then it sleeps, and looks again."""
+"""Whether it has replayed to the end, or to a record that the cut left incomplete: then it sleeps and retries."""
 
 
 def is_ready(address: Address) -> bool:
-    """True when a session can be opened, or would be but for a password."""
+    """True if a session can be opened, or if only a password is missing."""
     try:
         with Connection(address, timeout_s=2.0):
             return True
@@ -119,7 +118,7 @@ class PostgresEngine(LocalServer):
         self._primary = primary
         self._noted = 0
         self.socket_folder = folder.socket_folder(self.folder)
-        # A replica has its primary's catalogue.
+        # A replica has its primary's catalogue, and so its password.
         self.password: str = primary.password if primary else new_password()
         self._verifier: str = primary._verifier if primary else scram_verifier(self.password)
 
@@ -132,7 +131,7 @@ class PostgresEngine(LocalServer):
         return Address(port=self.port, socket_folder=self.socket_folder)
 
     def prepare(self) -> None:
-        """Make the data folder now rather than in `start()`, to keep the copy out of what is measured or awaited."""
+        """Make the data folder now rather than in `start()`, so that the copy is not part of what is timed."""
         try:
             self._prepare()
         except OSError as error:
@@ -174,13 +173,13 @@ class PostgresEngine(LocalServer):
         return Launch(argv, self.log, env, Path("/"), cluster.identity())
 
     def _custom_files(self, config: Path) -> dict[str, str]:
-        """A copy of the user's file, which the server's user may not be able to read where it is."""
+        """A copy of the user's file: the server's user may not be able to read the original."""
         copy = self.folder / "custom.conf"
         shutil.copyfile(config, copy)
         copy.chmod(0o600)  # it may hold passwords
         if (who := cluster.identity()) is not None:
             os.chown(copy, who.uid, who.gid)
-        # A pid file that it names belongs to the server that the user runs.
+        # A pid file named there belongs to the server that the user runs.
         files = {
             "config_file": copy,
             "data_directory": self._data,
@@ -190,22 +189,22 @@ class PostgresEngine(LocalServer):
         return {key: str(path) for key, path in files.items()}
 
     def _advice(self, log: str) -> str:
-        """Another major version's folder may be refused for its files or, before that, for its postgresql.conf."""
+        """A folder of another major version may be refused for its files or, before that, for its postgresql.conf."""
         data = (self._data / "PG_VERSION").read_text().strip()
         if data != self.version.split(".")[0]:
             return f"its data is of another major version, {data}: upgrade it, or start that version"
         return super()._advice(log)
 
     def _ready(self) -> bool:
-        """Its own word in postmaster.pid first: a connection before that costs it a process and a line in the log."""
+        """Looks into postmaster.pid first: connecting too early costs the server a process and a line in its log."""
         try:
             pid, *lines = (self._data / "postmaster.pid").read_text().splitlines()
             state = lines[_POSTMASTER_STATE_LINE].strip()
         except (OSError, ValueError, IndexError):
             return False
         if pid != str(self.pid):
-            return False  # of the server before, which was killed
-        if self._noted != self.pid:  # a state is there as soon as it has made its shared memory
+            return False  # left by the previous server, which was killed
+        if self._noted != self.pid:  # there is a state as soon as it has made its shared memory
             self._noted = self.pid
             folder.note_shared_memory(self._running())
         return state in ("ready", "standby") and is_ready(self.address)
@@ -237,7 +236,7 @@ class PostgresEngine(LocalServer):
         with Connection(self.address) as connection:
             if connection.value("SELECT pg_is_in_recovery()") == "t" or connection.value(known) == "t":
                 return
-            # Not for a synchronous standby, which may not be there yet.
+            # Do not wait for a synchronous standby, which may not be there yet.
             connection.ask(
                 f"SET LOCAL synchronous_commit = local; ALTER ROLE {cluster.SUPERUSER} PASSWORD {verifier}"
             )
@@ -252,7 +251,7 @@ class PostgresEngine(LocalServer):
         super().close()
 
     def _leave_data(self) -> None:
-        """For the next cluster, unless it is the user's folder."""
+        """Leaves the folder for the next cluster, unless it is the user's."""
         if self._data.is_relative_to(self.folder):
             postgres_spares.keep(self._data, self.version)
 
@@ -260,14 +259,14 @@ class PostgresEngine(LocalServer):
         return read_settings(self.address)
 
     def ask(self, sql: str) -> list[Row]:
-        """One statement, straight to the server: what the engine has, whatever a store says."""
+        """One statement, straight to the server: what the engine really has, whatever a store says."""
         with Connection(self.address) as connection:
             return connection.ask(sql)
 
     # Capabilities -------------------------------------------------------------------------------
 
     def written(self) -> int:
-        """The end of the write-ahead log, also of what is not committed."""
+        """The end of the write-ahead log, including what is not committed."""
         return int(self.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")[0][0] or 0)
 
     def upgrade(self, version: str) -> Endpoint:
@@ -278,7 +277,7 @@ class PostgresEngine(LocalServer):
         if self.alive() or "in production" in cluster.control_value(
             self._data, self.programs, "Database cluster state"
         ):
-            # pg_upgrade takes only a cluster that was shut down in good order.
+            # pg_upgrade only takes a cluster that was shut down cleanly.
             self.alive() or self.start()
             self.stop()
         cluster.check_reachable(Path(build.location))
@@ -287,7 +286,7 @@ class PostgresEngine(LocalServer):
         return self.start()
 
     def downgrade(self, version: str) -> Endpoint:
-        """The plain attempt. Another major version refuses the folder: `StartFailed`."""
+        """Simply tries. Another major version refuses the folder with `StartFailed`."""
         return self.swap(version)
 
     def swap(self, version: str) -> Endpoint:
@@ -302,10 +301,10 @@ class PostgresEngine(LocalServer):
 
 
 class PostgresReplica:
-    """A streaming replica with exact lag: the stream is cut, what it had brought is replayed, then replay is paused.
+    """A streaming replica with exact lag: the stream is cut, what has arrived is replayed, then replay is paused.
 
-    Pausing replay alone would leave the stream running, and a promotion replays what it has brought
-    meanwhile: how much a failover loses would be a matter of chance.
+    Pausing replay alone would leave the stream running, and a promotion replays what has arrived meanwhile:
+    how much a failover loses would be a matter of chance.
     """
 
     def __init__(self, primary: PostgresEngine) -> None:
@@ -357,8 +356,8 @@ class PostgresReplica:
         connection.ask("SELECT pg_reload_conf()")
 
     def wait_caught_up(self, timeout_s: float = 10.0) -> None:
-        # A record of our own, flushed, behind all that was acknowledged so far: with `async-commit` the end
-        # of the WAL is in memory, and nothing unflushed is sent.
+        # A record of our own, flushed, after all that was acknowledged so far: with `async-commit` the end of
+        # the WAL is in memory, and nothing unflushed is sent.
         mark = self._primary.ask(
             "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'recollect', 'mark')"
         )[0][0]
@@ -440,7 +439,7 @@ RECIPE = Recipe(
     command=_container_command,
     files=lambda policy, _: {_CONTAINER_CONFIG: policy.config.read_text()} if policy.config else {},
     # A folder inside the mount: initdb wants it empty, and a mount may have a lost+found. The images of 18
-    # and of earlier versions disagree on where it is, so it is said.
+    # and of earlier versions disagree on where it is, so it is set explicitly.
     env=lambda password: {"POSTGRES_PASSWORD": password, "PGDATA": "/var/lib/postgresql/recollect"},
     own=lambda policy, password, login: replace(login, user=cluster.SUPERUSER, password=password),
     is_ready=lambda login: is_ready(_address(login)),

@@ -1,10 +1,10 @@
 """PostgreSQL data folders: made once by initdb, copied from a template after that; base backups; pg_upgrade.
 
-initdb takes half a second, a copy of what it made a twentieth of that. The template is kept in the user's
-cache folder, one per version, build and user, made in the run folder and moved there in one rename, so that
-two runs at once never see a half of it. Its WAL segments are 1 MB: sixteen times less to copy.
+initdb takes half a second, copying its result a twentieth of that. The templates are kept in the user's cache
+folder, one per version, build and user. Each is made in the run folder and moved there with one rename, so that
+two concurrent runs never see half of it. Its WAL segments are 1 MB: sixteen times less to copy.
 
-PostgreSQL refuses to run as root. When we are root, all its programs run as `nobody`, who owns the data.
+PostgreSQL refuses to run as root. If we are root, all its programs run as `nobody`, who owns the data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UPGRADE_TIMEOUT_S = 300.0
 
 
 def identity() -> Identity | None:
-    """Who the server runs as: we ourselves, or, when that is root, `nobody`."""
+    """Who the server runs as: None for our own user or, if we are root, `nobody` (else `postgres`)."""
     if os.geteuid() != 0:
         return None
     for name in ("nobody", "postgres"):
@@ -63,7 +63,7 @@ def _may_enter(who: Identity, status: os.stat_result) -> bool:
 
 
 def own(path: Path, who: Identity | None) -> None:
-    """Give a folder, and all in it, to the server's user; a crash image that root has made belongs to root."""
+    """Give a folder and everything in it to the server's user: a crash image made by root belongs to root."""
     path.chmod(0o700)
     if who is None or path.stat().st_uid == who.uid:
         return
@@ -73,7 +73,7 @@ def own(path: Path, who: Identity | None) -> None:
 
 
 def run_tool(programs: Path, name: str, arguments: Sequence[str], work: Path, timeout_s: float) -> None:
-    """One of PostgreSQL's own programs, as its user; what it printed is the error when it fails."""
+    """Run one of PostgreSQL's own programs as its user; if it fails, its output is the error."""
     log = work / f"{name}.log"
     # pg_upgrade runs `cp` and `rm`.
     env = {"PATH": os.pathsep.join((str(programs), os.defpath)), "LANG": "C", "LC_ALL": "C"}
@@ -96,7 +96,7 @@ def create(data: Path, programs: Path, version: str) -> None:
     template = _template(programs, version)
     if postgres_spares.take(data, version, template):
         return
-    # As root, `cp -a` keeps the owner. A reflink where the filesystem has them.
+    # As root, `cp -a` keeps the owner. It makes reflinks if the file system has them.
     done = subprocess.run(
         ["cp", "-a", "--reflink=auto", str(template), str(data)], capture_output=True, text=True, check=False
     )
@@ -133,7 +133,7 @@ def _cache_folder() -> Path:
 
 
 def _published(made: Path, target: Path) -> Path | None:
-    """Move a finished template to its place; another run's, if it was faster; None when it cannot be kept there."""
+    """Move a finished template to its place, or use another run's if it was faster; None if it cannot be kept there."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -181,10 +181,10 @@ def control_value(data: Path, programs: Path, label: str) -> str:
 
 
 def upgrade(data: Path, old: Path, new: Path) -> None:
-    """pg_upgrade of a cleanly stopped cluster, in place of the old one; on failure the old one is untouched."""
+    """pg_upgrade of a cleanly stopped cluster; the result replaces the old one, which is untouched on failure."""
     work = workspace(data.parent, "upgrade")
     checksums = control_value(data, old, "Data page checksum version") != "0"
-    # From 18 on checksums are the default, and pg_upgrade wants both sides alike.
+    # From 18 on checksums are the default, and pg_upgrade wants both sides to match.
     more = ["--data-checksums"] if checksums else []
     if not checksums and control_major(new) >= 18:
         more = ["--no-data-checksums"]

@@ -1,9 +1,9 @@
-"""Data folders that are used again: the next cluster of the same template is made from the last one's.
+"""Data folders that are used again: the next cluster from the same template is made from the last one's folder.
 
-A cluster is a thousand files. ext4 does not take an inode that was freed in the last minutes, it looks at each and goes
-on; so after a few clusters were deleted, making the next one takes ten times as long as copying its bytes. A folder
-that is made like its template instead frees and takes next to none: what differs is copied, what is too much deleted.
-What differs is told by size and time of change: `cp -a` keeps the template's times, and every write sets a new one.
+A cluster is a thousand files. ext4 does not reuse an inode that was freed in the last minutes, but it looks at each
+one; so after a few clusters were deleted, making the next one takes ten times as long as copying its bytes. Turning an
+old folder back into its template frees and takes hardly any inodes: files that differ are copied, surplus ones deleted.
+Size and modification time show what differs: `cp -a` keeps the template's times, and every write sets a new one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from recollect.verify.host import folder
 SPARES_MAX = 2
 
 _spares: dict[tuple[int, str], list[Path]] = {}
-"""By process and version: a process that was forked has none of its parent's."""
+"""By process and version: a forked process has none of its parent's."""
 
 
 def keep(data: Path, version: str) -> bool:
-    """Takes over the folder of a cluster that is down; False if it is not wanted."""
+    """Keeps the folder of a cluster that is down as a spare; False if it is not needed."""
     spares = _spares.setdefault((os.getpid(), version), [])
     if len(spares) >= SPARES_MAX or not (data / "PG_VERSION").exists():
         return False
@@ -37,7 +37,7 @@ def keep(data: Path, version: str) -> bool:
 
 
 def take(data: Path, version: str, template: Path) -> bool:
-    """A spare in place of `data`, which must not exist, equal to the template; False if there is none."""
+    """Puts a spare, equal to the template, at `data`, which must not exist; False if there is none."""
     spares = _spares.get((os.getpid(), version), [])
     while spares:
         spare = spares.pop()
@@ -53,7 +53,7 @@ def take(data: Path, version: str, template: Path) -> bool:
 
 def _restore(spare: Path, template: Path) -> None:
     wanted, found = _entries(template), _entries(spare)
-    for name in sorted(found.keys() - wanted.keys(), reverse=True):  # what is in a folder before the folder
+    for name in sorted(found.keys() - wanted.keys(), reverse=True):  # a folder's contents before the folder
         path = spare / name
         path.rmdir() if stat.S_ISDIR(found[name].st_mode) else path.unlink()
     for name, status in sorted(wanted.items()):
@@ -68,7 +68,7 @@ def _restore(spare: Path, template: Path) -> None:
 
 
 def _entries(root: Path) -> dict[str, os.stat_result]:
-    """Everything below, by its name from there."""
+    """Everything below, by its path from there."""
     found: dict[str, os.stat_result] = {}
     left = [""]
     while left:

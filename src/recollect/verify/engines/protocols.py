@@ -1,11 +1,11 @@
 """What the runner and the faults may ask of an engine.
 
-Every engine that a run starts has the whole of `Engine`. Abilities that only some have are capability
-protocols: a fault asks `isinstance(engine, Pausable)` and is `skipped` with a reason where the answer is no.
+Every engine that a run starts implements all of `Engine`. Abilities that only some have are capability
+protocols: a fault checks `isinstance(engine, Pausable)` and is `skipped` with a reason if the answer is no.
 An engine that somebody else runs (the url provider) is `Attached`: its type has no `kill`, so it cannot be
 killed by mistake.
 
-All of it is synchronous: the runner calls it from one thread, and the work is waiting for other processes.
+Everything is synchronous: the runner calls it from one thread, and the work is waiting for other processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Policy:
 
 @runtime_checkable
 class Attached(Protocol):
-    """An engine as far as anyone may use it: on for `start`, off for `stop`."""
+    """What any engine can do: be used between `start` and `stop`."""
 
     @property
     def name(self) -> str: ...
@@ -61,7 +61,7 @@ class Attached(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """An engine that this run started, and may break."""
+    """An engine that this run started and may break."""
 
     @property
     def name(self) -> str: ...
@@ -71,7 +71,7 @@ class Engine(Protocol):
 
     @property
     def embedded(self) -> bool:
-        """True when it lives inside the process that uses it: killing the engine is killing that process."""
+        """True if it lives inside the process that uses it: killing the engine means killing that process."""
 
     @property
     def policy(self) -> str: ...
@@ -95,10 +95,10 @@ class Engine(Protocol):
         """Ask it to shut down, as an operator would, and wait: engines save on the way out."""
 
     def kill(self) -> None:
-        """SIGKILL every process of it at once, and return when all are gone and reaped. Not a power loss."""
+        """SIGKILL all its processes at once, and return when they are gone and reaped. Not a power loss."""
 
     def restart(self, env: Mapping[str, str] | None = None) -> Endpoint:
-        """Start again on the same data; stops first when it is running."""
+        """Start again on the same data; stops it first if it is running."""
 
     def wipe(self) -> None:
         """Delete its data, as a lost volume does. The engine must be down."""
@@ -116,7 +116,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Pausable(Protocol):
-    """Can be frozen and thawed: it holds its connections and answers nothing."""
+    """Can be frozen and thawed: while frozen it keeps its connections and answers nothing."""
 
     def pause(self) -> None: ...
 
@@ -139,15 +139,15 @@ class Replica(Protocol):
     def endpoint(self) -> Endpoint: ...
 
     def pause_replay(self) -> None:
-        """From the return on, nothing that the primary writes becomes visible here; reads still answer.
+        """Once this returns, nothing more that the primary writes becomes visible here; reads still answer.
 
-        Nor does it arrive: a promotion now has exactly what is visible now.
+        Nothing more arrives either: a promotion now has exactly what is visible now.
         """
 
     def resume_replay(self) -> None: ...
 
     def wait_caught_up(self, timeout_s: float = 10.0) -> None:
-        """Return when all that the primary has acknowledged by now is visible here."""
+        """Return when everything that the primary has acknowledged by now is visible here."""
 
     def promote(self) -> Endpoint:
         """Make it a primary, with what it has replayed."""
@@ -166,23 +166,23 @@ class Replicated(Protocol):
 
 @runtime_checkable
 class Upgradable(Protocol):
-    """Can run the same data under another version. A running engine is stopped first, in good order."""
+    """Can run the same data under another version. A running engine is stopped cleanly first."""
 
     def upgrade(self, version: str) -> Endpoint:
-        """The way that the engine's own documentation gives."""
+        """The way the engine's own documentation describes."""
 
     def downgrade(self, version: str) -> Endpoint:
-        """The plain attempt: what comes of it (an empty start, a refusal as `StartFailed`) is the finding."""
+        """Simply tries: whatever happens (an empty start, a refusal as `StartFailed`) is the finding."""
 
     def swap(self, version: str) -> Endpoint:
-        """The plain attempt in either direction: the same folder under the other version, nothing converted.
+        """Simply tries, in either direction: the same folder under the other version, with nothing converted.
 
-        After a refusal the former version is in place again.
+        If it refuses, the former version is restored.
         """
 
 
 @runtime_checkable
 class Reconfigurable(Protocol):
-    """Can take another policy on the same data. A running engine is stopped first, in good order."""
+    """Can take another policy on the same data. A running engine is stopped cleanly first."""
 
     def reconfigure(self, policy: str) -> Endpoint: ...

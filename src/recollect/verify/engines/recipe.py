@@ -1,4 +1,4 @@
-"""What a container, or a service of a compose file, has to know about an engine."""
+"""What a container or a compose service needs to know about an engine."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Recipe:
     engine: str
     port: int
     data: str
-    """The folder of the image that its data belongs in."""
+    """The folder in the image where its data belongs."""
     policies: Mapping[str, Policy]
     default_policy: str
     command: Callable[[str, Policy], list[str]]
     """Product and policy → the container's command."""
     files: Callable[[Policy, str], Mapping[str, str]]
-    """Policy and a password for a container of ours → the files that the command names."""
+    """Policy and password of our own container → the files that the command names."""
     env: Callable[[str], Mapping[str, str]]
-    """The password → the environment of a container of ours."""
+    """The password → the environment of our own container."""
     own: Callable[[Policy, str, Login], Login]
-    """Policy, password and address → the login of a container of ours."""
+    """Policy, password and address → the login of our own container."""
     is_ready: Callable[[Login], bool]
     identify: Callable[[Login], tuple[str, str]]
     settings: Callable[[Login], dict[str, str]]

@@ -1,13 +1,12 @@
 """Redis 6.2, 7 and 8, and Valkey: one server process, a unix socket and a loopback port.
 
-The settings go into a generated file, not the command line: `save` with several points is written differently
-there by 6.2 and 7. The user's own file (`custom`) is copied into it, without what is ours to say: where to
-listen, where to keep data.
+The settings go into a generated file, not on the command line, where 6.2 and 7 want several `save` points written
+differently. The user's own file (`custom`) is copied into it, without what we decide: where to listen and where to
+keep data.
 
-Its socket is for its own user and root alone. On its port anybody of this machine may store and read, so that a target
-that knows no more than host and port works; whoever may also administrate it (load modules, choose where files are
-written, end it) has a user of his own with a random password, which is in the address. The user's own file may have its
-own idea of that.
+Only its own user and root can use its socket. On its port anybody on this machine may store and read, so that a target
+that knows only host and port works. Administration (loading modules, choosing where files are written, shutting down)
+needs a separate user with a random password, which is in the address. The user's own file may set other users.
 
 Ready means PONG. While it loads its data, Redis answers `-LOADING`.
 """
@@ -88,8 +87,8 @@ OURS = frozenset(
         "slaveof",
     ]
 )
-"""Directives of the user's own file that are left out: where to listen and to write is ours to say, and a
-test engine must not become a replica of the production one."""
+"""Directives of the user's own file that are left out: we decide where to listen and to write, and a test
+engine must not become a replica of the production one."""
 
 
 def configuration_lines(policy: Policy) -> list[str]:
@@ -110,7 +109,7 @@ def _users_lines(config: Path) -> list[str]:
 
 
 def is_ready(address: Address) -> bool:
-    """True on PONG; also when it wants a password, for then it is up."""
+    """True on PONG, and also if it wants a password: then it is up."""
     try:
         with Connection(address, timeout_s=1.0) as connection:
             return connection.ask("PING") == "PONG"
@@ -126,7 +125,7 @@ def is_ready(address: Address) -> bool:
 
 
 def identify(address: Address) -> tuple[str, str]:
-    """Product and version, as the server itself says. A Valkey answers `redis_version` too, for compatibility."""
+    """Product and version, as the server itself reports. Valkey reports a `redis_version` too, for compatibility."""
     with Connection(address) as connection:
         info = fields_of(connection.ask("INFO", "server"))
     if "valkey_version" in info:
@@ -148,17 +147,17 @@ def read_settings(address: Address) -> dict[str, str]:
 
 USER = "recollect"
 _ANYBODY = "+@all -@admin -migrate +config|get +role +save +bgsave +lastsave +bgrewriteaof"
-"""What may be done without a password: what a store does, and nothing that reaches beyond the data."""
+"""What is allowed without a password: what a store does, and nothing that reaches beyond the data."""
 _AUTHENTICATION = ("requirepass", "user", "aclfile")
 
 
 def _user_and_password(policy: Policy, password: str) -> tuple[str | None, str | None]:
-    """Who we are to a server with this policy."""
+    """Our own login on a server with this policy."""
     return (None, _password_in(policy)) if _has_its_own(policy) else (USER, password)
 
 
 def _user_lines(policy: Policy, password: str) -> list[str]:
-    """The two users, as lines of redis.conf; none where the user's own file says who may do what."""
+    """The two users, as lines of redis.conf; none if the user's own file says who may do what."""
     if _has_its_own(policy):
         return []
     return [
@@ -253,14 +252,14 @@ class RedisEngine(LocalServer):
         return read_settings(self.address)
 
     def ask(self, *words: str) -> Reply:
-        """One command, straight to the server: what the engine has, whatever a store says."""
+        """One command, straight to the server: what the engine really has, whatever a store says."""
         with Connection(self.address) as connection:
             return connection.ask(*words)
 
     # Capabilities ---------------------------------------------------------------------------------
 
     def written(self) -> int:
-        """Changes since the last snapshot; nobody takes one in between."""
+        """Changes since the last snapshot; nobody takes a snapshot in between."""
         return int(fields_of(self.ask("INFO", "persistence"))["rdb_changes_since_last_save"])
 
     def upgrade(self, version: str) -> Endpoint:
@@ -282,9 +281,9 @@ class RedisEngine(LocalServer):
 
 
 class RedisReplica:
-    """A streaming replica. Its lag is made by pointing it at a port that nobody listens on: the link is down
-    when the command returns, nothing more is applied, reads go on with what it has, and the way back is a
-    partial resync."""
+    """A streaming replica. To make it lag, it is pointed at a port that nobody listens on: the link is down when
+    the command returns, nothing more is applied, reads continue with what it has, and the way back is a partial
+    resync."""
 
     def __init__(self, primary: RedisEngine) -> None:
         options = replace(primary.options, data=None, port=None)

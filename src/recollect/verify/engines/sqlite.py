@@ -1,10 +1,10 @@
 """SQLite, in a worker process that can be killed.
 
-A store under test opens the file in its own process, so killing "the engine" there is killing that process.
-The worker is the kit's own user of the file: it makes it with the policy's journal mode, and answers for what
-is in it.
+A store under test opens the file in its own process, so killing "the engine" there means killing that process.
+The worker is how the kit itself uses the file: it creates it with the policy's journal mode, and says what is in
+it.
 
-`synchronous` belongs to a connection and cannot be read off a file: the policy's settings are in the
+`synchronous` belongs to a connection and cannot be read from the file: the policy's settings are in the
 endpoint, for a store to set. The journal mode WAL stays in the file.
 """
 
@@ -105,6 +105,6 @@ class SqliteEngine(LocalServer):
         return {name: str(self.ask(f"PRAGMA {name}")[0][0]) for name in ("journal_mode", "synchronous")}
 
     def ask(self, sql: str, *parameters: object) -> list[list[Any]]:
-        """One statement, committed when it returns: what the file has, whatever a store says."""
+        """One statement, committed when it returns: what the file really has, whatever a store says."""
         rows: list[list[Any]] = embedded.ask(self.socket, {"sql": sql, "parameters": parameters})
         return rows
