@@ -1,4 +1,4 @@
-"""Long-term memory: what is worth remembering of a user, found again by what it is about.
+"""Long-term memory: what is worth remembering about a user, found again by what it is about.
 
     from recollect import Message
     from recollect.recall import open_recall
@@ -7,7 +7,7 @@
         await recall.remember("xiao", [Message("user", "My name is Xiao Li.")])
         await recall.context("xiao", "what is my name?", budget_tokens=500)
 
-`docs/recall.md` tells what is kept where, and what each failure can and cannot do.
+`docs/recall.md` says what is kept where, and what each failure can and cannot do.
 """
 
 from recollect.recall.embedding import (

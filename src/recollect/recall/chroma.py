@@ -1,8 +1,9 @@
-"""Embedded Chroma as a vector index, in a folder of this process's own.
+"""Embedded Chroma as a vector index, in a folder that only this process uses.
 
-The marker is an item of the collection, written in the same call as the vectors it speaks of, which Chroma keeps in one
-SQLite transaction. Its vectors are another matter: HNSW files are rewritten in place every `SYNC_THRESHOLD` changes and
-never fsynced, and the log behind them is purged. `recollect.recall.chroma_folder` notices when that went wrong.
+The marker is an item of the collection, written in the same call as the vectors it describes, which Chroma puts in one
+SQLite transaction. The vector files are another matter: HNSW files are rewritten in place every `SYNC_THRESHOLD`
+changes and never fsynced, and the log behind them is purged. `recollect.recall.chroma_folder` notices when that goes
+wrong.
 """
 
 import asyncio
@@ -34,8 +35,8 @@ Value = TypeVar("Value")
 class ChromaFolderIndex:
     """Chroma inside this process, in a folder that no other process uses.
 
-    Each process takes the first free slot of the folder (a lock that dies with it) and follows the rows by itself. So
-    there is one writer to a Chroma folder and no second reader, and what other processes write comes from the rows.
+    Each process takes the first free slot of the folder (a lock that dies with it) and follows the rows by itself. So a
+    Chroma folder has one writer and no second reader, and what other processes write arrives through the rows.
     """
 
     name = "chroma (folder)"
@@ -65,8 +66,8 @@ class ChromaFolderIndex:
         return
 
     def erased(self) -> tuple[list[str], list[Unreached]]:
-        """Chroma's own deletion leaves the vector in its files, so a rebuilt index is in a folder of its own, and the
-        one before is deleted. Slots of processes that ended are emptied; they are rebuilt when they are used."""
+        """Chroma's own deletion leaves the vector in its files, so a rebuilt index gets a new folder, and the old one
+        is deleted. Slots of processes that have ended are emptied; they are rebuilt when next used."""
         if self._slot is None or self._generation is None:
             return [], [Unreached(str(self._folder), "the index is closed")]
         left = self._slot.left_beside(self._generation)
@@ -98,10 +99,10 @@ class ChromaFolderIndex:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
         except RecollectError:
             raise
-        except Exception as error:  # Chroma raises whatever its parts raise
+        except Exception as error:  # Chroma lets through whatever its parts raise
             raise IndexBroken(f"{self.name}: {type(error).__name__}: {error}") from error
         except BaseException as error:
-            if type(error).__name__ == "PanicException":  # of its compiled part, outside of Exception
+            if type(error).__name__ == "PanicException":  # from its compiled part; not an Exception
                 raise IndexBroken(f"{self.name}: {error}") from error
             raise
 
@@ -112,7 +113,7 @@ class ChromaFolderIndex:
         generation = self._slot.newest()
         if generation is None:
             return None
-        if not generation.trusted():  # not even loaded: a torn file can bring the process down
+        if not generation.trusted():  # not even loaded: a torn file can crash the process
             generation.discard()
             return None
         try:
@@ -143,7 +144,7 @@ class ChromaFolderIndex:
             with generation.changing(len(changes) + 1, self._sync_threshold):
                 _apply(self._collection, changes, marker)
         except BaseException:
-            # In doubt from here on; and if the disk is full, the rows need the space more.
+            # The folder is in doubt from here on; and if the disk is full, the rows need the space more.
             self._leave()
             generation.discard()
             raise
@@ -151,7 +152,7 @@ class ChromaFolderIndex:
     def _enter(self, generation: Generation) -> None:
         chromadb = _chromadb()
         settings = chromadb.config.Settings(anonymized_telemetry=False)
-        # Every generation is another path, so Chroma's cache of clients by path never gives us an old one.
+        # Every generation has a new path, so Chroma's cache of clients by path never gives us an old one.
         self._client = chromadb.PersistentClient(str(generation.path), settings=settings)
         self._generation = generation
 
@@ -200,7 +201,7 @@ def _query(collection: Any, user: bytes, vector: bytes, k: int) -> list[Near]:
 
 
 def _vectors(collection: Any, sequences: Sequence[int]) -> dict[int, bytes]:
-    """Chroma reads them from its vector files, so one that is missing there is missing here, or an error."""
+    """Chroma reads them from its vector files, so a vector missing there is missing here, or an error."""
     import numpy as np
 
     if collection is None:

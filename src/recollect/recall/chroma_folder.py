@@ -1,17 +1,17 @@
 """The folder of an embedded Chroma index: whose it is, and whether its files can be trusted.
 
     index/
-      slot-0/                 one process at a time, by a lock that the kernel drops when the process ends
+      slot-0/                 one process at a time, held by a lock that the kernel drops when the process ends
         lock
         00000003-9f1c…/       a generation: Chroma's folder, never used again once it is in doubt
-          state.json          ours: is a flush under way, and how the vector files looked after the last one
+          state.json          ours: whether a flush is running, and how the vector files looked after the last one
 
-Chroma rewrites its vector files in place when a number of changes has come together, without fsync. So before a call
-that may do that, the state says "flushing", durably; after it, the files are fsynced and their sizes and times noted. A
-process that died in between leaves "flushing" behind, a power loss or another hand leaves other sizes or times: either
-way the generation is not trusted, not even loaded, and the index is rebuilt from the rows.
+Chroma rewrites its vector files in place once enough changes have accumulated, without fsync. So before a call that may
+do that, "flushing" is written to the state, durably; after it, the files are fsynced and their sizes and times noted.
+A process that dies in between leaves "flushing" behind; a power loss, or anybody who touches the files, leaves other
+sizes or times. Either way the generation is not trusted, not even loaded, and the index is rebuilt from the rows.
 
-The state also has the generation's own random name. A folder without such a state is not ours, whatever it is called,
+The state also holds the generation's own random name. A folder without such a state is not ours, whatever it is called,
 and is neither read nor deleted.
 """
 
@@ -79,12 +79,12 @@ class Slot:
                 Generation(path).discard()
 
     def left_beside(self, kept: "Generation") -> list[Path]:
-        """Folders of earlier generations that could not be deleted whole; one without our state is not touched."""
+        """Folders of earlier generations that could not be fully deleted; one without our state is not touched."""
         self.discard_others(kept)
         return [path for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path != kept.path]
 
     def empty_others(self) -> list[Path]:
-        """Deletes the generations of all other slots; gives those that a process holds."""
+        """Deletes the generations of all other slots; returns the slots that another process holds."""
         busy: list[Path] = []
         for path in sorted(self.path.parent.glob("slot-*")):
             if path == self.path or path.is_symlink() or not (path / "lock").is_file():
@@ -119,13 +119,13 @@ class Generation:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._since_flush: int | None = None
-        """Changes since the last flush; None where that is not known."""
+        """Changes since the last flush; None if that is not known."""
 
     def present(self) -> bool:
         return (self.path / _STATE).exists() and (self.path / _DATABASE).exists()
 
     def claim(self) -> None:
-        """Ours from here on, and not to be trusted yet."""
+        """Makes it ours, but not trusted yet."""
         self._write_state(flushing=True)
 
     def ours(self) -> bool:
@@ -146,13 +146,13 @@ class Generation:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def begin(self) -> None:
-        """The generation is complete as far as it goes."""
+        """Marks the generation as trusted: it is consistent from here on."""
         self._since_flush = 1
         self._settle()
 
     @contextmanager
     def changing(self, size: int, threshold: int) -> Iterator[None]:
-        """Around a call with this many changes: makes a flush inside it recognisable afterwards."""
+        """Wraps a call with this many changes, so that a flush cut short inside it is recognised later."""
         before = self._files()
         flush = self._since_flush is None or self._since_flush + size >= threshold or not before
         if flush:
@@ -160,7 +160,7 @@ class Generation:
         yield
         files = self._files()
         if files != before:
-            # Seen on Chroma 1.5.9: a flush takes everything up to the call that crosses the threshold.
+            # Seen with Chroma 1.5.9: a flush takes everything up to the call that crosses the threshold.
             self._since_flush = 0
             self._settle()
             return
@@ -170,7 +170,7 @@ class Generation:
             self._write_state(flushing=False)
 
     def _settle(self) -> None:
-        """What Chroma wrote and did not sync, we sync."""
+        """Fsyncs what Chroma wrote and did not."""
         for folder, _, names in os.walk(self.path):
             for name in names:
                 if name != _STATE and not name.startswith(

@@ -20,12 +20,13 @@ class Items(NamedTuple):
 
 
 NEIGHBOURS_MAX, CANDIDATES = 48, 200
-"""Of each vector in the graph, and looked at when it comes in. With Chroma's own 16 and 100 nearly one vector in a
-hundred is out of reach, even of a query that equals it; with these next to none is, and nothing takes longer."""
+"""How many neighbours each vector has in the graph, and how many are considered when it is added. With Chroma's own 16
+and 100, nearly one vector in a hundred cannot be found even by a query equal to it; with these hardly any, and nothing
+takes longer."""
 
 
 def configuration(sync_threshold: int) -> dict[str, Any]:
-    """Of a new collection."""
+    """The configuration of a new collection."""
     graph = {"max_neighbors": NEIGHBOURS_MAX, "ef_construction": CANDIDATES}
     return {"hnsw": {"space": "cosine", "sync_threshold": sync_threshold, **graph}}
 
@@ -35,8 +36,8 @@ def deleted(changes: Sequence[Change]) -> list[str]:
 
 
 def upserted(changes: Sequence[Change], marker: IndexMarker) -> Items:
-    """The marker, and the rows that came. One that came and went within these changes comes without its vector, so it
-    does not matter whether these or the deleted go first."""
+    """The marker, and the rows that were added. A row added and forgotten within these changes has no vector here, so
+    it does not matter whether upserts or deletions go first."""
     state = {
         "user": "",
         "rows": marker.rows,

@@ -1,14 +1,14 @@
-"""A Chroma server as a vector index, spoken to over its HTTP API (v2).
+"""A Chroma server as a vector index, over its HTTP API (v2).
 
-Not through chromadb's client, which waits for a silent server for ever, shares connections between everything in the
-process that uses the same address, and takes seconds to import.
+It does not use chromadb's client, which waits for ever for a silent server, shares connections between everything in
+the process that uses the same address, and takes seconds to import.
 
-Any number of processes share the index. What another one has applied already, by the marker that is there, is left
-out; two that apply the same at once do no harm. The collection's name carries the rows' identity and a growing number:
-an index that is in doubt is left behind, not repaired.
+Any number of processes can share the index. Changes that another process has already applied, according to the marker,
+are left out; two that apply the same changes at once do no harm. The collection's name carries the rows' identity and
+a growing number: an index in doubt is abandoned, not repaired.
 
-A collection is made with its own random name in its metadata. Only such a one is read, and deleted when it has been
-replaced: what is merely called like ours, or is a copy, is somebody else's.
+A collection is created with its own random name in its metadata. Only such a collection is read, or deleted once it
+has been replaced: one that merely has a name like ours, or is a copy, belongs to somebody else.
 """
 
 import uuid
@@ -33,7 +33,7 @@ except ImportError as missing:
 _COLLECTIONS = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 _PAGE = 100
 _MADE_AS = "recollect-index"
-"""The field of a collection's metadata that says under which name we made it."""
+"""The field of a collection's metadata that holds the name we created it with."""
 
 
 class ChromaServerIndex:
@@ -43,7 +43,7 @@ class ChromaServerIndex:
         self, url: str, rows: str, timeout_s: float = 10.0, sync_threshold: int = SYNC_THRESHOLD
     ) -> None:
         try:
-            secure = url.startswith("https:")  # else certificates are loaded that nobody asks for
+            secure = url.startswith("https:")  # else certificates would be loaded for nothing
             self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, verify=secure)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             reason = scrub(str(error), url)
@@ -83,7 +83,7 @@ class ChromaServerIndex:
         for item in old:
             try:
                 await self._request("DELETE", f"{_COLLECTIONS}/{item['name']}")
-            except IndexBroken:  # a damaged collection may not even be deleted; it is only left behind
+            except IndexBroken:  # a damaged collection cannot always be deleted; then it is left behind
                 continue
 
     async def apply(self, changes: Sequence[Change], marker: IndexMarker) -> None:
@@ -111,7 +111,7 @@ class ChromaServerIndex:
         return
 
     def erased(self) -> tuple[list[str], list[Unreached]]:
-        """The collection from before is deleted; what of that is in the server's files, only its host can say."""
+        """The old collection is deleted; what is left of it in the server's files, only its host can tell."""
         return [], [
             Unreached(
                 "the Chroma server's files",
@@ -133,7 +133,7 @@ class ChromaServerIndex:
         return near(answer)
 
     async def vectors(self, sequences: Sequence[int]) -> dict[int, bytes]:
-        """Chroma reads them from its vector files, so one that is missing there is missing here, or an error."""
+        """Chroma reads them from its vector files, so a vector missing there is missing here, or an error."""
         ids = [str(sequence) for sequence in sequences]
         answer = await self._ask("get", {"ids": ids, "include": ["embeddings"]})
         pairs = zip(answer["ids"], answer["embeddings"], strict=True)

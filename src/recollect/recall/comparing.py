@@ -1,6 +1,6 @@
-"""Comparing vectors one by one: those that an index has not seen, or all that a user has.
+"""Comparing vectors one by one with NumPy: those that an index has not seen, or all of a user's.
 
-With NumPy. All vectors have length 1, so the cosine is the scalar product.
+All vectors have length 1, so the cosine is the scalar product.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from recollect.recall.index import Near
 from recollect.recall.rows import Rows
 
 SCAN_ROWS = 1_000
-"""Rows read at once by a scan: its memory is bounded, whatever the user has."""
+"""How many rows a scan reads at once, so that its memory is bounded however many the user has."""
 ROUNDING = 1e-3
 
 
@@ -27,7 +27,7 @@ def nearest(vector: bytes, rows: Sequence[tuple[int, bytes]], k: int) -> list[Ne
 
 
 def same(one: bytes, other: bytes) -> bool:
-    """Whether two vectors are equal, but for the rounding of an index that scales them and back."""
+    """Whether two vectors are equal, apart from the rounding of an index that scales them back and forth."""
     if len(one) != len(other):
         return False
     differences = np.frombuffer(one, dtype=np.float32) - np.frombuffer(other, dtype=np.float32)
@@ -35,7 +35,7 @@ def same(one: bytes, other: bytes) -> bool:
 
 
 async def scan(rows: Rows, user: bytes, vector: bytes, k: int) -> list[Near]:
-    """The best k of all the user's rows. Needs no index, and the memory of `SCAN_ROWS` rows."""
+    """The best k of all the user's rows. Needs no index, and memory for only `SCAN_ROWS` rows."""
     best: list[Near] = []
     after = 0
     while batch := await rows.scan(user, after, SCAN_ROWS):
@@ -48,7 +48,7 @@ async def scan(rows: Rows, user: bytes, vector: bytes, k: int) -> list[Near]:
 
 
 def merged(parts: Iterable[Iterable[Near]], k: int) -> list[Near]:
-    """The best k, each row once; of equal ones the newest first."""
+    """The best k, each row once; ties go to the newest."""
     by_sequence: dict[int, Near] = {}
     for part in parts:
         for near in part:

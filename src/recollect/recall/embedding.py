@@ -1,4 +1,4 @@
-"""Embedders: text to a vector of fixed length.
+"""Embedders turn text into a vector of fixed length.
 
 `HashingEmbedder` is the default: no download, no network, the same vector in every process and release. It is
 *lexical*: it finds shared words, parts of words and neighbouring words, not meanings. Its name carries a version; a
@@ -37,7 +37,7 @@ class EmbeddingFailed(RecollectError):
 class Embedder(Protocol):
     @property
     def name(self) -> str:
-        """Stored with the memory: the model and its version. Two embedders of one name must give equal vectors."""
+        """Stored with the memory: the model and its version. Embedders with the same name must give equal vectors."""
         ...
 
     @property
@@ -61,7 +61,7 @@ _COMMON = frozenset(
     """.split()  # noqa: SIM905 - ninety strings in quotes are harder to read
 )
 _COMMON_WEIGHT = 0.08
-"""Common words tell little; they still count, so that a text of nothing else has a vector."""
+"""Common words say little; they still count a bit, so that a text of nothing else has a vector."""
 _PART_WEIGHT = 0.35
 _PAIR_WEIGHT = 0.5
 _PART_LENGTH = 4
@@ -83,7 +83,7 @@ class HashingEmbedder:
 
     def vector(self, text: str) -> "Vector[float]":
         slots = [0.0] * self.dimension
-        # A text without any word, such as a lone emoji, is one feature as it stands: no vector is all zeros.
+        # A text without any word, such as a lone emoji, is one feature as a whole, so that no vector is all zeros.
         for feature, weight in _features(text) or [(f"t {text}", 1.0)]:
             # The low bits choose the slot, a high one the sign: collisions then cancel out as often as they add up.
             hashed = zlib.crc32(feature.encode("utf-8", "surrogatepass"))
@@ -114,13 +114,13 @@ def _features(text: str) -> list[tuple[str, float]]:
 def _words(text: str) -> list[str]:
     words: list[str] = []
     for found in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
-        # Scripts without spaces: each character is a word, and pairs of them give the rest.
+        # Scripts without spaces: each character counts as a word, and the pairs do the rest.
         words += list(found) if any(ord(character) >= 0x2E80 for character in found) else [_stem(found)]
     return words
 
 
 def _stem(word: str) -> str:
-    """English plurals and third persons: `lives` and `live` are one word here."""
+    """English plurals and third person: `lives` and `live` are one word here."""
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 

@@ -1,4 +1,4 @@
-"""Recall regression: measures a memory on a file of cases, and compares with what it measured before.
+"""Recall regression: measures a memory on a file of cases, and compares with an earlier measurement.
 
 A case writes memories, asks questions, and says what must and what must not come back:
 
@@ -8,15 +8,15 @@ A case writes memories, asks questions, and says what must and what must not com
     cases:
       - name: pets
         memories: {cat: "The user has a cat called Miso.", car: "The user drives a Volvo."}
-        messages: ["I live in Kyoto."]            # optional: go through the summariser
+        messages: ["I live in Kyoto."]            # optional: these go through the summariser
         questions:
           - ask: "what pet do I have?"
             must: [cat]
             must_not: [car]
 
-recall@k is the share of what must come back that did; precision@k is the share of what came back that had to. What must
-not come back and did is a leak, and fails whatever the baseline says. `must` and `must_not` name memories, or quote a
-part of the text that the summariser is expected to produce.
+recall@k is the share of required memories that came back; precision@k is the share of returned memories that were
+required. A memory that comes back although it must not is a leak, which fails whatever the baseline says. `must` and
+`must_not` name memories, or quote part of the text that the summariser is expected to produce.
 """
 
 import os
@@ -132,7 +132,7 @@ def make_embedder(name: str) -> Embedder:
 
 
 async def measure(suite: EvaluationSuite, *, index: str | None = None) -> Measured:
-    """Each case in a memory of its own, so that no case depends on another."""
+    """Runs each case in its own memory, so that no case depends on another."""
     embedder = make_embedder(suite.embedder)
     answers: list[CaseAnswer] = []
     with tempfile.TemporaryDirectory(prefix="recollect-eval-") as folder:
@@ -202,7 +202,7 @@ def load(path: Path) -> Measured:
 
 
 def compare(measured: Measured, baseline: Measured, tolerance: float) -> list[str]:
-    """What got worse, in words. A question that the baseline does not have is new, not worse."""
+    """What got worse, in words. A question that is not in the baseline is new, not worse."""
     regressions = []
     for name in ("recall", "precision"):
         now, before = getattr(measured, name), getattr(baseline, name)

@@ -1,7 +1,7 @@
-"""Facts by rules: what the offline stand-in understands of a message. English, first person, a few kinds of sentences.
+"""Facts by rules: what the offline stand-in understands of a message. English, first person, a few kinds of sentence.
 
-It is a stand-in for a language model, not a substitute: what it does not recognise it leaves in the conversation and
-does not turn into a fact. It never guesses.
+It stands in for a language model but does not replace one: what it does not recognise stays in the conversation and
+does not become a fact. It never guesses.
 """
 
 import re
@@ -18,7 +18,7 @@ def _rule(pattern: str, fact: str) -> tuple[re.Pattern[str], str]:
     return re.compile(pattern.replace("$END", _END), re.IGNORECASE), fact
 
 
-# Tried in order on every sentence; `{0}` is what the pattern's group held, as the user wrote it.
+# Tried in order on every sentence; `{0}` is what the pattern's group matched, as the user wrote it.
 _RULES = (
     _rule(r"\bmy name(?: is|'s|’s)\s+(.+?)$END", "The user's name is {0}."),
     _rule(r"\b(?:call me|i(?:'m| am) called|people call me)\s+(.+?)$END", "The user's name is {0}."),
@@ -43,7 +43,7 @@ _MY = re.compile(
 def facts_in(text: str) -> list[str]:
     """The facts that a user's message states about the user, in order, each once."""
     found: dict[str, None] = {}
-    # The dot of an abbreviation ends no sentence; meanwhile another character stands for it.
+    # The dot of an abbreviation does not end a sentence, so another character stands in for it here.
     masked = _ABBREVIATIONS.sub(lambda match: f"{match[1]}{_DOT}", text)
     for sentence in _SENTENCES.findall(masked):
         stripped = sentence.strip()

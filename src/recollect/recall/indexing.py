@@ -1,17 +1,17 @@
 """Keeps an index in step with the rows, and knows whether it can be trusted.
 
-The index follows the rows in the background, in batches. What it has not taken over yet a search reads from the rows
-and compares one by one; so a search right after a `remember`, by any process, is complete, and remembering never waits
-for the index.
+The index follows the rows in the background, in batches. Rows that it does not have yet are read and compared one by
+one by each search; so a search right after a `remember`, by any process, is complete, and remembering never waits for
+the index.
 
-At open, and whenever the index fails, it is checked: whose rows it carries and in which space; then it is caught up,
-its number of vectors compared with the rows', and of some rows (probes) the vectors that it keeps. An index that fails
+On opening, and whenever the index fails, it is checked. It must carry these rows in this space; it is caught up; then
+it must have as many vectors as there are rows, and the right vectors for some of them (probes). An index that fails
 any of this is rebuilt from the rows, in batches, with progress. Meanwhile searches scan the rows.
 
-Approximation is not damage. The graph of an HNSW index may leave a row out of reach although it has its vector: of 200
-similar ones built with Chroma's own settings, some in every tenth build. So what an index has is looked up by number;
-that searches find it is judged of all probes together, and by what they found when this index was built. An index
-that was rebuilt and finds as little as before is what this data gives, and is not rebuilt again.
+Approximation is not damage. The graph of an HNSW index may leave a row out of reach although it has its vector: with
+200 similar rows and Chroma's own settings, that happened in every tenth build. So what an index has is looked up by
+number. Whether searches find it is judged over all probes together, compared with what they found when this index was
+built. If a rebuilt index finds as little as before, that is what this data gives, and it is not rebuilt again.
 """
 
 import asyncio
@@ -32,29 +32,29 @@ log = logging.getLogger("recollect")
 
 BATCH = 500
 UNSEEN_MAX = 200
-"""As many rows as this behind, a search scans instead."""
+"""If the index is this many rows behind, a search scans instead."""
 GATHER_S = 0.02
-"""How long the first new row waits for others before the index takes them over together."""
+"""How long the first new row waits for others before the index takes them in together."""
 POLL_S = 1.0
-"""Rows of other processes are looked for at least this often."""
+"""How often to look for other processes' rows, at least."""
 RETRY_FIRST_S, RETRY_MAX_S = 0.2, 30.0
 READY_POLL_S = 0.005
 PROBES = 24
 _RECENT = (0, 1, 10, 100, 500)
-"""What is newest is at risk most, so rows this far back are always probed."""
+"""The newest rows are most at risk, so rows this far back are always probed."""
 PROBE_EVERY = 64
-"""Searches between two probes of an index in use."""
+"""How many searches pass between two probes of an index in use."""
 DOUBTED_MAX = 100
-"""Rows that a search should have found, looked up at once."""
+"""How many rows that a search should have found are looked up at once."""
 REACH_JUDGED_MIN = 0.5
-"""An index whose searches found less than this of the probes when it was built is not judged by them."""
+"""An index whose searches found less than this share of the probes when it was built is not judged by them."""
 REACH_MIN = 1 / 3
-"""Of what they found then, this part is still to be found; so far below, chance alone hardly takes it."""
+"""Searches must still find this share of what they found then; chance alone hardly ever takes them below it."""
 _CLOSE_ENOUGH = 1e-3
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a rebuild or a catching-up is, in numbers of the sequence."""
+    """How far a rebuild or catch-up has come, in sequence numbers."""
 
     done: int
     total: int
@@ -62,11 +62,11 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Nearest(msgspec.Struct, frozen=True):
-    """What the index says, and what it cannot know yet."""
+    """What the index found, and the rows it cannot know yet."""
 
     near: list[Near]
     unseen: list[tuple[int, bytes]]
-    """The user's rows, with their vectors, that it has not taken over."""
+    """The user's rows, with their vectors, that are not in the index yet."""
     through: int
     """The number up to which it must know every row."""
     complete: bool
@@ -92,11 +92,11 @@ class Indexer:
         self._reach_built = 1.0
         self._awaited = 0
         self._hurry = asyncio.Event()
-        """Somebody waits for the index: no more rows are gathered first."""
+        """Somebody is waiting for the index, so it does not wait to gather more rows."""
         self._doubt: str | None = "opened"
         self._closed = False
         self._erasures: list[asyncio.Future[str | None]] = []
-        """For those who wait for a rebuild: why there was none, or None."""
+        """Futures of those waiting for a rebuild: the result is why it failed, or None."""
         self.state = IndexState.REBUILDING
         self.rebuilds = 0
         self._task = asyncio.get_running_loop().create_task(self._follow())
@@ -104,10 +104,10 @@ class Indexer:
     # ---- for Recall
 
     async def nearest(self, user: bytes, vector: bytes, k: int) -> Nearest | None:
-        """What the index finds, and the user's rows it has not seen; None if it cannot be trusted now."""
+        """What the index finds, and the user's rows it has not seen; None if it cannot be trusted right now."""
         if self.state is not IndexState.READY:
             return None
-        # Taken before the index is asked, which has all up to here, now and later: nothing falls between the two.
+        # Read before the index is asked, which has everything up to here from now on: nothing falls in between.
         through = self._through
         near, news = await asyncio.gather(
             self._index.query(user, vector, k),
@@ -136,8 +136,8 @@ class Indexer:
         self._wake.set()
 
     async def short(self, sequences: Sequence[int]) -> None:
-        """A search did not find these rows, which the index must know. Those it does not have are damage."""
-        self._searches = PROBE_EVERY  # if they are only out of reach, are many more?
+        """A search did not find these rows, which the index must know. If it does not have them, it is damaged."""
+        self._searches = PROBE_EVERY  # they may just be out of reach: probe soon, in case many are
         self._wake.set()
         try:
             missing = await self._lacking(await self._known_rows(sequences[:DOUBTED_MAX]))
@@ -148,14 +148,14 @@ class Indexer:
             self.suspect(missing)
 
     def suspect(self, reason: str) -> None:
-        """The index did not do what the rows say it should: it is checked before it is used again."""
+        """The index does not agree with the rows: it is checked before it is used again."""
         self._doubt = reason
         self.state = IndexState.DOWN
         self._ready.clear()
         self._wake.set()
 
     async def ready(self) -> None:
-        """Returns once the index is trusted and has taken over every row."""
+        """Returns once the index is trusted and has every row."""
         self._awaited += 1
         self._hurry.set()
         try:
@@ -171,7 +171,7 @@ class Indexer:
                 self._hurry.clear()
 
     async def erase(self) -> tuple[list[str], list[Unreached]]:
-        """Rebuilds the index from the rows, and says which files have nothing from before."""
+        """Rebuilds the index from the rows, and says which files hold nothing old."""
         if self._closed:
             raise StoreClosed("memory")
         rebuilt: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -223,7 +223,7 @@ class Indexer:
             await _came(self._hurry, GATHER_S)
 
     async def _restore(self, reason: str) -> None:
-        """Makes the index one that can be trusted; a new one, if somebody wants to have what was in it erased."""
+        """Makes the index trustworthy again; builds a new one if somebody wants the old contents erased."""
         self.state = IndexState.REBUILDING
         waiting, self._erasures = self._erasures, []
         try:
@@ -282,7 +282,7 @@ class Indexer:
         return IndexMarker(self._rows.identity, self._space.number, self._space.dimension, through)
 
     async def _catch_up(self, reason: str | None = None, total: int | None = None) -> None:
-        """Takes over all changes there are, a batch at a time."""
+        """Takes in all pending changes, a batch at a time."""
         while not self._closed:
             changes = await self._rows.changes(self._through, BATCH)
             if not changes:
@@ -311,7 +311,7 @@ class Indexer:
         return None
 
     async def _probe(self) -> None:
-        """One row now and then; many, if that one is not found."""
+        """Probes one row now and then; many, if that one is not found."""
         few = await self._probes(1)
         wrong = await self._lacking(few)
         if wrong is None and await self._reach(few) < 1:
@@ -320,7 +320,7 @@ class Indexer:
             raise IndexBroken(wrong)
 
     async def _unsound(self) -> str | None:
-        """What is wrong with some of the rows: their vectors are not there, or searches find too few of them."""
+        """What is wrong, judged by some of the rows: vectors are missing, or searches find too few of them."""
         probes = await self._probes(PROBES)
         missing = await self._lacking(probes)
         if missing is not None:
@@ -338,13 +338,13 @@ class Indexer:
         return await self._known_rows(numbers)
 
     async def _known_rows(self, numbers: Sequence[int]) -> list[Row]:
-        """The rows at these numbers or after them, each once; only such as the index has taken over."""
+        """The first row at or after each number, each once; only rows that the index must have."""
         through = self._through
         rows = {row.sequence: row for row in await self._rows.sample(numbers)}
         return [row for row in rows.values() if row.sequence <= through]
 
     async def _lacking(self, rows: Sequence[Row]) -> str | None:
-        """Which of these rows the index does not have, or with another vector."""
+        """Which of these rows is missing from the index, or has another vector there."""
         if not rows:
             return None
         kept = await self._index.vectors([row.sequence for row in rows])
@@ -356,7 +356,7 @@ class Indexer:
         return None
 
     async def _reach(self, rows: Sequence[Row]) -> float:
-        """The part of these rows that a search with their own vectors finds; as near as itself is near enough."""
+        """The share of these rows that a search with their own vectors finds; another row just as near counts too."""
         found = 0
         for row in rows:
             near = await self._index.query(row.user, row.vector, 10)

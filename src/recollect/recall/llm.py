@@ -1,8 +1,8 @@
-"""The language model: one method, and two that have it.
+"""The language model: a protocol of one method, and two implementations.
 
-`OpenAIModel` speaks to any endpoint with OpenAI's chat API. `StandIn` needs nothing: it extracts facts by rules, and
-answers only by quoting memories that are in the prompt. It says of itself that it is a stand-in (`label`), and so do
-the API and the page of the chat service.
+`OpenAIModel` works with any endpoint that has OpenAI's chat API. `StandIn` needs nothing: it extracts facts by rules,
+and answers only by quoting memories in the prompt. Its `label` says that it is a stand-in, and so do the API and the
+page of the chat service.
 
 Prompts are plain messages: a system message made by `summary_prompt` or `answer_prompt`, then the conversation.
 """
@@ -39,14 +39,14 @@ class LLM(Protocol):
 
 @runtime_checkable
 class Streaming(Protocol):
-    """A model that can give its answer in pieces."""
+    """A model that can stream its answer."""
 
     def stream(self, messages: Sequence[Message]) -> AsyncIterator[str]: ...
 
 
 @runtime_checkable
 class Labelled(Protocol):
-    """A model that has something to say about itself."""
+    """A model that says what it is."""
 
     @property
     def label(self) -> str: ...
@@ -105,7 +105,7 @@ class OpenAIModel:
         self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s)
 
     def _failed(self, error: Exception) -> ModelFailed:
-        """Without the endpoint's credentials, which its client quotes."""
+        """The error without the endpoint's credentials, which its client quotes."""
         return ModelFailed(f"{self._model}: {type(error).__name__}: {scrub(str(error), self._base_url)}")
 
     async def complete(self, messages: Sequence[Message]) -> str:
@@ -132,6 +132,6 @@ def _wire(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def facts_from(answer: str) -> list[str]:
-    """The lines of a summary, without bullets and without the word for nothing."""
+    """The lines of a summary, without bullets and without "none"."""
     lines = (re.sub(r"^\s*(?:[-*•]|\d+[.)])\s*", "", line).strip() for line in answer.splitlines())
     return [line for line in lines if line and line.lower().rstrip(".") != "none"]

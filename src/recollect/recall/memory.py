@@ -1,6 +1,6 @@
-"""The values of long-term memory: what is kept of a user, and what a search gives back.
+"""The values of long-term memory: what is kept about a user, and what a search returns.
 
-A user is known to rows and indexes only as a digest of fixed length (`user_key`): no id, however hostile, can be cut,
+Rows and indexes know a user only as a digest of fixed length (`user_key`): no id, however hostile, can be truncated,
 escaped or spelled into another user's data, and what is left after forgetting names nobody.
 """
 
@@ -29,10 +29,10 @@ def user_key(user: str) -> bytes:
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """One fact that is remembered of a user."""
+    """One fact remembered about a user."""
 
     sequence: int
-    """Its place among all memories of the store; never reused. `Recall.forget` takes it."""
+    """Its place among all memories of the store; never reused. Pass it to `Recall.forget`."""
     text: str
     created_at: float
     """Epoch seconds of the message it came from."""

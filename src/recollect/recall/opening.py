@@ -4,7 +4,7 @@
 
 | index | |
 |---|---|
-| ``chroma:///folder`` | embedded Chroma; each process has a part of the folder of its own; ``?sync_threshold=`` |
+| ``chroma:///folder`` | embedded Chroma; each process has its own part of the folder; ``?sync_threshold=`` |
 | ``chroma+http://host:8000``, ``http://host:8000`` | a Chroma server; ``?sync_threshold=`` |
 | ``pgvector://host/db``, ``postgresql://host/db`` | pgvector |
 | None | none: searches compare all of a user's rows, one by one |
@@ -74,10 +74,10 @@ def open_recall(
 ) -> RecallOpening:
     """Opens the long-term memory whose rows are at `url` (``sqlite:///memory.db`` or ``postgresql://host/db``).
 
-    Without an `embedder` the hashing one is taken: lexical, nothing to download. If the memory was embedded by another
-    one, it is refused, or with `reembed` embedded again before it opens. `on_progress` hears of every batch of a
-    re-embedding, a rebuild or a catching-up of the index. The memories of a user who has up to `exact_rows_max` are
-    compared one by one instead of asking the index.
+    The default `embedder` is the hashing one: lexical, nothing to download. If the memory was embedded by another one,
+    opening is refused, or with `reembed` the memory is embedded again first. `on_progress` is called for every batch
+    of a re-embedding, or of a rebuild or catch-up of the index. If a user has at most `exact_rows_max` memories, they
+    are compared one by one instead of asking the index.
     """
     options = Options.checked(
         {
@@ -198,7 +198,7 @@ def _threshold(url: str) -> int:
 async def _settle_space(
     rows: Rows, embedder: Embedder, reembed: bool, on_progress: Callable[[Progress], None] | None
 ) -> Space:
-    """The memory's space, which must be the embedder's; refused or re-embedded if not, never mixed."""
+    """The memory's space, which must be the embedder's; if not, refused or re-embedded, never mixed."""
     found = await rows.space(embedder.name, embedder.dimension)
     if (found.name, found.dimension) != (embedder.name, embedder.dimension):
         if not reembed:

@@ -1,11 +1,12 @@
-"""pgvector as a vector index, in the database of the rows or in another one.
+"""pgvector as a vector index, in the rows' database or in another one.
 
 Vectors and marker are written in one transaction, under the lock of the marker's row: any number of processes may apply
-changes, and those that another one has applied already are left out. After a crash PostgreSQL itself brings table and
-index back together.
+changes, and those already applied by another are left out. After a crash PostgreSQL itself recovers both table and
+index.
 
 The tables are in the first schema of the search path, and each has a comment with the number that the catalogue gave it
-when we made it. Tables of others that are called the same, there or further down the path, are not read nor dropped.
+when we created it. Other people's tables of the same name, there or further down the path, are neither read nor
+dropped.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from recollect.stores.postgres.hosts import Connection
 from recollect.stores.postgres.pool import PostgresPool
 
 HNSW_DIMENSIONS_MAX = 2_000
-"""Of pgvector's HNSW index. Longer vectors are compared one by one, which is exact and slower."""
+"""The limit of pgvector's HNSW index. Longer vectors are compared one by one, which is exact but slower."""
 
 BUILD_MEMORY = "256MB"
 BUILD_TIMEOUT_S = 3600.0
@@ -54,8 +55,8 @@ CREATE TABLE recall_index_vectors (
 CREATE INDEX recall_index_by_owner ON recall_index_vectors (owner);"""
 
 EXACT_ROWS_MAX = 5_000
-"""A user's vectors, up to this many, are found by their owner and compared one by one. PostgreSQL would rather walk the
-graph and leave out everybody else's: that takes longer the smaller the user's share is, and the graph may miss some."""
+"""Up to this many, a user's vectors are looked up by owner and compared one by one. PostgreSQL would rather walk the
+graph and skip everybody else's: that takes longer the smaller the user's share is, and the graph may miss some."""
 
 _EXACT = """
 SELECT sequence, 1 - (embedding <=> $2), count(*) OVER ()
@@ -77,7 +78,7 @@ class PgVectorIndex:
         self._pool = PostgresPool(url, pool_size, _prepare)
         self._timeout_s = timeout_s
         self._many: set[bytes] = set()
-        """Users that have more vectors than are compared one by one."""
+        """Users with too many vectors to compare one by one."""
 
     async def open(self) -> IndexMarker | None:
         async def work(connection: Connection) -> IndexMarker | None:
@@ -99,7 +100,8 @@ class PgVectorIndex:
                 await connection.execute(_CREATE.format(dimension=marker.dimension))
                 await _claim(connection)
                 if marker.dimension <= HNSW_DIMENSIONS_MAX:
-                    # Fits into a page. Kept aside, as rows above 2 kB are, each comparison would fetch it from there.
+                    # It fits into a page. Stored out of line, as values above 2 kB are, it would cost each comparison a
+                    # fetch.
                     await connection.execute(
                         "ALTER TABLE recall_index_vectors ALTER embedding SET STORAGE PLAIN"
                     )
@@ -207,7 +209,7 @@ async def _prepare(connection: Connection) -> None:
     schema = await connection.fetchval(
         "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
     )
-    # The extension may live in a schema that is not ours, where its type and operators are not seen.
+    # The extension may be in another schema, where its type and operators are not visible to us.
     await connection.execute(
         "SELECT set_config('search_path', current_setting('search_path') || ', ' || quote_ident($1), false) "
         "WHERE to_regtype('vector') IS NULL",
@@ -216,12 +218,12 @@ async def _prepare(connection: Connection) -> None:
     await connection.set_type_codec(
         "vector", schema=schema, encoder=_to_wire, decoder=_from_wire, format="binary"
     )
-    # A filter on the user leaves some of the nearest out: go on looking until there are enough.
+    # Filtering by user drops some of the nearest: keep looking until there are enough.
     await connection.execute("SET hnsw.iterative_scan = strict_order")
 
 
 async def _own_tables(connection: Connection) -> list[str]:
-    """The tables that we made; somebody else's of the same name are refused."""
+    """The tables that we created; refuses somebody else's of the same name."""
     found = await connection.fetch(_PRESENT, _TABLES)
     for name, number, schema, comment in found:
         if comment != _claim_of(number):

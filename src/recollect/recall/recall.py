@@ -1,12 +1,12 @@
 """Recall: conversation → facts → embedding → rows → index, and back: search → context for the prompt.
 
-Rows are the truth (`rows`), the index is derived from them (`indexing`). An acknowledgement of `remember` means that
-the rows are as durable as it says; the index follows by itself and can be lost at any time.
+Rows are the truth (`rows`), the index is derived from them (`indexing`). When `remember` acknowledges, the rows are as
+durable as it says; the index follows by itself and can be lost at any time.
 
 Summarising is compare-and-set. A conversation has a cursor: the last of its messages that was summarised. A summariser
-reads what comes after the cursor, extracts facts, and writes facts and new cursor in one commit that fails if the
-cursor has moved. Two summarisers thus never store the same twice, and a message that arrives meanwhile lies after the
-cursor and is summarised next.
+reads what comes after the cursor, extracts facts, and writes the facts and the new cursor in one commit that fails if
+the cursor has moved. So two summarisers never store the same fact twice, and a message that arrives meanwhile is after
+the cursor and is summarised next.
 """
 
 import math
@@ -53,8 +53,8 @@ from recollect.witness import Witness
 
 K_MAX = 10_000
 EXACT_ROWS_MAX = 200
-"""Of a user with no more memories than this, all are compared one by one: faster than asking an index, and nothing is
-left out, as an approximate index may. A user with few memories notices each that does not come back."""
+"""If a user has no more memories than this, all are compared one by one: faster than asking an index, and none is
+missed, as an approximate index may. A user with few memories notices every one that does not come back."""
 SUMMARISED_AT_ONCE_MAX = 200
 """Messages given to one summary; a longer conversation takes several."""
 CONFLICTS_MAX = 100
@@ -63,7 +63,7 @@ _WITNESS_SESSION = "recall"
 
 
 def estimated_tokens(text: str) -> int:
-    """An upper estimate without a tokenizer: three bytes of UTF-8 a token, which also holds for Chinese."""
+    """A high estimate without a tokenizer: three bytes of UTF-8 per token, which also works for Chinese."""
     return math.ceil(len(text.encode("utf-8", "surrogatepass")) / 3)
 
 
@@ -98,10 +98,10 @@ class Recall:
     ) -> Remembered:
         """Keeps the facts in these messages; with a conversation store also the messages, as a turn of the session.
 
-        Returns when all of it is as durable as the answer says. A retry with the same `turn` stores nothing twice, and
-        gives what was stored; other messages under a known `turn` are refused (`TurnReused`).
+        Returns when everything is as durable as the result says. A retry with the same `turn` stores nothing twice and
+        returns what was stored; other messages under a known `turn` are refused (`TurnReused`).
         """
-        _check_ids(user, session, turn)  # all of it, before the first of several writes
+        _check_ids(user, session, turn)  # all of them, before the first of several writes
         if self.conversations is None:
             given = None if turn is None else _checked_fingerprint(messages)
             facts = await self._facts(messages)
@@ -177,7 +177,7 @@ class Recall:
             written = await self._write(write)
         except OtherContent as error:
             raise TurnReused(session or "", turn or "") from error
-        if written.repeated:  # the summariser may have found other facts this time: what is stored counts
+        if written.repeated:  # the summariser may have found other facts this time; what is stored counts
             rows = await self.rows.fetch(key, written.sequences)
             memories = [memory_of(row.sequence, row.record) for row in rows]
             return Remembered(sorted(memories, key=lambda memory: memory.sequence), self.rows.durability)
@@ -192,12 +192,12 @@ class Recall:
         return written
 
     async def _facts(self, messages: Sequence[Message]) -> list[tuple[str, Message]]:
-        """Each fact with the message it came from: asked of each message that a user wrote."""
+        """Each fact with the message it came from; the model is asked about each message that a user wrote."""
         facts: list[tuple[str, Message]] = []
         for message in messages:
             if message.role == "user" and message.text.strip():
                 answer = await self.llm.complete([summary_prompt(), message])
-                # A model's answer is no reason to refuse what is already stored.
+                # Nothing a model answers is a reason to refuse what is already stored.
                 facts += [(join_pairs(fact), message) for fact in facts_from(answer)]
         return facts[:FACTS_MAX]
 
@@ -241,7 +241,7 @@ class Recall:
         return limit > 0 and await self.rows.held(user, limit + 1) <= limit
 
     async def _doubt(self, found: Nearest, near: Sequence[Near]) -> None:
-        """The index gave too few: of the rows that it must know and kept back, has it lost any?"""
+        """The index found too few: has it lost any of the rows it must know but did not return?"""
         known = {item.sequence for item in found.near}
         kept_back = [
             item.sequence for item in near if item.sequence <= found.through and item.sequence not in known
@@ -250,7 +250,7 @@ class Recall:
             await self._indexer.short(kept_back)
 
     async def _hits(self, user: bytes, near: Sequence[Near], k: int) -> list[Hit]:
-        """What the rows say of these: only the user's, only what is not forgotten."""
+        """The rows of these hits: only the user's, and only those not forgotten."""
         near = [item for item in near if is_sequence(item.sequence)]  # an index may come back damaged
         if not near:
             return []
@@ -268,17 +268,17 @@ class Recall:
         score_min: float = 0.05,
         count_tokens: Callable[[str], int] = estimated_tokens,
     ) -> str:
-        """The memories that matter to the query, one per line, best first, as many as the budget holds."""
+        """The memories relevant to the query, one per line, best first, as many as fit the budget."""
         return context_of(await self.search(user, query, k), budget_tokens, score_min, count_tokens)
 
     async def memories(self, user: str, *, before: int | None = None, limit: int = 100) -> list[Memory]:
-        """What is remembered of the user, newest first, from the rows."""
+        """What is remembered about the user, newest first, from the rows."""
         above = None if before is None else bounded("before", before)
         rows = await self.rows.newest(user_key(user), above, bounded("limit", limit))
         return [memory_of(row.sequence, row.record) for row in rows]
 
     async def forget(self, user: str, sequence: int | None = None) -> int:
-        """Forgets one memory of the user, or all of them; how many there were. The conversation is not touched."""
+        """Forgets one memory of the user, or all; returns how many there were. The conversation is not touched."""
         sequences = None if sequence is None else [bounded("sequence", sequence)]
         count = await self.rows.forget(user_key(user), sequences)
         if self._indexer is not None:
@@ -286,10 +286,10 @@ class Recall:
         return count
 
     async def erase(self, user: str, sequence: int | None = None) -> Erasure:
-        """Forgets one memory of the user, or all of them, and has the engines rewrite their files without them.
+        """Forgets one memory of the user, or all of them, and makes the engines rewrite their files without them.
 
-        The report says which files have the bytes no more, and which may: `Erasure.session` is the user. What was
-        forgotten before is erased, too. The index is rebuilt, which takes longer the larger it is; searches scan the
+        The report says which files no longer hold the bytes, and which may; its `session` is the user. What was
+        forgotten before is erased too. The index is rebuilt, which takes longer the larger it is; searches scan the
         rows meanwhile. The conversation is not touched: erase its session in its store.
         """
         await self.forget(user, sequence)
@@ -310,16 +310,16 @@ class Recall:
 
     @property
     def rebuilds(self) -> int:
-        """How many times the index was rebuilt from rows since it was opened."""
+        """How many times the index was rebuilt from the rows since it was opened."""
         return 0 if self._indexer is None else self._indexer.rebuilds
 
     async def index_ready(self) -> None:
-        """Returns once the index is trusted and has taken over every row; at once without an index."""
+        """Returns once the index is trusted and has every row; at once if there is no index."""
         if self._indexer is not None:
             await self._indexer.ready()
 
     async def close(self) -> None:
-        """The conversation store is its opener's to close."""
+        """Does not close the conversation store: whoever opened it does."""
         if self._indexer is not None:
             await self._indexer.close()
         if self._witness is not None:
@@ -357,7 +357,7 @@ def context_of(
 
 def _checked_fingerprint(messages: Sequence[Message]) -> bytes:
     for message in messages:
-        encode(message)  # refuses what has no fingerprint
+        encode(message)  # refuses what cannot have a fingerprint
     return fingerprint_of(messages)
 
 

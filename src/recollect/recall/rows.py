@@ -1,12 +1,12 @@
 """Rows: the truth of long-term memory, in SQLite or PostgreSQL.
 
-Every write takes the next numbers of one ever-growing sequence, in the order of the commits: a row's number when it is
-written, another one when it is forgotten. So "everything after n" (`changes`) is complete, for every process and every
-index, however late it asks. Forgetting empties the row and keeps its number, so that an index hears of it and a retried
-turn does not bring it back.
+Every write takes the next numbers of one ever-growing sequence, in commit order: a row gets a number when it is
+written, and another when it is forgotten. So "everything after n" (`changes`) is complete, for every process and every
+index, however late it asks. Forgetting empties the row and keeps its number, so that an index learns of it and a
+retried turn does not bring it back.
 
-Each row names the space (the embedder's generation) its vector belongs to. A write states its space and is refused
-when the memory has moved to another one: vectors of two embedders never meet.
+Each row names the space (the embedder's generation) of its vector. A write names its space and is refused if the
+memory has moved to another one: vectors of two embedders are never mixed.
 """
 
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ class Cursor(msgspec.Struct, frozen=True):
     """Compare-and-set on how far a conversation has been summarised."""
 
     conversation: bytes
-    """A digest of its id."""
+    """A digest of the conversation's id."""
     expect: int
     through: int
 
 
 class MemoryWrite(msgspec.Struct, frozen=True):
-    """One commit: its memories, and the cursor they belong to, whole or not at all."""
+    """One commit: memories and the cursor they belong to, stored whole or not at all."""
 
     user: bytes
     drafts: Sequence[Draft]
@@ -55,7 +55,7 @@ class MemoryWrite(msgspec.Struct, frozen=True):
     turn: bytes | None = None
     """A digest; a retry with the same one stores nothing new."""
     fingerprint: bytes | None = None
-    """Of what the turn was made from; the same turn with another one is `OtherContent`."""
+    """A digest of the turn's messages; the same turn with another one is `OtherContent`."""
     cursor: Cursor | None = None
 
 
@@ -63,11 +63,11 @@ class Written(msgspec.Struct, frozen=True):
     sequences: list[int]
     durability: Durability
     repeated: bool = False
-    """The turn was stored before; these are its numbers then."""
+    """The turn was stored before; these are the numbers it got then."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A row that came (`user` and `vector`) or went (neither), at a number of the sequence."""
+    """A row that was added (with `user` and `vector`) or forgotten (with neither), at a sequence number."""
 
     at: int
     sequence: int
@@ -83,7 +83,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class CursorMoved(RecollectError):
-    """Another summariser was there first; nothing was written."""
+    """Another summariser was faster; nothing was written."""
 
     def __init__(self, expected: int, actual: int) -> None:
         super().__init__(
@@ -93,7 +93,7 @@ class CursorMoved(RecollectError):
 
 
 class OtherContent(RecollectError):
-    """The turn was stored before, from something else; nothing was written."""
+    """The turn was stored before, with other content; nothing was written."""
 
     def __init__(self) -> None:
         super().__init__("the turn was stored before with other content; nothing was written")
@@ -102,14 +102,14 @@ class OtherContent(RecollectError):
 def repeated(
     sequences: Sequence[int], known: bytes | None, write: MemoryWrite, durability: Durability
 ) -> Written:
-    """The answer to a turn that is there already. Turns from before there were fingerprints have none."""
+    """The answer for a turn that is already stored. Turns older than fingerprints have none."""
     if known is not None and write.fingerprint is not None and known != write.fingerprint:
         raise OtherContent
     return Written(list(sequences), durability, repeated=True)
 
 
 class Rows(Protocol):
-    """What Recall needs of the truth. `recollect.recall.rows_sqlite` and `rows_postgres` are the two that are."""
+    """What Recall needs from the rows. Implemented by `recollect.recall.rows_sqlite` and `rows_postgres`."""
 
     @property
     def identity(self) -> str: ...
@@ -120,19 +120,19 @@ class Rows(Protocol):
 
     async def write(self, write: MemoryWrite) -> Written: ...
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
-        """Empties these memories of the user, or all of them; how many there were."""
+        """Empties these memories of the user, or all of them; returns how many there were."""
         ...
 
     async def erase(self) -> tuple[list[str], list[Unreached]]:
-        """Has the engine rewrite its files, without what was forgotten: which were, and which were not."""
+        """Makes the engine rewrite its files without what was forgotten; says which were rewritten, and which not."""
         ...
 
     async def probe(self) -> None:
-        """A small write that changes nothing of what is remembered; raises what a write raises now."""
+        """A small write that changes no memory; raises what any write would raise now."""
         ...
 
     async def changes(self, after: int, limit: int) -> list[Change]:
-        """What came and went after a number, in order; fewer than `limit` means that is all."""
+        """What was added and forgotten after a number, in order; fewer than `limit` means that is all."""
         ...
 
     async def scan(self, user: bytes, after: int, limit: int) -> list[tuple[int, bytes]]:
@@ -140,7 +140,7 @@ class Rows(Protocol):
         ...
 
     async def fetch(self, user: bytes, sequences: Sequence[int]) -> list[Row]:
-        """Those of these rows that are the user's and not forgotten, in any order."""
+        """Those of the rows that belong to the user and are not forgotten, in any order."""
         ...
 
     async def newest(self, user: bytes, before: int | None, limit: int) -> list[Row]: ...
@@ -149,11 +149,11 @@ class Rows(Protocol):
         ...
 
     async def totals(self) -> tuple[int, int]:
-        """The last number given, and how many rows live: one snapshot."""
+        """The last number assigned, and how many rows are live, in one snapshot."""
         ...
 
     async def sample(self, points: Sequence[int]) -> list[Row]:
-        """For each number, the first living row at or after it."""
+        """For each number, the first live row at or after it."""
         ...
 
     async def summarised(self, conversation: bytes) -> int:
@@ -165,7 +165,7 @@ class Rows(Protocol):
         ...
 
     async def move(self, space: Space) -> None:
-        """Makes another space the memory's; its rows follow by `restate`."""
+        """Moves the memory to another space; its rows follow through `restate`."""
         ...
 
     async def strays(self, space: int, limit: int) -> list[Row]:

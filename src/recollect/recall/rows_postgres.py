@@ -1,9 +1,9 @@
 """Rows in PostgreSQL.
 
-Numbers come from one counter row, whose lock is held until the commit: so the order of the numbers is the order in
-which commits become visible, and "everything after n" never skips a slower writer, as it would with a PostgreSQL
-sequence. Writes that arrive together are one statement (`Batcher`), and so one commit. A write with a cursor is a
-transaction of its own, because its compare-and-set may fail alone.
+Numbers come from one counter row, whose lock is held until the commit. So commits become visible in the order of their
+numbers, and "everything after n" never skips a slower writer, as it would with a PostgreSQL sequence. Writes that
+arrive together are one statement (`Batcher`), and so one commit. A write with a cursor is a separate transaction,
+because its compare-and-set may fail on its own.
 """
 
 import asyncio
@@ -77,15 +77,15 @@ CREATE UNIQUE INDEX IF NOT EXISTS recall_by_turn ON recall_memories (owner, turn
 CREATE TABLE IF NOT EXISTS recall_cursors (conversation bytea PRIMARY KEY, through bigint NOT NULL);
 """
 
-# Since the first schema; releases without it go on working beside it.
+# Added after the first schema; releases without it still work.
 _TURNS = """
 CREATE TABLE IF NOT EXISTS recall_turns (
     owner bytea NOT NULL, turn bytea NOT NULL, fingerprint bytea, PRIMARY KEY (owner, turn)
 )"""
 
 # Counter and insert in one statement: an error means that nothing was written. A turn is claimed by its row, after the
-# counter's lock: of two that come at once, whole and not in parts, one is stored. A turn that is known inserts nothing;
-# its first numbers are looked up afterwards.
+# counter's lock: if two arrive at once, one of them is stored, as a whole. A turn already stored inserts nothing; the
+# numbers it got then are looked up afterwards.
 _WRITE = """
 WITH counter AS (
     UPDATE recall_counter SET last = last + cardinality($2::bytea[])
@@ -274,7 +274,7 @@ class PostgresRows:
         return rows[0][0] if rows else 0
 
     async def close(self) -> None:
-        """In a fork this does nothing: the connections are those of the parent."""
+        """In a fork this does nothing: the connections belong to the parent."""
         if self._closed or self._owner.forked:
             return
         self._closed = True
@@ -312,7 +312,7 @@ class PostgresRows:
     async def _written(
         self, write: MemoryWrite, by_turn: dict[tuple[bytes, bytes], list[int]], plain: list[int]
     ) -> Written | Exception:
-        """The numbers a write was given. Those without a turn come in the order they were sent."""
+        """The numbers a write was given. Writes without a turn come in the order they were sent."""
         if write.turn is None:
             numbers, plain[: len(write.drafts)] = plain[: len(write.drafts)], []
             return Written(numbers, self.durability)
@@ -340,7 +340,7 @@ class PostgresRows:
         return [Row(*row) for row in await self._fetch(statement, *arguments)]
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
-        """Rows of a read; once more on a fresh connection if the one from the pool had ended."""
+        """Rows of a read; tried again on a fresh connection if the pooled one had ended."""
         for attempt in (1, 2):
             connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
             try:
@@ -364,7 +364,7 @@ class PostgresRows:
         )
 
     async def _on_a_connection(self, run: Callable[[Connection], Awaitable[Value]]) -> Value:
-        """What a write gives; it is sent once, and its error says whether it was written."""
+        """The result of a write, which is sent once; an error says whether it was written."""
         try:
             connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         except (EngineUnavailable, CredentialsRefused) as error:
@@ -386,7 +386,7 @@ class PostgresRows:
         return value
 
     async def _prepare(self, connection: Connection) -> None:
-        """A new connection may lead to another engine than the last one."""
+        """A new connection may lead to a different engine than before."""
         try:
             found = await connection.fetchval(
                 "SELECT identity::text FROM recall_meta", timeout=self._timeout_s
@@ -426,7 +426,7 @@ async def _prepare_schema(connection: Connection, options: Options) -> str:
 
 async def _write_with_cursor(connection: Connection, write: MemoryWrite, durability: Durability) -> Written:
     assert write.turn is None, "a summary's cursor is its own compare-and-set"
-    # Taken first, so that two summarisers of one conversation come one after the other.
+    # The counter's lock is taken first, so that two summarisers of one conversation take turns.
     size = len(write.drafts)
     row = await connection.fetchrow(
         "UPDATE recall_counter SET last = last + $1 RETURNING last - $1, (SELECT space FROM recall_meta)",

@@ -1,8 +1,7 @@
 """Rows in one SQLite file, which may be the file of the conversation store.
 
-Its transactions run as those of the store do (`SqliteTransactions`). Numbers are taken inside ``BEGIN IMMEDIATE``, so
-their order is the order of the commits. What is forgotten is overwritten in the file, not only unlinked
-(``secure_delete``).
+Transactions run as in the store (`SqliteTransactions`). Numbers are taken inside ``BEGIN IMMEDIATE``, so they are in
+commit order. What is forgotten is overwritten in the file, not merely unlinked (``secure_delete``).
 """
 
 import asyncio
@@ -36,7 +35,7 @@ from recollect.stores.sqlite.transactions import INLINE_ROWS_MAX, SqliteTransact
 SCHEMA_VERSION = 1
 
 FORGOTTEN_AT_ONCE = 1_000
-"""Rows in one transaction: some ten milliseconds."""
+"""Rows in one transaction: about ten milliseconds."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS recall_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -76,7 +75,7 @@ WHERE user = ? AND turn = ? ORDER BY part"""
 _FORGET = "UPDATE recall_memories SET forgotten = ?, record = x'', vector = x'' WHERE sequence = ?"
 
 _FIRST_TABLES = frozenset(("recall_meta", "recall_memories", "recall_cursors"))
-"""Those that every release has made, together."""
+"""The tables that every release has created, together."""
 
 RowsJob = MemoryWrite | Callable[[sqlite3.Connection], Any]
 
@@ -127,7 +126,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
         return erased
 
     async def probe(self) -> None:
-        # Another value each time: SQLite skips a change that changes nothing.
+        # A new value each time: SQLite skips an update that changes nothing.
         await self._submit(
             lambda connection: (
                 connection.execute(
@@ -244,12 +243,12 @@ class SqliteRows(SqliteTransactions[RowsJob]):
     # ---- inside the write transaction
 
     def _write(self, connection: sqlite3.Connection, write: MemoryWrite) -> Written:
-        """Every check comes before the first change, so that an error undoes nothing of the batch."""
+        """Every check comes before the first change, so that a failed write leaves the rest of the batch intact."""
         if write.turn is not None:
             known = connection.execute(_KNOWN, (write.user, write.turn)).fetchall()
             if known:
                 answer = repeated([row[0] for row in known], known[0][1], write, self.durability)
-                # A commit that changes something syncs what came before: the first write is then as durable as asked.
+                # A commit that changes something syncs everything before it, so the first write becomes as durable.
                 connection.execute(
                     "INSERT OR REPLACE INTO recall_meta VALUES ('repeated', ?)", (str(known[0][0]),)
                 )
