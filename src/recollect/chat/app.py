@@ -1,8 +1,8 @@
 """The chat service over HTTP: routes and their shapes. What they do is in `recollect.chat.service`.
 
-Every answer that reports a failure says whether the message was written, in `error`: ``not-written`` (safe to send
+Every answer that reports a failure says in `error` whether the message was written: ``not-written`` (safe to send
 again), ``outcome-unknown`` (send again with the same turn), ``memory-missing``, ``refused``, ``turn-reused`` (the turn
-is known with another text), ``turn-forgotten``, ``model-failed``.
+is already stored with another text), ``turn-forgotten``, ``model-failed``.
 """
 
 import json
@@ -46,8 +46,8 @@ class ChatRequest(BaseModel):
         default=None,
         min_length=1,
         max_length=ID_LENGTH_MAX,
-        description="An id of the message. Sent again with the same one, it is stored and answered once; "
-        "another message with the same one is refused (409).",
+        description="An id for the message. Sent again with the same id, it is stored and answered once; "
+        "another message with the same id is refused (409).",
     )
     stream: bool = Field(default=False, description="Server-sent events instead of one answer.")
 
@@ -123,7 +123,7 @@ def create_app(settings: ChatSettings | None = None) -> FastAPI:
         try:
             yield
         finally:
-            # Requests have ended by now; what they were promised is on disk, the rest of the index is not needed.
+            # Requests have ended by now, and what they were promised is on disk; the index need not catch up.
             await service.close()
 
     app = FastAPI(
@@ -153,11 +153,11 @@ def _service(request: Request) -> ChatService:
 def _add_talking(app: FastAPI) -> None:
     @app.post("/chat", response_model=ChatReply, summary="Say something, and get an answer")
     async def chat(request: Request, body: ChatRequest) -> Any:
-        """Answers after the message and the facts in it have reached the durability the service was started with.
+        """Answers once the message and the facts in it have reached the durability the service was started with.
 
-        With `stream`, the events are `remembered` (it is durable), `piece` (of the reply), and `reply` (the whole, as
-        without `stream`), or `failed`. The `reply` is what is stored: another text than the pieces, if another request
-        with the same turn was answered first.
+        With `stream`, the events are `remembered` (it is durable), `piece` (part of the reply), and `reply` (all of it,
+        as without `stream`), or `failed`. The `reply` is what is stored; its text differs from the pieces if another
+        request with the same turn was answered first.
         """
         service = _service(request)
         said = await service.hear(body.user, body.session, body.message, body.turn or new_id())
@@ -202,7 +202,7 @@ def _add_user(app: FastAPI) -> None:
 
 
 def _add_memories(app: FastAPI) -> None:
-    @app.get("/memories", response_model=list[MemoryModel], summary="What is remembered of a user")
+    @app.get("/memories", response_model=list[MemoryModel], summary="What is remembered about a user")
     async def memories(
         request: Request,
         user: User,
@@ -347,7 +347,7 @@ async def _report(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _report_input(request: Request, error: Exception) -> JSONResponse:
-    """Where the input is wrong, and what was expected. It does not repeat the input, which may be what JSON cannot hold
+    """Where the input is wrong, and what was expected. It does not repeat the input, which JSON may not be able to hold
     (NaN, half a surrogate pair)."""
     assert isinstance(error, RequestValidationError)
     problems = [{name: problem[name] for name in ("type", "loc", "msg")} for problem in error.errors()]
@@ -361,7 +361,7 @@ async def _report_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def shown_text(text: str) -> str:
-    """The text as an answer can carry it. Half a surrogate pair is kept by the store, but is not Unicode."""
+    """The text as an answer can carry it. The store keeps half a surrogate pair, but it is not valid Unicode."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,11 +1,11 @@
-"""How long a connection may take, and how many there may be. A server without limits here is shut by anyone who opens
-connections and says nothing: sooner or later there is no file descriptor left for the others.
+"""How long a connection may take, and how many there may be. Without limits, anyone who opens connections and says
+nothing can shut the server down: sooner or later there is no file descriptor left for others.
 
-* A request's head has `HEAD_TIMEOUT_S` from the opening of the connection or from the answer before it, its body
-  `BODY_TIMEOUT_S` from then on, however slowly bytes drip in. Too late is 408.
-* An answer that its client does not take is given up after `ANSWER_TIMEOUT_S`.
-* Above `connections_max()`, each new connection takes the place of the oldest that is still waiting for a request.
-  Where all of them are being answered, the new one gets 503.
+* A request's head must arrive within `HEAD_TIMEOUT_S` of the connection being opened or the previous answer, its body
+  within `BODY_TIMEOUT_S` after that, however slowly bytes drip in. Too late is 408.
+* An answer that the client does not read is given up after `ANSWER_TIMEOUT_S`.
+* Above `connections_max()`, each new connection takes the place of the oldest one still waiting for a request. If all
+  of them are being answered, the new one gets 503.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ BODY_TIMEOUT_S = 20.0
 ANSWER_TIMEOUT_S = 300.0
 """Longer than a model may think."""
 LINGER_S = 2.0
-"""For a client to take a refusal."""
+"""How long a client may take to read a refusal."""
 
 
 def connections_max() -> int:
-    """Half of what the process may have open: files and sockets of the memory need descriptors too."""
+    """Half of the file descriptors the process may open: the memory's files and sockets need some too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, soft // 2)
 
 
 class _Phase(enum.Enum):
-    """What a connection waits for."""
+    """What a connection is waiting for."""
 
     HEAD = "head"
     BODY = "body"
@@ -75,12 +75,12 @@ class BoundedConnection(H11Protocol):
         self._follow()
 
     def on_response_complete(self) -> None:
-        self._phase = None  # the next request, which may have arrived already, has its own time
+        self._phase = None  # the next request, which may have arrived already, has its own time limit
         super().on_response_complete()
         self._follow()
 
     def _follow(self) -> None:
-        """The time limit of what the connection waits for now; bytes that change nothing do not prolong it."""
+        """Sets the time limit for what the connection waits for now; more bytes of the same do not extend it."""
         if self.cycle is None or self.cycle.response_complete:
             phase = _Phase.HEAD
         else:
@@ -90,7 +90,7 @@ class BoundedConnection(H11Protocol):
             self._limit_to(self._limits_s[phase], self._too_late)
 
     def _limit_to(self, seconds: float, end: Callable[[], None]) -> None:
-        """Also of a connection that is closing: closing waits for the client to take what was written."""
+        """Also limits a connection that is closing, which waits for the client to read what was written."""
         self._end_limit()
         self._limit = self.loop.call_later(seconds, end)
 
@@ -101,7 +101,7 @@ class BoundedConnection(H11Protocol):
 
     def _too_late(self) -> None:
         if self._phase is _Phase.HEAD and self.transport.get_write_buffer_size():
-            self._limit_to(ANSWER_TIMEOUT_S, self.transport.abort)  # the last answer is still being taken
+            self._limit_to(ANSWER_TIMEOUT_S, self.transport.abort)  # the last answer is still being read
             return
         begun = self._phase is _Phase.BODY or bool(self.conn.trailing_data[0])
         if (
@@ -127,7 +127,7 @@ class BoundedConnection(H11Protocol):
             self._limit_to(LINGER_S, self.transport.abort)
 
     def _refuse_late(self) -> None:
-        """Reads on until the client closes: a close with unread bytes is a reset, which can overtake the answers
+        """Keeps reading until the client closes: closing with unread bytes sends a reset, which can overtake answers
         that the client has not read yet."""
         self._refused = True
         if self.cycle is not None and not self.cycle.response_complete:

@@ -1,4 +1,4 @@
-"""The API's page, from its OpenAPI description. FastAPI's own fetches scripts from elsewhere; this one does not."""
+"""The API's page, made from its OpenAPI description. FastAPI's own loads scripts from other sites; this does not."""
 
 import html
 import json
@@ -56,7 +56,7 @@ def _section(method: str, path: str, operation: dict[str, Any], description: dic
 
 
 def _shape(schema: dict[str, Any], description: dict[str, Any]) -> Any:
-    """A schema as an example of itself: names with the names of their types."""
+    """A schema as an example: field names with the names of their types."""
     if "$ref" in schema:
         found: Any = description
         for part in schema["$ref"].removeprefix("#/").split("/"):

@@ -1,6 +1,6 @@
 """Refuses to keep memory, unless told otherwise, on storage that dies with the machine, the container or the pod.
 
-What mountinfo cannot tell, the witness finds later.
+What mountinfo does not show, the witness catches later.
 """
 
 from pathlib import Path

@@ -1,14 +1,14 @@
-"""Around every request: who may ask, and how much they may send. Plain ASGI, before anything is parsed.
+"""Checks every request: who may ask, and how much they may send. Plain ASGI, before anything is parsed.
 
 * A body above the limit ends the request with 413, whether its length was announced or not.
 * With a token, everything but the page, its documentation and `/health` needs ``Authorization: Bearer``.
 * On loopback the Host header must be a loopback name: a web page elsewhere that resolves its own name to 127.0.0.1 does
   not reach the memory.
-* What another site's page asks for is refused with 403. The browser tells by Sec-Fetch-Site; where it does not (plain
-  http, old ones), Origin must name the host that was asked. Programs send neither, and pages of ours pass.
-* A body must say that it is JSON (415): a page elsewhere cannot send that without asking first, and never may.
+* Requests from another site's page are refused with 403. Browsers say so in Sec-Fetch-Site; if that is missing (plain
+  http, old browsers), Origin must name the host that was asked. Programs send neither, and our own pages pass.
+* A body must be declared as JSON (415): another site's page cannot send that without a preflight, which is refused.
 
-The last two do not rely on the framework, whose releases differ in what they take.
+The last two do not rely on the framework, whose releases differ in what they accept.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ class Limits:
 
         async def passed(message: MutableMapping[str, Any]) -> None:
             nonlocal answered
-            # The framework turns our exception into an answer of its own, which is not the right one.
+            # The framework turns our exception into an answer of its own, which would be the wrong one.
             if answered or taken <= most:
                 answered = True
                 await send(message)
@@ -117,7 +117,7 @@ def _from_another_site(headers: dict[str, str]) -> bool:
     scheme, _, authority = origin.lower().partition("://")
     default = {"http": ":80", "https": ":443"}.get(scheme)
     asked = headers.get("host", "").lower()
-    # Which of the two schemes a proxy in front of us speaks is not known here, so the host decides.
+    # We do not know whether a proxy in front of us uses http or https, so only the host decides.
     return default is None or authority.removesuffix(default) != asked.removesuffix(default)
 
 

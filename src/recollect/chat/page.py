@@ -1,4 +1,4 @@
-"""The page: one file without a build step. Its script and style are named by their hashes, so nothing else runs."""
+"""The page: one file without a build step. Its script and style are allowed by hash, so nothing else runs."""
 
 import base64
 import hashlib

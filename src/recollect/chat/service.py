@@ -1,8 +1,8 @@
-"""The chat service without HTTP: what happens when a user says something, and what is known of the memory's health.
+"""The chat service without HTTP: what happens when a user says something, and how healthy the memory is.
 
 A message is stored, its facts are extracted and stored, and only then is it answered; the answer is stored too, under
-the same turn. A retry of the turn finds all of that and gives the first answer again: nothing is said twice. Where
-several requests carry one turn, each may ask the model; the answer that was stored first is what all of them give.
+the same turn. A retry of the turn finds all of that and returns the first answer: nothing is said twice. If several
+requests carry the same turn, each may ask the model; all of them return the answer that was stored first.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from recollect.recall.rows import memory_of
 from recollect.store import Durability, Receipt, Store, Stored
 
 PROBE_TIMEOUT_S = 3.0
-"""To whoever asks about the memory's health, a write that takes longer has failed."""
+"""In a health check, a write that takes longer counts as failed."""
 PROBE_EVERY_S = 1.0
 LOOKED_BACK = 4
-"""Messages of a conversation that are read to say what it was about."""
+"""How many messages of a conversation are read to say what it was about."""
 LAST_SAID_LENGTH = 80
 
 
 class TurnForgotten(Refused):
-    """The turn was said before, and forgotten since. Nothing was written: what was forgotten does not come back."""
+    """The turn was stored before and forgotten since. Nothing was written: what was forgotten does not come back."""
 
     def __init__(self, turn: str) -> None:
         super().__init__(
@@ -161,7 +161,7 @@ class ChatService:
     async def hear(self, user: str, session: str, text: str, turn: str) -> StoredTurn:
         """Returns once the message and its facts are as durable as asked."""
         conversation = conversation_id(user, session)
-        # The same turn is the same message: what is known to come from it is not used to answer it.
+        # The same turn has the same message id, so that facts from this message are not used to answer it.
         message = Message("user", text, metadata={"turn": turn}, id=_message_id(conversation, turn))
         try:
             remembered = await self.recall.remember(user, [message], session=session, turn=composite_id(turn))
@@ -196,7 +196,7 @@ class ChatService:
         return await self.keep(said, await self.recall.llm.complete(said.prompt))
 
     async def pieces(self, said: StoredTurn) -> AsyncIterator[str]:
-        """The answer as it is made. It counts once `keep` has stored it."""
+        """The answer, piece by piece as it is made. It counts once `keep` has stored it."""
         llm = self.recall.llm
         if said.answered is None and isinstance(llm, Streaming):
             async for piece in llm.stream(said.prompt):
@@ -207,7 +207,7 @@ class ChatService:
             yield piece
 
     async def keep(self, said: StoredTurn, text: str) -> Answer:
-        """Stores the turn's answer. Gives the answer that is stored: of several requests, the first one's counts."""
+        """Stores the turn's answer and returns the stored one: of several requests, the first one's counts."""
         if said.answered is not None:
             return said.answered
         made_from = [[used.memory.sequence, float(used.score)] for used in said.used]
@@ -216,7 +216,7 @@ class ChatService:
         try:
             receipt = await self.store.append(conversation, [reply], turn=composite_id(said.turn, "reply"))
         except TurnReused:
-            pass  # the model gave another request of this turn another answer, and that one was faster
+            pass  # another request of this turn got another answer from the model, and was faster
         except RecollectError as error:
             self._failed(error)
             raise
@@ -229,7 +229,7 @@ class ChatService:
         return await self._answer(said.user, stored, said.used)
 
     async def _answer(self, user: str, reply: Message, now: list[Used]) -> Answer:
-        """A stored reply with the memories it names. Replies of earlier releases name none: then what is found now."""
+        """A stored reply with the memories it names. Older releases' replies name none: then what is found now."""
         try:
             scores = dict(msgspec.convert(reply.metadata.get("memories"), list[tuple[int, float]]))
         except msgspec.ValidationError:
@@ -243,7 +243,7 @@ class ChatService:
     async def _said_before(
         self, session: str, receipt: Receipt, message: Message
     ) -> tuple[Message, Message | None]:
-        """The message as it is stored, and its answer if it has one. Both lie at or after the receipt."""
+        """The message as stored, and its answer if it has one. Both are at or after the receipt."""
         turn = message.metadata["turn"]
         since = await self.store.history(receipt.session, after=receipt.first - 1)
         if not since or since[0].sequence != receipt.first:
@@ -252,7 +252,7 @@ class ChatService:
         if isinstance(stored, Damaged):
             return message, _reply_in(since, turn)
         if (stored.role, stored.content) != (message.role, message.content):
-            # A turn from before turns had fingerprints: the store took this message for a retry of it.
+            # A turn older than fingerprints: the store took this message for a retry of it.
             raise TurnReused(session, turn)
         return stored, _reply_in(since, turn)
 
@@ -263,7 +263,7 @@ class ChatService:
         await self.store.forget(conversation_id(user, session))
 
     async def conversations(self, user: str, limit: int) -> list[Conversation]:
-        """The user's sessions, the one that changed last first."""
+        """The user's sessions, most recently changed first."""
         prefix = conversation_id(user, "")
         found: list[Conversation] = []
         async for conversation in self.store.sessions(prefix=prefix, updated_after=0):
@@ -275,7 +275,7 @@ class ChatService:
         return found
 
     async def forget_everything(self, user: str) -> tuple[int, int]:
-        """Forgets all memories and all conversations of the user; how many there were of each."""
+        """Forgets all memories and all conversations of the user; returns how many there were of each."""
         prefix = conversation_id(user, "")
         conversations = [name async for name in self.store.sessions(prefix=prefix)]
         for conversation in conversations:
@@ -299,7 +299,7 @@ class ChatService:
         return Health(ok, same, self._last_write_durable, self._last_write_at, error)
 
     async def _check_writing(self) -> None:
-        """Raises what a write raises now. One probe serves all who ask within a second: it costs an fsync."""
+        """Raises what a write would raise now. One probe serves all who ask within a second: it costs an fsync."""
         now = time.monotonic()
         if self._probe is None or (self._probe.done() and now - self._probed_at > PROBE_EVERY_S):
             self._probed_at = now
@@ -311,7 +311,7 @@ class ChatService:
         self._probe.result()
 
     def engine(self) -> dict[str, Any]:
-        """What answers, and what it is: said with every reply."""
+        """What answers, and what kind of model and memory it is: part of every reply."""
         llm = self.recall.llm
         return {
             "llm": llm.label if isinstance(llm, Labelled) else type(llm).__name__,
@@ -351,7 +351,7 @@ def _prepare_folder(settings: ChatSettings, folder: Path) -> ChatSettings:
 
 
 def _heard(probe: "asyncio.Future[None]") -> None:
-    """Nobody may be left to ask how a slow probe ended."""
+    """Collects the result of a slow probe that nobody waits for any more."""
     if not probe.cancelled():
         probe.exception()
 
@@ -381,7 +381,7 @@ def _last_said(recent: list[Stored]) -> str:
 
 
 def _until(recent: list[Stored], last: int) -> list[Message]:
-    """The conversation up to the message that is answered."""
+    """The conversation up to the message being answered."""
     return [
         item.message for item in recent if item.sequence <= last and not isinstance(item.message, Damaged)
     ]

@@ -1,4 +1,4 @@
-"""Running the service: opened and checked once before any port is bound, then served by uvicorn until a signal."""
+"""Runs the service: opened and checked once before any port is bound, then served by uvicorn until a signal."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ GRACE_S = 30
 
 
 def serve(settings: ChatSettings) -> None:
-    """Returns when the service was told to stop and has answered what it had begun. Raises if it may not start."""
+    """Returns when the service was told to stop and has finished its answers. Raises if it may not start."""
     checked(settings)
     asyncio.run(_try_memory(settings))
     to_environment(settings)
@@ -33,6 +33,6 @@ def serve(settings: ChatSettings) -> None:
 
 
 async def _try_memory(settings: ChatSettings) -> None:
-    """A refusal comes as one sentence here, not as a traceback out of a worker. The index is not opened for that."""
+    """Makes a refusal one sentence here, instead of a traceback from a worker. Does not open the index."""
     service = await ChatService.open(msgspec.structs.replace(settings, index="none"))
     await service.close()

@@ -1,4 +1,4 @@
-"""What the chat service was asked for. Travels to its worker processes as JSON in one environment variable."""
+"""The chat service's settings. They reach its worker processes as JSON in one environment variable."""
 
 import ipaddress
 import os
@@ -28,9 +28,9 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     workers: int = 1
     file_mode: int | None = FILE_MODE
-    """Of the files and folders of a memory in files; None leaves it to the umask."""
+    """The mode of the memory's files and folders, if it is in files; None leaves it to the umask."""
     model: str | None = None
-    """A model of an OpenAI-compatible endpoint; the stand-in if None."""
+    """The name of a model at an OpenAI-compatible endpoint; the stand-in if None."""
     base_url: str | None = None
     request_bytes_max: int = 64 * 1024
     memories_per_reply: int = 5

@@ -1,4 +1,4 @@
-"""What a live engine would lose with its settings, read-only: `examine(url)`, and one module per engine."""
+"""What a live engine would lose with its settings: `examine(url)`, and one module per engine. Read-only."""
 
 from recollect.doctor.diagnosis import Diagnosis, Symptom
 from recollect.doctor.examination import examine, scrub, secrets_of, shown

@@ -1,7 +1,7 @@
 """Chroma: rows are SQLite transactions, the vector index beside them is a file that is never fsynced.
 
 No setting changes that, so there is one symptom, with its size: how many records an index may miss, and in which
-collections. A folder is read from its SQLite file, in a read-only connection (its rollback journal needs no
+collections. A folder is read from its SQLite file, over a read-only connection (a rollback journal needs no
 shared memory); a server is asked with GET requests.
 """
 
@@ -43,7 +43,7 @@ class ChromaAnswers:
     policy: str
     version: str
     thresholds: dict[str, int] | None
-    """`sync_threshold` of each collection; None where they cannot be read."""
+    """`sync_threshold` of each collection; None if they cannot be read."""
     why_not: str
     journal: str | None
     folder: str | None
@@ -100,7 +100,7 @@ def _find(value: Any) -> int | None:
         return None
     if isinstance(value.get("sync_threshold"), int):
         return int(value["sync_threshold"])
-    # The settings of the collection's own embedding come before the defaults of the others.
+    # The settings of the collection's own embedding come before the defaults.
     order = sorted(value, key=lambda name: name == "defaults")
     return next((found for name in order if (found := _find(value[name])) is not None), None)
 

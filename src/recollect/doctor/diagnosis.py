@@ -1,4 +1,4 @@
-"""What the doctor says: symptoms, worst first, and what follows from them."""
+"""What the doctor reports: symptoms, worst first, and what follows from them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _EXIT_CODES: dict[DiagnosisStatus, int] = {
 
 
 class LoginRefused(EngineUnavailable):
-    """The engine answers, and does not let this user in: that is not "no answer"."""
+    """The engine answers but does not let this user in, which is not the same as no answer."""
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to lose memory, or the reason why it cannot be told."""
+    """One way to lose memory, or the reason why that cannot be determined."""
 
     name: str
     level: Level
@@ -35,9 +35,9 @@ class Symptom(msgspec.Struct, frozen=True, kw_only=True):
     when: tuple[str, ...] = ()
     """Faults after which it is gone."""
     window: str = ""
-    """How far back the loss reaches, for people."""
+    """How far back the loss reaches, in words."""
     window_s: float | None = None
-    """The same in seconds; None has no bound."""
+    """The same in seconds; None means no bound."""
     setting: str = ""
     """What the engine has now."""
     procedure: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     version: str
     policy: str | None
-    """The named policy that the settings amount to; None where they cannot be told."""
+    """The named policy that the settings amount to; None if they cannot be determined."""
     settings: dict[str, str]
     findings: tuple[Symptom, ...]
     """As the JSON calls them."""
@@ -65,7 +65,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 when something acknowledged can be lost, 0 when not, 3 when it cannot be told."""
+        """1 if something acknowledged can be lost, 0 if not, 3 if that cannot be determined."""
         return _EXIT_CODES[self.status]
 
 
@@ -87,7 +87,7 @@ def loss(
     procedure: tuple[str, ...],
     window_s: float | None,
 ) -> Symptom:
-    """A symptom in the words of the engine's own promise."""
+    """A symptom, in the words of the engine's own promise."""
     return Symptom(
         name=name,
         level="loss",
@@ -102,7 +102,7 @@ def loss(
 
 
 def after_promotion(symptoms: Iterable[Symptom | None]) -> tuple[Symptom | None, ...]:
-    """The symptoms of a replica: it acknowledges nothing itself, so they only count once it is promoted."""
+    """The symptoms of a replica: it acknowledges nothing itself, so they count only once it is promoted."""
     return tuple(
         msgspec.structs.replace(symptom, level="note", sentence=f"once promoted, it {symptom.sentence}")
         if symptom is not None and symptom.level == "loss"
@@ -112,5 +112,5 @@ def after_promotion(symptoms: Iterable[Symptom | None]) -> tuple[Symptom | None,
 
 
 def when(engine: str, policy: str) -> tuple[str, ...]:
-    """The faults that need nobody's doing, after which the engine's promise allows a loss."""
+    """The unprovoked faults after which the engine's promise allows a loss."""
     return tuple(fault for fault in UNPROVOKED_FAULTS if promise(engine, policy, fault).allows & LOSSES)

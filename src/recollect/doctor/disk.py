@@ -1,7 +1,7 @@
 """What an engine's file system can lose, as far as it can be seen from here.
 
-Data on a file system that forgets is durable until the machine, the container or the pod goes, whatever the engine
-promises. The engine's folder is only believed when one of its own processes is seen to work in it: the same path on
+Data on a file system that forgets lasts only as long as the machine, the container or the pod, whatever the engine
+promises. The engine's folder is believed only if one of its own processes is seen working in it: the same path on
 another machine, or inside another container, is another folder.
 """
 
@@ -18,7 +18,7 @@ NETWORK = frozenset(
 
 
 def mounts_of_process(pid: int, folder: str, names: tuple[str, ...]) -> str | None:
-    """The mounts as an engine's process sees them, if it is on this machine and works in that folder."""
+    """The mounts as the engine's process sees them, if it is on this machine and works in that folder."""
     process = Path("/proc") / str(pid)
     try:
         name = (process / "comm").read_text().strip()
@@ -30,7 +30,7 @@ def mounts_of_process(pid: int, folder: str, names: tuple[str, ...]) -> str | No
 
 
 def folder_of_process(pid: int) -> str | None:
-    """Where a process works, if it is on this machine and may be looked at."""
+    """The working folder of a process, if it is on this machine and we may look."""
     try:
         return str((Path("/proc") / str(pid) / "cwd").readlink())
     except OSError:
@@ -38,7 +38,7 @@ def folder_of_process(pid: int) -> str | None:
 
 
 def look_at(folder: str, mounts: str | None, steps: tuple[str, ...]) -> Symptom | None:
-    """What the file system itself can lose; a note where it cannot be seen."""
+    """What the file system itself can lose; a note if it cannot be seen."""
     mount = None if mounts is None else mount_of(folder, mounts)
     if mount is None:
         return Symptom(

@@ -1,8 +1,8 @@
-"""`examine(url)`: what this engine would lose, and how to stop it. Read-only, always.
+"""`examine(url)`: what this engine would lose, and how to stop it. Always read-only.
 
-The address chooses the engine's module of `recollect.doctor`, which asks for settings and nothing else: no key, row or
-file is written, and no setting is changed. Credentials appear nowhere, not in errors either: whatever a driver says is
-scrubbed of them here.
+The address selects the engine's module in `recollect.doctor`, which asks for settings and nothing else: no key, row or
+file is written, and no setting is changed. Credentials appear nowhere, not even in errors: whatever a driver says is
+scrubbed here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KNOWN = "redis://…, postgresql://…, sqlite:///file.db, chroma:///folder, htt
 async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:
     """The diagnosis of the engine at an address or path.
 
-    Raises `Refused` or `CannotOpen` for what is no engine, `EngineUnavailable` when none answers.
+    Raises `Refused` or `CannotOpen` if there is no engine there, `EngineUnavailable` if it does not answer.
     """
     try:
         return await _examine(url, timeout_s)

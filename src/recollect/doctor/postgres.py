@@ -1,8 +1,8 @@
 """PostgreSQL: what a running server's settings would lose.
 
-One read-only transaction. Durability settings can be read by any role. `synchronous_commit` is not one value:
-it is looked up for the role and database of the address, and for every role and database that has a setting of
-its own, because the application may use another role than the operator who asks.
+One read-only transaction. Any role can read the durability settings. `synchronous_commit` is not a single value:
+it is looked up for the role and database of the address, and for every role and database with its own setting,
+because the application may use another role than the operator who asks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ON_A_DISK = (
 
 @dataclass(frozen=True)
 class Own:
-    """A role's, a database's, or a role's-in-a-database `synchronous_commit`."""
+    """`synchronous_commit` set for a role, a database, or a role in a database."""
 
     role: str
     database: str
@@ -102,7 +102,7 @@ class PostgresAnswers:
 
     @property
     def window_s(self) -> float:
-        """Of an asynchronous commit: at most three times the WAL writer's delay."""
+        """What an asynchronous commit can lose: at most three times the WAL writer's delay."""
         return round(3 * self.wal_writer_delay_s, 3)
 
     @property
@@ -144,8 +144,8 @@ async def _ask(connection: Connection, shown: str) -> PostgresAnswers:
     rows = {row["name"]: row for row in await connection.fetch(_SETTINGS, list(ASKED))}
     delay = rows["wal_writer_delay"]
     version, role, database, in_recovery, pid, told, standbys = server
-    # A backend works in the data folder: its process shows which it is, even to a role that may not ask. It is looked
-    # at now, because it ends with the connection.
+    # A backend works in the data folder, so its process shows the path even to a role that may not ask for it. We look
+    # now, because the process ends with the connection.
     folder = told or disk.folder_of_process(pid) or ""
     return PostgresAnswers(
         address=shown,
@@ -228,7 +228,7 @@ def _full_page_writes(answers: PostgresAnswers) -> Symptom | None:
 
 
 def _asynchronous(answers: PostgresAnswers) -> Symptom | None:
-    """As a session of this address has it; roles' and databases' own settings have symptoms of their own."""
+    """For a session of this address; settings of other roles and databases have their own symptoms."""
     if answers.settings["synchronous_commit"] != "off":
         return None
     source = answers.sources["synchronous_commit"]
@@ -383,7 +383,7 @@ def _session(answers: PostgresAnswers) -> Symptom:
 
 
 def _set(answers: PostgresAnswers, name: str, value: str) -> str:
-    """How to change a server's setting, depending on where it was set: a command line beats ALTER SYSTEM."""
+    """How to change a server setting, depending on where it was set: the command line beats ALTER SYSTEM."""
     if answers.sources.get(name) == "command line":
         return (
             f"take `-c {name}=…` off the server's command line (ALTER SYSTEM cannot override it) "

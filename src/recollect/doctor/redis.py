@@ -1,11 +1,11 @@
 """Redis and Valkey: what the settings of a running server would lose.
 
-Asked with INFO and CONFIG GET alone, which change nothing. A managed service or an ACL may refuse CONFIG; INFO
-still tells whether there is an append-only file at all, so "no AOF" is a symptom even then, and only the fsync policy
-cannot be told.
+Asks with INFO and CONFIG GET only, which change nothing. A managed service or an ACL may refuse CONFIG; INFO still
+says whether there is an append-only file at all, so "no AOF" is a symptom even then, and only the fsync policy stays
+unknown.
 
-Whether WAITAOF waits cannot be tried without writing; the store tries it when it opens. Here only the builds that are
-known to answer too early are named.
+Whether WAITAOF really waits cannot be tested without writing; the store tests it on opening. Here, only builds known
+to answer too early are named.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def examine(url: str, timeout_s: float) -> Diagnosis:
         WireLost,
         TimeoutError,
         RecursionError,
-    ) as error:  # the last: arrays without end
+    ) as error:  # RecursionError: arrays nested without end
         raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
     return diagnose(read(address.shown, replies))
 
@@ -177,7 +177,7 @@ def _disk(answers: RedisAnswers) -> Symptom | None:
 
 
 def _not_persisted(answers: RedisAnswers) -> Symptom | None:
-    """What runs is not always what is configured."""
+    """The running settings are not always the configured ones."""
     if answers.policy is None or not answers.policy.startswith(("aof", "mixed")):
         return None
     file = answers.info.get("config_file", "")

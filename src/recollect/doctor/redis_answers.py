@@ -31,7 +31,7 @@ class RedisAnswers:
     info: dict[str, str]
     config: dict[str, str] | None
     refused: str
-    """The engine's words for refusing CONFIG."""
+    """The engine's message when it refused CONFIG."""
 
     @property
     def engine(self) -> str:

@@ -1,7 +1,8 @@
-"""Redis persistence: which policy the settings amount to is known; what that loses, how far back, and the way out.
+"""Redis persistence: what a policy can lose, how far back, and how to stop that.
 
-Switching the append-only file on is the one change that can itself lose everything: restarted with a bare
-`appendonly yes`, Redis loads an append-only file that is not there, and starts empty. So the steps are in an order.
+Switching on the append-only file is the one change that can itself lose everything: restarted with a bare
+`appendonly yes`, Redis loads an append-only file that is not there, and starts empty. So the order of the steps
+matters.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KERNEL_WRITE_BACK_S = 30.0
 
 
 def persistence(answers: RedisAnswers) -> list[Symptom | None]:
-    """Everything that the settings of snapshots and of the append-only file can lose."""
+    """Everything that the settings for snapshots and the append-only file can lose."""
     return [*_by_policy(answers), _snapshots_fail(answers)]
 
 
@@ -47,7 +48,7 @@ def _by_policy(answers: RedisAnswers) -> list[Symptom | None]:
 
 
 def _hidden(answers: RedisAnswers) -> Symptom:
-    """CONFIG is refused: INFO may still tell enough."""
+    """CONFIG is refused, but INFO may say enough."""
     aof = answers.info.get("aof_enabled")
     if aof == "0":
         since_s = max(0.0, time.time() - answers.number("rdb_last_save_time"))
@@ -113,7 +114,7 @@ def _snapshots_only(answers: RedisAnswers) -> Symptom:
 
 
 def save_window_s(save: str) -> float | None:
-    """The longest that a single write waits for a snapshot; None if one write alone never causes one."""
+    """The longest time a single write waits for a snapshot; None if one write alone never causes one."""
     numbers = [int(part) for part in save.split() if part.isdigit()]
     points = list(zip(numbers[::2], numbers[1::2], strict=False))
     waits = [seconds for seconds, changes in points if changes <= 1]
@@ -121,7 +122,7 @@ def save_window_s(save: str) -> float | None:
 
 
 def _aof_begins(answers: RedisAnswers) -> bool:
-    """As the store has it: switched on, and the first rewrite has not ended well yet."""
+    """As in the store: switched on, and the first rewrite has not succeeded yet."""
     info = answers.info
     return info.get("aof_base_size") == "0" and (
         info.get("aof_rewrite_in_progress") == "1"

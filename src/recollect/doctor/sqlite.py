@@ -1,8 +1,8 @@
-"""SQLite: what a file tells without being opened.
+"""SQLite: what a file shows without being opened.
 
 Even a read-only connection may create the WAL's shared memory beside the file, so only bytes are read: the header says
-whether the file is in WAL mode, what lies beside it says the rest. `synchronous`, on which everything depends, belongs
-to each connection and is written nowhere: that cannot be told, unless the address names a policy of recollect's own.
+whether the file is in WAL mode, and the files beside it say the rest. `synchronous`, on which everything depends, is
+set by each connection and stored nowhere: it stays unknown unless the address names one of recollect's own policies.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class SqliteAnswers:
     address: str
     path: Path
     journal: str
-    """`wal` or `rollback`: of the rollback modes the file does not say which."""
+    """`wal` or `rollback`: the file does not say which of the rollback modes."""
     beside: str
-    """What lies beside it."""
+    """What the journal beside it shows."""
     wal_bytes: int
     policy: str | None
-    """That the address asks for."""
+    """The policy that the address names."""
     mounts: str | None
 
 
@@ -77,7 +77,7 @@ def _size(path: Path) -> int:
 
 
 def _journal_beside(path: Path) -> str:
-    """`hot` (a transaction is under way or was interrupted), `truncate`, `persist`, or nothing."""
+    """`hot` (a transaction is running or was interrupted), `truncate`, `persist`, or empty."""
     try:
         with _beside(path, "-journal").open("rb") as file:
             head = file.read(8)
@@ -108,7 +108,7 @@ def diagnose(answers: SqliteAnswers) -> Diagnosis:
 
 
 def _policy(answers: SqliteAnswers) -> Symptom | None:
-    """The address names a policy, which recollect's store sets on every connection."""
+    """For an address that names a policy, which recollect's store sets on every connection."""
     assert answers.policy is not None
     losses = what_can_be_lost("sqlite", answers.policy)
     if not losses:
