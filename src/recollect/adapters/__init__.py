@@ -1,4 +1,4 @@
 """recollect's stores as the memory of agent frameworks: one module each, imported by whoever uses that framework.
 
-Nothing else of recollect imports these, and they do not import each other. What they share is `carrying`.
+Nothing else in recollect imports these, and they do not import each other. What they share is in `carrying`.
 """

@@ -1,4 +1,4 @@
-"""The history of Microsoft's Agent Framework in a store of ours.
+"""A history provider for Microsoft's Agent Framework, kept in a recollect store.
 
     from agent_framework import Agent
     from recollect import open_store
@@ -8,10 +8,10 @@
         agent = Agent(client, context_providers=[RecollectHistory(store)])
         await agent.run("Hello", session=agent.create_session(session_id="user-42"))
 
-What a run says is one turn: the question and everything that came of it are there together, or not at all. Messages
-without ids are ordinary, and the same message twice is two messages.
+What one run says is one turn: the question and everything that came of it are stored together or not at all. Messages
+need no ids, and the same message twice is two messages.
 
-A message that cannot be read any more keeps its place, as a system message that says so.
+A message that can no longer be read keeps its place, as a system message that says so.
 """
 
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ except ImportError as error:
     ) from error
 
 AGENT_FRAMEWORK = "agent-framework"
-"""In a message's metadata, under `shape`: its one block is a message of this library."""
+"""The value of `shape` in a message's metadata: its one block is a message of this library."""
 
 
 class RecollectHistory(HistoryProvider):
     """One provider for all sessions, by their ids, in an open store.
 
-    The flags are those of `HistoryProvider`. With `last`, a run sees the latest so many messages, and more than those
-    are not read. The store is the caller's to close.
+    The flags are those of `HistoryProvider`. With `last`, a run sees only that many of the latest messages, and no more
+    are read. The caller closes the store.
     """
 
     def __init__(

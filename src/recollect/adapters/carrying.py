@@ -1,12 +1,12 @@
-"""Changes that are carried through: the frameworks' interfaces have no turn ids, so every change gets one here.
+"""Carries changes through to the end: frameworks' interfaces have no turn ids, so every change gets one here.
 
-A framework calls "add these" once, and what it gets is an answer or an error. If the connection breaks in between, it
-cannot know whether to call again. With a turn id it need not: the store tells a retry from a new turn, so
-`OutcomeUnknown` is tried again here, under the same id, and what is stored is stored once.
+A framework calls "add these" once, and gets an answer or an error. If the connection breaks in between, it cannot know
+whether to call again. With a turn id it need not: the store can tell a retry from a new turn, so `OutcomeUnknown` is
+tried again here under the same id, and the change is stored once.
 
-A caller that is cancelled, because its request timed out or its user left, does not take the change with it: it is
-finished first, and the cancellation is passed on after that. So whoever reads next sees either all of it or nothing,
-and never something that appears later.
+If a caller is cancelled, because its request timed out or its user left, the change is finished first, and the
+cancellation is passed on after that. So whoever reads next sees all of the change or nothing, and never something that
+appears later.
 """
 
 import asyncio
@@ -22,23 +22,23 @@ from recollect.store import Receipt, Store, Stored
 log = logging.getLogger("recollect")
 
 PAUSES_S = (0.0, 0.05, 0.25, 1.0)
-"""Before each further try: a connection that broke is often back at once, a server that restarts is not."""
+"""Pauses before each retry: a broken connection is often back at once, a restarting server is not."""
 
 Value = TypeVar("Value")
 
 
 def new_turn() -> str:
-    """An id for one change, that nobody else gives."""
+    """A unique id for one change."""
     return uuid.uuid4().hex
 
 
 async def carried(change: Callable[[str], Awaitable[Value]]) -> Value:
-    """The result of ``change(turn)``, with a turn id of its own, tried again while its outcome is unknown."""
+    """The result of ``change(turn)`` with a new turn id, tried again while its outcome is unknown."""
     return await settled(_tried(change))
 
 
 async def settled(work: Awaitable[Value]) -> Value:
-    """Waits for the end of the work, also when the caller is cancelled meanwhile; then the cancellation goes on."""
+    """Waits for the work to end even if the caller is cancelled meanwhile, then passes the cancellation on."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -66,14 +66,14 @@ async def _tried(change: Callable[[str], Awaitable[Value]]) -> Value:
         except OutcomeUnknown as error:
             unknown = error
         except (Conflict, NotFound):
-            raise  # the store has looked: the first try is not there, or its id would be known
+            raise  # the store has checked: the first try was not stored, or its id would be known
         except NotWritten:
-            continue  # true of this try, and no answer to what became of the first
+            continue  # true of this try, but it does not say what became of the first
     raise unknown
 
 
 async def pop_last(store: Store, session: str) -> Message | None:
-    """Takes the last message of a session; each of several callers gets a different one. None if there is none."""
+    """Removes and returns the last message of a session; concurrent callers get different ones. None if empty."""
     return await settled(_popped(store, session))
 
 
@@ -96,10 +96,10 @@ async def _popped(store: Store, session: str) -> Message | None:
         try:
             await _tried(take)
         except (Conflict, NotFound):
-            continue  # somebody was faster: what is last now?
+            continue  # somebody was faster: look again for the last one
         return last.message
 
 
 def damage_note(item: Stored, damage: Damaged) -> str:
-    """What stands in the place of a message that cannot be read, for whoever reads the conversation."""
+    """The text shown in place of a message that cannot be read."""
     return f"[The message at this place (sequence {item.sequence}) cannot be read: {damage.reason}]"

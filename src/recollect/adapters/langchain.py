@@ -1,4 +1,4 @@
-"""A chat message history of LangChain in a store of ours.
+"""A chat message history for LangChain, kept in a recollect store.
 
     from recollect.adapters.langchain import RecollectHistory
     from recollect.sync import open_store
@@ -7,7 +7,7 @@
     chain = RunnableWithMessageHistory(model, lambda session_id: RecollectHistory(session_id, store))
 
 Messages come back equal to what was added: tool calls, usage, ids and chunks included. The same message twice is two
-messages. One `add_messages` is one turn: it is there whole or not at all.
+messages. One `add_messages` is one turn: it is stored whole or not at all.
 
 A message that can no longer be read keeps its place, as a message that says so.
 """
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 class RecollectHistory(BaseChatMessageHistory):
     """One conversation, by its id, in an open store of `recollect.sync`.
 
-    Making one costs nothing and reads nothing. LangChain runs the async methods (`aadd_messages`, …) in threads, which
-    the store is made for. The store is the caller's to close.
+    Creating one costs nothing and reads nothing. LangChain runs the async methods (`aadd_messages`, …) in threads,
+    which the store is made for. The caller closes the store.
     """
 
     def __init__(self, session_id: str, store: SyncStore, *, last: int | None = None) -> None:
-        """With `last`, `messages` has the latest so many; more than those are not read."""
+        """With `last`, `messages` has only that many of the latest messages, and no more are read."""
         super().__init__()
         self.session_id = session_id
         self._store = store
@@ -68,7 +68,7 @@ class RecollectHistory(BaseChatMessageHistory):
 
 def _message(stored: Stored) -> "BaseMessage":
     if isinstance(stored.message, Damaged):
-        # A human message, because every model takes one at any place of a conversation.
+        # A human message, because every model accepts one anywhere in a conversation.
         return HumanMessage(damage_note(stored, stored.message))
     [message] = messages_from_dict([stored.message.to_langchain()])
     return message

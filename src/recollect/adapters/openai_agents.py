@@ -1,4 +1,4 @@
-"""A session of the OpenAI Agents SDK in a store of ours.
+"""A session for the OpenAI Agents SDK, kept in a recollect store.
 
     from agents import Agent, Runner
     from recollect import open_store
@@ -7,8 +7,8 @@
     async with open_store("sqlite:///memory.db") as store:
         await Runner.run(agent, "Hello", session=RecollectSession("user-42", store))
 
-Items are kept as they are, in order; the same item twice is two items. One `add_items` is one turn: it is there whole
-or not at all. The SDK gives no id for it, so the session makes one and uses it for its own retries (`carrying`).
+Items are kept as they are, in order; the same item twice is two items. One `add_items` is one turn: it is stored whole
+or not at all. The SDK has no id for it, so the session makes one and uses it for its own retries (`carrying`).
 
 An item that can no longer be read keeps its place, as a system message that says so.
 """
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class RecollectSession:
     """`agents.Session`: one conversation, by its id, in an open store.
 
-    Making one costs nothing and reads nothing: a request may make its own. Of `session_settings` the `limit` is used
-    where `get_items` is called without one. The store is the caller's to close.
+    Creating one costs nothing and reads nothing: each request may create its own. The `limit` of `session_settings` is
+    used when `get_items` is called without one. The caller closes the store.
     """
 
     session_settings: "SessionSettings | None"
@@ -66,12 +66,12 @@ class RecollectSession:
         """Adds the items as one turn, all or none."""
         if not items:
             return
-        # Made once: a retry must say the same, ids included.
+        # Made once: a retry must send the same messages, ids included.
         messages = [Message.from_openai(cast(Mapping[str, Any], item)) for item in items]
         await carried(lambda turn: self._store.append(self.session_id, messages, turn=turn))
 
     async def pop_item(self) -> "TResponseInputItem | None":
-        """Takes the latest item. Of several callers at once each gets another one."""
+        """Removes and returns the latest item. Concurrent callers get different ones."""
         message = await pop_last(self._store, self.session_id)
         return None if message is None else cast("TResponseInputItem", message.to_openai())
 

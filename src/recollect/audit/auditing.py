@@ -1,7 +1,8 @@
 """`audit(url)`: is everything that was acknowledged still there? Read-only, at a bounded rate, in constant memory.
 
-Sessions are read one after the other, each in pieces of one moment (`reading`), while others write. What is not as it
-must be is told only if a second reading of the session finds the same. The engine's settings are the doctor's to judge.
+Sessions are read one after another, each in pieces, each piece from one moment (`session_reading`), while others write.
+Anything wrong is reported only if a second reading of the session finds the same. Judging the engine's settings is the
+doctor's job.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from recollect.secret import check_address, scheme_of, shown
 from recollect.witness import remembered_by
 
 RATE = 10_000.0
-"""Records a second, unless asked otherwise."""
+"""Records a second, by default."""
 SAVED_EVERY_S = 2.0
 READINGS_MAX = 5
-"""Of a session that is erased and started again while it is read."""
+"""How often to start over with a session that is erased and used again while it is read."""
 KEPT_MAX = 100
-"""Findings of one name that are told whole; all are counted."""
+"""How many findings of one name are reported in full; all are counted."""
 
 
 @dataclass
@@ -43,7 +44,7 @@ class _Audit:
     kept: Counter[str] = field(default_factory=Counter)
     _saved_at: float = field(default_factory=time.monotonic)
     _boundary: bytes | None = None
-    """The progress as it was when the last batch was whole: what is read of a batch that is stopped is read again."""
+    """The progress when the last batch was complete: a batch that was interrupted is read again."""
 
     async def run(self) -> None:
         for finding in self.progress.findings:
@@ -123,7 +124,7 @@ class _Audit:
             self._boundary = encode(self.progress)
 
     def save(self) -> None:
-        """Writes the file, if there is one: where the last whole batch ended."""
+        """Writes where the last complete batch ended to the file, if there is one."""
         self._saved_at = time.monotonic()
         if self.resume is not None and self._boundary is not None:
             save(self.resume, self._boundary)
@@ -138,10 +139,10 @@ async def audit(
     timeout_s: float = 10.0,
     told: Callable[[AuditProgress, int | None], None] = lambda progress, total: None,
 ) -> AuditReport:
-    """Reads the whole memory at an address, and says what is not as it must be.
+    """Reads the whole memory at an address, and reports what is wrong.
 
-    `rate` is in records a second; None is as fast as it goes. With `resume`, an audit that was stopped goes on where it
-    was. `witness` is a store's witness file, which tells a wiped or rolled-back store. `told` is called with the
+    `rate` is in records a second; None is as fast as possible. With `resume`, an interrupted audit continues where it
+    stopped. `witness` is a store's witness file, which reveals a wiped or rolled-back store. `told` is called with the
     progress and the number of sessions, if that is known.
     """
     started = time.monotonic()
@@ -174,7 +175,7 @@ async def audit(
 
 
 async def opened(url: str, timeout_s: float) -> AuditSource:
-    """What is at the address, ready to be read."""
+    """The memory at the address, ready to be read."""
     scheme = scheme_of(url)
     check_address(url)
     try:
@@ -199,7 +200,7 @@ async def opened(url: str, timeout_s: float) -> AuditSource:
 
 
 async def _witnessed(source: AuditSource, witness: Path) -> list[AuditFinding]:
-    """What the witness file says of the store as it is now."""
+    """Findings from comparing the witness file with the store as it is now."""
     remembered = remembered_by(witness)
     if remembered is None:
         raise Refused(f"{witness}: there is no such file; a store writes it when it is opened with witness=")
@@ -219,7 +220,7 @@ async def _witnessed(source: AuditSource, witness: Path) -> list[AuditFinding]:
 
 
 async def _settings(url: str, timeout_s: float) -> Diagnosis | None:
-    """What the doctor says; None if it cannot say anything."""
+    """The doctor's diagnosis; None if there is none."""
     try:
         return await examine(url, timeout_s)
     except RecollectError:

@@ -28,7 +28,7 @@ NOTES = frozenset({"expired", "clock"})
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it must be, and where."""
+    """One thing that is wrong, and where."""
 
     name: str
     sentence: str
@@ -43,5 +43,5 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str | None, int | None, int | None]:
-        """By which two readings of one session are compared: sentences quote counters, which move."""
+        """What two readings of one session are compared by; not the sentence, which quotes counters that move."""
         return self.name, self.session, self.first, self.last

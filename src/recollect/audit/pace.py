@@ -1,4 +1,4 @@
-"""At most so many records a second, so that an audit can run beside production."""
+"""Limits how many records are read per second, so that an audit can run beside production."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import time
 
 BURST_S = 0.1
-"""What may be read ahead of the rate: pieces are read whole."""
+"""How far reading may run ahead of the rate, since pieces are read whole."""
 
 
 class Pace:
     def __init__(self, rate: float | None) -> None:
-        """None is as fast as it goes."""
+        """None is as fast as possible."""
         self._rate = rate
         self._due = time.monotonic()
 

@@ -31,7 +31,7 @@ th, td { text-align: left; vertical-align: top; padding: 6px 12px 6px 0; border-
 
 
 def render(report: AuditReport) -> str:
-    """The page. A content policy keeps it from loading anything, whatever a session id contains."""
+    """The page. Its content security policy keeps it from loading anything, whatever a session id contains."""
     facts = f"{report.messages:,} messages of {report.sessions:,} sessions, {report.elapsed_s:,.1f} s"
     parts = [
         '<!doctype html><html lang="en"><meta charset="utf-8">',

@@ -1,7 +1,7 @@
-"""PostgreSQL, as an audit reads it: one connection, and nothing but short read-only transactions, also on a standby.
+"""PostgreSQL, as an audit reads it: one connection and only short read-only transactions, which also work on a standby.
 
-Rows are read twice: by their session, through the index, as a store does; and by their place in the table's file, to
-find those that the index or the sessions do not know.
+Rows are read twice: by session, through the index, as a store does; and by their place in the table's file, to find
+rows that are missing from the index or belong to no session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.schema import RELEASE_SCHEMA, read_version
 
 PAGES = 64
-"""Of the table's file that are looked through at once: half a megabyte."""
+"""How many pages of the table's file are read at once: half a megabyte."""
 
 _SESSIONS = "SELECT id, name FROM recollect_sessions WHERE id > $1 ORDER BY id LIMIT $2"
 
@@ -50,7 +50,7 @@ SELECT pg_postmaster_start_time()::text || ' ' || coalesce(inet_server_addr()::t
        extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8, pg_is_in_recovery()"""
 
 _PAGES = "SELECT pg_relation_size(to_regclass($1)) / current_setting('block_size')::int"
-# The rows of some pages, each looked for by its key: OFFSET 0 keeps the planner from turning that into one join.
+# The rows of some pages, each looked up by its key: OFFSET 0 keeps the planner from turning that into one join.
 _UNFOUND = """
 SELECT m.session_id, m.sequence,
        EXISTS (SELECT FROM recollect_messages i
@@ -127,7 +127,7 @@ class PostgresAudit:
         return EngineFacts(rows[0][0] if rows else None, started, time.time() - ago_s, role=role)
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
-        """As the sizes of files are now: what is added later belongs to sessions that were read, or come later."""
+        """Up to the current sizes of the files: what is added later belongs to sessions already read, or new ones."""
         [[pages]] = await self._fetch(_PAGES, "recollect_messages")
         for page in range(0, pages or 0, PAGES):
             rows = await self._unfound(page)
@@ -156,7 +156,7 @@ class PostgresAudit:
         marked, updated = ("s.marked", "s.updated_at") if current else ("true", "NULL::timestamptz")
         self._statement = _PIECE.format(marked=marked, updated=updated)
         self.total = await self._connection.fetchval("SELECT count(*) FROM recollect_sessions")
-        self.place = version.identity  # ids of sessions are the same on every standby
+        self.place = version.identity  # session ids are the same on every standby
 
     async def _piece(self, ref: SessionRef, after: int) -> SessionPiece | None:
         session = name_of(ref.key)
@@ -184,7 +184,7 @@ class PostgresAudit:
     async def _claims(
         self, ref: SessionRef, session: str, last: int, freed: int, turns: int
     ) -> list[AuditFinding]:
-        """In the same moment as the piece: what else the session's row says, against the rows."""
+        """Checks what else the session's row says against the rows, in the same snapshot as the piece."""
         claims: list[AuditFinding] = []
 
         def claim(name: str, sentence: str, first: int | None = None, end: int | None = None) -> None:

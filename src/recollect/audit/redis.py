@@ -1,9 +1,9 @@
-"""Redis and Valkey, as an audit reads them: one connection, SCAN for the keys, and transactions of reads.
+"""Redis and Valkey, as an audit reads them: one connection, SCAN for the keys, and read-only transactions.
 
-A list has no cursor that stays: what is retracted moves everything behind it. Its elements are in order of their
-sequences, though, so a piece that does not begin where the last one ended is looked for further down.
+A list has no stable cursor: a retraction moves everything behind it. But its elements are ordered by sequence, so if a
+piece does not begin where the last one ended, the audit looks earlier in the list.
 
-Asks for nothing but what a user with ``+@read +@connection +info +multi +exec +time`` may.
+A user with ``+@read +@connection +info +multi +exec +time`` is enough.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, conne
 from recollect.tombstone import run_first
 
 EXPIRY_SLACK_MS = 5_000
-"""Between what the counter says and what the engine will do: a replica's clock is another one."""
+"""Tolerance between the counter's expiry and the engine's: a replica has its own clock."""
 _COUNTER = ("last", "floor", "hidden", "runs", "expires", "gone", "created", "updated")
 
 
@@ -36,7 +36,7 @@ class RedisAudit:
         self._wire = wire
         self._timeout_s = timeout_s
         self._starts: dict[bytes, int] = {}
-        """Where in its list the session that is being read goes on."""
+        """Where to continue in the list of the session being read."""
         self.identity: str | None = None
         self.place = ""
         self.total: int | None = None
@@ -66,7 +66,7 @@ class RedisAudit:
     # ---- what an audit asks
 
     async def batches(self, cursor: str) -> AsyncIterator[SessionBatch]:
-        """A session is read where the scan finds its counter; without one, where it finds its messages."""
+        """A session is read when the scan finds its counter; without one, when it finds its messages."""
         scan: Reply = (cursor or "0").encode()
         pattern = f"{self._address.prefix}:{{s*}}:?"
         while True:
@@ -182,7 +182,7 @@ class RedisAudit:
         )
 
     async def _without_counter(self, names: list[bytes]) -> tuple[list[SessionRef], list[AuditFinding]]:
-        """Sessions that have messages and no counter, and findings about what has neither."""
+        """Sessions that have messages but no counter, and findings about keys with neither."""
         keys = list(dict.fromkeys(self._address.session_key(name) for name in names))
         if not keys:
             return [], []
@@ -250,7 +250,7 @@ def _last_turn(session: str, last: int, newest: Reply) -> list[AuditFinding]:
 
 
 def _without_last(session: str, records: list[tuple[int | None, object]], length: int) -> SessionPiece:
-    """The list alone: its own sequences say where it begins and ends, and nothing is known of what came before."""
+    """The list alone: its sequences say where it begins and ends; what came before is unknown."""
     lost = _finding(
         "counters", session, "its counter is gone: evicted or deleted; turn ids may be taken for new"
     )
@@ -269,13 +269,13 @@ def _parsed(element: Reply) -> tuple[int | None, object]:
 
 
 def _begins_at(first: tuple[int | None, object], after: int) -> bool:
-    """Whether nothing between the cursor and this element can have been left out."""
+    """Whether nothing can be missing between the cursor and this element."""
     sequence, record = first
     return sequence is None or (run_first(record) or sequence) <= after + 1
 
 
 def _next_start(parsed: list[tuple[int | None, object]]) -> int:
-    """At the last element that has a sequence, so that the next piece shows whether anything was removed before it."""
+    """The last element that has a sequence, so that the next piece shows whether anything was removed before it."""
     numbered = [place for place, (sequence, _) in enumerate(parsed) if sequence is not None]
     return (numbered[-1] if numbered else 0) or len(parsed)
 

@@ -1,4 +1,4 @@
-"""What an audit came to."""
+"""The result of an audit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """Without credentials."""
     engine: str
     identity: str | None
-    """Of the store; None where it has lost it."""
+    """The store's identity; None if it has lost it."""
     sessions: int
     messages: int
     bytes: int
@@ -27,11 +27,11 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """At most a hundred of each name; `counts` has them all."""
     counts: dict[str, int]
     settings: Diagnosis | None
-    """What the doctor says about the engine."""
+    """The doctor's diagnosis of the engine."""
 
     @property
     def status(self) -> AuditStatus:
-        """`exposed`: everything is there, and with the engine's settings it can be lost."""
+        """`exposed`: everything is there, but the engine's settings can lose it."""
         if any(finding.level == "damage" for finding in self.findings):
             return "violated"
         return "exposed" if self.settings is not None and self.settings.status == "can-lose" else "held"

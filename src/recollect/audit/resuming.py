@@ -1,4 +1,4 @@
-"""How far an audit is, in a small file: one that was stopped goes on from there."""
+"""How far an audit has come, in a small file from which an interrupted audit continues."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class AuditProgress(msgspec.Struct, kw_only=True):
 
 
 def load(path: Path | None, identity: str | None, place: str) -> AuditProgress:
-    """Where the audit goes on: at the beginning, if the file is not there, or its audit was done.
+    """Where the audit continues: at the beginning if there is no file, or if its audit was finished.
 
-    A cursor is good for the server that gave it. After a restart of Redis the scan starts over; what was found stays
-    out then, for it will be found again.
+    A cursor is valid only for the server that gave it. After a restart of Redis the scan starts over, and earlier
+    findings are dropped, because they will be found again.
     """
     new = AuditProgress(identity=identity, place=place)
     if path is None:
@@ -61,7 +61,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def save(path: Path, progress: bytes) -> None:
-    """Puts the encoded progress in the place of what the file had."""
+    """Replaces the file's content with the encoded progress."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         private.write_artifact(scratch, progress)

@@ -1,13 +1,12 @@
 """One session, read piece by piece: is every sequence accounted for, and every record what was written?
 
-A piece is what an engine shows in one moment: the session's counters, and some records that follow on the last piece.
-Between two pieces the session may change, so each piece is judged by its own counters:
+A piece is a snapshot: the session's counters, and some records that follow the previous piece. Between two pieces the
+session may change, so each piece is judged by its own counters:
 
 * what was replaced or forgotten meanwhile is below the piece's floor;
 * what was retracted meanwhile may have joined a run that begins before the piece, so its first record may be such a
   run;
-* a session that is gone, or has fewer sequences than were read already, was erased: it is not judged, or
-  read again.
+* a session that is gone, or has fewer sequences than were already read, was erased: it is skipped, or read again.
 
 Nothing but counters is kept, however long the session is.
 """
@@ -21,33 +20,33 @@ from recollect.message import Damaged, decode
 from recollect.tombstone import run_first
 
 FINDINGS_MAX = 100
-"""Of one session; the rest is counted."""
+"""For one session; the rest is only counted."""
 
 
 @dataclass(frozen=True)
 class SessionPiece:
-    """What an engine shows of a session in one moment."""
+    """A session's counters and some of its records, from one moment."""
 
     last: int
     floor: int
     """Sequences up to here are gone on purpose."""
     records: list[tuple[int | None, object]]
-    """Sequence and record, in order, all above the cursor that was asked for and the floor; no sequence where an
-    element of a list does not say one."""
+    """Sequence and record, in order, all above the cursor asked for and the floor; None as the sequence if a list
+    element has none."""
     ended: bool
     """Nothing follows."""
     marked: bool = True
-    """Whether the session says that it may have tombstones."""
+    """Whether the session says it may have tombstones."""
     runs: int | None = None
-    """How many tombstones the session says that it has."""
+    """How many tombstones the session says it has."""
     counted: tuple[int, int] | None = None
-    """How many records there are, and how many the session's counters say."""
+    """How many records there are, and how many there should be by the session's counters."""
     claims: tuple[AuditFinding, ...] = ()
-    """What the engine's own counters give rise to; those of the last piece count."""
+    """Findings from the engine's own counters; only the last piece's count."""
 
 
 class ErasedMeanwhile(Exception):
-    """The session starts over: what was read of it belongs to its earlier life."""
+    """The session was erased and started over: what was read so far belongs to its earlier life."""
 
 
 @dataclass
@@ -79,7 +78,7 @@ class SessionReading:
     def _record(
         self, piece: SessionPiece, sequence: int | None, record: object, expected: int, *, begins: bool
     ) -> int:
-        """The sequence that is expected after this record."""
+        """Judges the record; returns the sequence expected after it."""
         if sequence is None:
             self._found("unreadable", f"an element has no sequence: {_excerpt(record)}", expected)
             return expected + 1
@@ -129,7 +128,7 @@ class SessionReading:
             self._found(
                 "counters", "there are {:,} records, and the session counts {:,}".format(*piece.counted)
             )
-        # Runs that were read in an earlier piece may have been joined since.
+        # Runs read in an earlier piece may have been joined since.
         if piece.runs is not None and self.pieces == 1 and piece.runs != self.runs:
             self._found(
                 "counters", f"the session counts {piece.runs} runs without messages, and has {self.runs}"
@@ -152,7 +151,7 @@ class SessionReading:
 
 
 def half_turn(gap: AuditFinding, turns: list[tuple[int, int]]) -> AuditFinding:
-    """The gap; under its own name if it tears one of these turns apart."""
+    """The gap; as a `half-turn` if it tears one of these turns apart."""
     assert gap.first is not None
     assert gap.last is not None
     for first, last in turns:

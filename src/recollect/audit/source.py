@@ -1,4 +1,4 @@
-"""What an audit asks of an engine: sessions, pieces of them, and what lies beside them. Each only reads."""
+"""What an audit asks of an engine: sessions, pieces of them, and what belongs to none. Everything only reads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from recollect.audit.finding import AuditFinding
 from recollect.audit.session_reading import SessionPiece
 
 PIECE = 500
-"""Records of one piece."""
+"""Records in one piece."""
 BATCH = 200
-"""Sessions that are named at once."""
+"""Sessions listed at once."""
 
 CLOCK_SLACK_S = 60.0
-"""How far a time may lie ahead of the engine's clock before it is said: clocks of several machines are never equal."""
+"""How far a time may be ahead of the engine's clock before it is reported: machines' clocks are never quite equal."""
 
 
 @dataclass(frozen=True)
@@ -27,29 +27,29 @@ class SessionRef:
     key: bytes
     """The session's id."""
     number: int = 0
-    """Of its row, where sessions have one."""
+    """The number of its row, where sessions have one."""
 
 
 @dataclass(frozen=True)
 class SessionBatch:
     cursor: str
-    """Where to go on after these."""
+    """Where to continue after these."""
     sessions: list[SessionRef]
     findings: tuple[AuditFinding, ...] = ()
-    """About keys that belong to no session."""
+    """Findings about keys that belong to no session."""
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """Which process answers, and what it has thrown away: how a loss came about."""
+    """Which process answers, and what it has evicted: clues to how a loss came about."""
 
     identity: str | None
-    """Of the store; None where there is none."""
+    """The store's identity; None if there is no store."""
     run: str
-    """Of the process, or of the file; another one after a restart."""
+    """Identifies the process or the file; changes with a restart."""
     started_at: float
-    """Epoch seconds by this machine's clock: a process that is older than what it does not know is another server."""
+    """Epoch seconds by this machine's clock: a process older than the messages it lacks must be another server."""
     evicted: int = 0
-    """Keys, since it was started."""
+    """Keys evicted since it was started."""
     role: str = ""
 
 
@@ -57,28 +57,28 @@ class AuditSource(Protocol):
     engine: str
     identity: str | None
     place: str
-    """What a cursor is good for: another server's cursors mean nothing here."""
+    """What a cursor is valid for: another server's cursors mean nothing here."""
     total: int | None
-    """Sessions there were at the beginning, where that is known without counting them one by one."""
+    """How many sessions there were at the start, if that is known without counting them one by one."""
 
     def batches(self, cursor: str) -> AsyncIterator[SessionBatch]:
         """All sessions, from a cursor on; '' is the beginning."""
         ...
 
     async def piece(self, ref: SessionRef, after: int) -> SessionPiece | None:
-        """What follows a sequence, of one moment; None if there is no such session (or no longer), or it expired."""
+        """A snapshot of what follows a sequence; None if the session does not exist (any more), or has expired."""
         ...
 
     async def facts(self) -> EngineFacts:
-        """Which engine answers, as it is now."""
+        """Which engine answers right now."""
         ...
 
     async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
-        """First and last sequences of remembered turns that share a sequence with these."""
+        """First and last sequences of remembered turns that overlap these."""
         ...
 
     async def number_of(self, key: bytes) -> int | None:
-        """Of the session's row, 0 where sessions have none; None if there is no such session."""
+        """The number of the session's row, 0 where sessions have none; None if there is no such session."""
         ...
 
     async def position(self, key: bytes) -> int:
@@ -86,7 +86,7 @@ class AuditSource(Protocol):
         ...
 
     def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
-        """What belongs to no session, and indexes: pieces of work, with how many rows each read."""
+        """Checks indexes and data that belongs to no session; each step yields the rows it read, and its findings."""
         ...
 
     async def close(self) -> None: ...

@@ -1,9 +1,8 @@
-"""A SQLite file, as an audit reads it: nothing of it is written, and no lock is held longer than a piece takes.
+"""A SQLite file, as an audit reads it: nothing is written, and no lock is held longer than a piece takes.
 
-A connection that is read-only still makes the log's shared memory beside a file in WAL mode, if there is none. So a
-file that nobody has open (it has no log beside it) is read as `immutable`, which touches nothing at all; if somebody
-opens it meanwhile, which the log and the file's own header tell, what was read last is read again, as beside any other
-writer.
+Even a read-only connection creates the log's shared memory beside a file in WAL mode, if there is none. So a file that
+nobody has open (there is no log beside it) is read as `immutable`, which touches nothing at all. If somebody opens it
+meanwhile, which shows in the log and the file's header, the last read is repeated with an ordinary connection.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ class SqliteAudit:
     # ---- how
 
     async def _check(self, table: str) -> list[AuditFinding]:
-        """The table's own structure, and its indexes against its rows; in a thread, for it takes a while."""
+        """Checks the table's structure, and its indexes against its rows; in a thread, because it takes a while."""
         said = await self._read(
             lambda reader: reader.execute(f"PRAGMA integrity_check({table})").fetchall(), aside=True
         )
@@ -208,7 +207,7 @@ class SqliteAudit:
         )
 
     async def _read(self, ask: Callable[[sqlite3.Connection], Read], *, aside: bool = False) -> Read:
-        """The answer, of one moment; asked again as beside other writers if the file turns out to be in use."""
+        """The answer, from one snapshot; asked again with an ordinary connection if the file turns out to be in use."""
         while True:
             reader = self._reader()
             before = _state(self._path)
@@ -272,7 +271,7 @@ class SqliteAudit:
         return self._connection
 
     def _changed(self, before: object) -> bool:
-        """Whether somebody has opened the file since; then the connection is no longer of use."""
+        """Whether somebody has opened the file since; then the connection is no longer usable."""
         if _state(self._path) == before:
             return False
         if self._connection is not None:
@@ -298,7 +297,7 @@ def _one(query: str, arguments: tuple[int, ...], reader: sqlite3.Connection) -> 
 
 
 def _state(path: Path) -> tuple[Any, ...]:
-    """What changes when somebody opens the file to write: a log comes, the file's own header moves on."""
+    """What changes when somebody opens the file for writing: a log appears, the file's header changes."""
     wal = path.with_name(path.name + "-wal")
     with suppress(OSError), path.open("rb") as file:
         found = path.stat()

@@ -311,7 +311,7 @@ class ChatService:
         self._probe.result()
 
     def engine(self) -> dict[str, Any]:
-        """What answers, and what kind of model and memory it is: part of every reply."""
+        """The model, embedder, store and index behind the answers: part of every reply."""
         llm = self.recall.llm
         return {
             "llm": llm.label if isinstance(llm, Labelled) else type(llm).__name__,

@@ -1,4 +1,4 @@
-"""What a watch can tell, and how a loss gets its name from what is known of the engine."""
+"""What a watch can report, and how a loss is named from what is known about the engine."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ MEANINGS: dict[str, str] = {
     "slow": "an acknowledgement took longer than it may",
     "unreachable": "the engine does not answer",
 }
-"""Names are stable. The last one is no loss; with `--once` it is exit code 3."""
+"""Names are stable. The last one is not a loss; with `--once` it is exit code 3."""
 UNREACHABLE = "unreachable"
 
 FAILOVER_SLACK_S = 2.0
-"""A server that was started this long before it was last heard of is another one: clocks and uptimes are not exact."""
+"""Tolerance when deciding that the server that answers was already running earlier, and so is another one: clocks and
+uptimes are not exact."""
 WINDOW_SLACK_S = 3.0
-"""Beyond what an engine's settings can lose: messages are acknowledged a moment before they are noted."""
+"""Added to what an engine's settings can lose: messages are acknowledged a moment before they are noted."""
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,16 +46,16 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CanaryLoss:
-    """CanaryMessage messages that are not there."""
+    """Messages of the canary that are not there."""
 
     lost: int
     kept: int
     span_s: float
-    """From the oldest of them to now: how far back it reaches."""
+    """From the oldest of them to now: how far back the loss reaches."""
     position: int | None
-    """Where the session is now; None where there is none."""
+    """The session's last sequence now; None if there is no session."""
     acknowledged: int
-    """Where it was."""
+    """The last sequence that was acknowledged."""
     expired: bool
     """Whether the engine says that it expired."""
 
@@ -62,7 +63,7 @@ class CanaryLoss:
 def named(
     loss: CanaryLoss, before: EngineFacts, now: EngineFacts, heard_at: float, window_s: float | None
 ) -> Alarm:
-    """The loss under its name. `window_s` is what the settings that the engine had can lose; None has no bound."""
+    """Names the loss. `window_s` is how much the engine's earlier settings can lose; None means no bound."""
     restarted = before.run != now.run
     failed_over = restarted and now.started_at and now.started_at < heard_at - FAILOVER_SLACK_S
     behind = loss.position is None or loss.position < loss.acknowledged

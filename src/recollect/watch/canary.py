@@ -1,11 +1,11 @@
-"""The canary: it says something now and then, remembers what was acknowledged, and looks whether it is still there.
+"""The canary: it writes a message now and then, remembers what was acknowledged, and checks that it is still there.
 
-It lives in the same store as the memory that it watches, in two sessions of its own, so what happens to the one happens
-to the other. One session is written to until it has `MESSAGES_MAX` messages; then the other is forgotten and takes
-over. Both have a time to live: a canary that is never heard of again leaves nothing behind.
+It lives in the same store as the memory it watches, in two sessions of its own, so what happens to that memory also
+happens to the canary. One session is written to until it has `MESSAGES_MAX` messages; then the other is forgotten and
+takes over. Both have a time to live: an abandoned canary leaves nothing behind.
 
-What is read comes past the store, read-only, as an audit reads it: a store that opens on an empty engine would make a
-new identity there. Something is told only if a second look, a moment later, sees the same.
+It reads without the store, read-only, as an audit does: a store opened on an empty engine would create a new identity
+there. An alarm is raised only if a second look, a moment later, sees the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TTL = timedelta(days=7)
 CONFIRM_S = 0.2
 PREFIX = "recollect-watch"
 VOLATILE = frozenset({"role", "connected_slaves", "aof_rewrite_in_progress", "wal_bytes", "journal_file"})
-"""Of what the doctor reads: not settings, and different from moment to moment."""
+"""Values the doctor reads that are not settings, and change from moment to moment."""
 
 
 class CanaryView:
@@ -65,7 +65,7 @@ class Canary:
             self._store = None
 
     async def clean_up(self) -> None:
-        """Takes its sessions out of the engine."""
+        """Removes its sessions from the engine."""
         store = await self._opened()
         for session in self.sessions:
             await store.forget(session, erase=scheme_of(self._url) != "sqlite")
@@ -74,7 +74,7 @@ class Canary:
     # ---- saying
 
     async def speak(self) -> tuple[Receipt, float]:
-        """One message, and how long its acknowledgement took."""
+        """Writes one message; returns its receipt and how long the acknowledgement took."""
         store = await self._opened()
         number = self.memory.current
         if len(self.memory.said_in(self.sessions[number])) >= MESSAGES_MAX:
@@ -87,7 +87,7 @@ class Canary:
         try:
             receipt = await store.append(self.sessions[number], [message], turn=message.id)
         except RecollectError:
-            await self.close()  # it is opened anew: whatever this store knew may not be so any more
+            await self.close()  # to be opened again: what this store knew may no longer be true
             raise
         took_s = time.monotonic() - began
         self.memory.note_said(CanaryMessage(self.sessions[number], receipt.last, message.id, time.time()))
@@ -101,7 +101,7 @@ class Canary:
     # ---- looking
 
     async def look(self) -> list[Alarm]:
-        """What is not as it must be; what is told is not remembered any more."""
+        """What is wrong; messages that are reported lost are then forgotten."""
         first = await self._see()
         if not self._judged(first, forget=False):
             self._heard(first)
@@ -117,7 +117,7 @@ class Canary:
         self.memory.set("heard_at", str(time.time()))
 
     async def _see(self) -> CanaryView:
-        """One connection, kept; a file is opened each time, for a swapped one would not be noticed."""
+        """Keeps one connection, but opens a file each time: otherwise a swapped one would not be noticed."""
         if scheme_of(self._url) == "sqlite":
             await self._let_go()
         source: AuditSource
@@ -155,7 +155,7 @@ class Canary:
                     self.memory.forget(session, [one.sequence for one in gone])
             elif piece is not None and (odd := _odd(session, piece, [one.id for one in said], there)):
                 alarms += odd
-                if forget:  # it would be told for ever: the other one goes on
+                if forget:  # it would be reported for ever: continue in the other session
                     self.memory.forget(session)
                     self.memory.set("current", str(1 - self.sessions.index(session)))
         if not alarms and before.identity is not None and seen.facts.identity != before.identity:
@@ -200,7 +200,7 @@ class Canary:
         return Alarm(name="stale-replica", sentence=told, lost=0)
 
     async def look_at_settings(self) -> Alarm | None:
-        """What the doctor reads, compared with what it read before."""
+        """Compares what the doctor reads with what it read before."""
         found = await examine(self._url, self._timeout_s)
         settings = {name: value for name, value in found.settings.items() if name not in VOLATILE}
         known = self.memory.settings
@@ -234,7 +234,7 @@ async def _piece(source: AuditSource, session: str) -> SessionPiece | None:
 
 
 def _ids(piece: SessionPiece | None) -> dict[str, int]:
-    """The ids of the messages that are there, in their order."""
+    """The ids of the messages that are there, in order."""
     if piece is None:
         return {}
     found = (
@@ -246,7 +246,7 @@ def _ids(piece: SessionPiece | None) -> dict[str, int]:
 
 
 def _damaged(piece: SessionPiece | None) -> set[int | None]:
-    """Sequences that are there, with a record that is not what was written."""
+    """Sequences whose record is there but is not what was written."""
     records = [] if piece is None else piece.records
     return {
         sequence
@@ -256,7 +256,7 @@ def _damaged(piece: SessionPiece | None) -> set[int | None]:
 
 
 def _odd(session: str, piece: SessionPiece, said: list[str], there: dict[str, int]) -> list[Alarm]:
-    """Of messages that are all there: their order, and what else an audit would say."""
+    """When no message is missing: whether their order is wrong, and what else an audit would find."""
     places = [there[one] for one in said if one in there]
     if places != sorted(places):
         return [Alarm(name="reordered", sentence="messages are not in the order of their sequences any more")]
@@ -272,7 +272,7 @@ def _odd(session: str, piece: SessionPiece, said: list[str], there: dict[str, in
 
 
 def _joined(alarms: list[Alarm]) -> list[Alarm]:
-    """One of each name: both sessions tell of the same thing."""
+    """One alarm of each name, since both sessions report the same event."""
     by_name: dict[str, Alarm] = {}
     for alarm in alarms:
         other = by_name.get(alarm.name)
@@ -282,7 +282,7 @@ def _joined(alarms: list[Alarm]) -> list[Alarm]:
 
 
 def _window_s(found: Diagnosis) -> float | None:
-    """How far back a loss can reach with the engine's settings; None has no bound."""
+    """How far back a loss can reach with the engine's settings; None means no bound."""
     windows = [
         symptom.window_s
         for symptom in found.findings
@@ -292,7 +292,7 @@ def _window_s(found: Diagnosis) -> float | None:
 
 
 def address_of_file(url: str) -> str:
-    """A name for the memory of a canary that nobody has named: by host and port, or by the file."""
+    """The default name for a canary's memory: from host and port, or from the file."""
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2] or parts.path.strip("/")
     return "".join(letter if letter.isalnum() else "-" for letter in place).strip("-")[-60:] or "engine"

@@ -1,7 +1,7 @@
-"""What the canary remembers, outside the engine that it watches: a small SQLite file.
+"""What the canary remembers, outside the engine it watches: a small SQLite file.
 
-A message is noted once it is acknowledged; one that was sent and not noted may be there or not, so a canary that is
-killed at any moment goes on where it was. Two canaries with one file would accuse each other: the file is locked.
+A message is noted once it is acknowledged; one that was sent but not noted may be there or not, so a canary killed at
+any moment can continue where it was. Two canaries with one file would raise false alarms, so the file is locked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CanaryMessage(NamedTuple):
 
 class CanaryMemory:
     def __init__(self, path: Path, address: str) -> None:
-        """`address` is the engine's, without credentials: the memory of another one would accuse this one."""
+        """`address` is the engine's, without credentials: a memory of another engine would raise false alarms."""
         if not path.parent.is_dir():
             raise CannotOpen(
                 f"{path}: the folder {path.parent} does not exist; create it, or name another file"
@@ -76,7 +76,7 @@ class CanaryMemory:
         os.close(self._lock)
 
     def remove(self) -> None:
-        """The file is not needed any more; it is closed."""
+        """Deletes the closed file, which is no longer needed."""
         for suffix in ("", "-wal", "-shm", ".lock"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
@@ -90,7 +90,7 @@ class CanaryMemory:
         return [CanaryMessage(*row) for row in rows]
 
     def forget(self, session: str, sequences: list[int] | None = None) -> None:
-        """What was told as lost is not told again; without sequences, the whole session."""
+        """Forgets what was reported lost, so that it is not reported again; without sequences, the whole session."""
         if sequences is None:
             self._file.execute("DELETE FROM said WHERE session = ?", (session,))
             return
@@ -132,7 +132,7 @@ class CanaryMemory:
 
     @property
     def window_s(self) -> float | None:
-        """What the engine's settings can lose; None has no bound."""
+        """How much the engine's settings can lose; None means no bound."""
         text = self._note("window_s")
         return None if text is None else msgspec.json.decode(text, type=float | None)
 

@@ -1,4 +1,4 @@
-"""What a watch counts, as Prometheus reads it: ``GET /metrics``, on a port of its own."""
+"""A watch's counters for Prometheus: ``GET /metrics``, on a port of its own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class WatchMetrics:
     alarms: Counter[str] = field(default_factory=Counter)
     appends: int = 0
     append_s: float = 0.0
-    """Of all of them together."""
+    """The total for all appends."""
     last_append_s: float = 0.0
     up: int = 0
     heard_at: float = 0.0
     replica_lag_s: float = 0.0
 
     def text(self) -> str:
-        """In Prometheus's own format."""
+        """The metrics in Prometheus's text format."""
         values = [
             ("up", "gauge", "Whether the engine answered last time.", self.up),
             ("appends_total", "counter", "Messages of the canary that were acknowledged.", self.appends),
@@ -66,7 +66,7 @@ class WatchMetrics:
 
 
 async def serve(metrics: WatchMetrics, host: str, port: int) -> asyncio.Server:
-    """Answers every GET of /metrics, and nothing else."""
+    """Answers GET /metrics, and nothing else."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):

@@ -1,4 +1,4 @@
-"""The loop of a watch: look, speak, look at the replica and the settings; tell what is not as it must be."""
+"""The loop of a watch: look, speak, look at the replica and the settings, and report what is wrong."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from recollect.watch.metrics import WatchMetrics
 SETTINGS_EVERY_S = 3.0
 HEARTBEAT_S = 60.0
 COMMAND_S = 30.0
-"""For a webhook command; one that takes longer is ended."""
+"""Time limit of a webhook command; one that takes longer is ended."""
 
 
 @dataclass
 class CanaryWatch:
     canary: Canary
     tell: Callable[[dict[str, object]], None]
-    """Gets every event; `alarm` is the one that matters."""
+    """Called with every event; `alarm` is the one that matters."""
     url: str
     slow_s: float
     patience_s: float
-    """How long the engine may be silent: restarts take a while."""
+    """How long the engine may be silent, since restarts take a while."""
     command: list[str] = field(default_factory=list)
     metrics: WatchMetrics = field(default_factory=WatchMetrics)
     reason: str = ""
-    """Why the engine was last not reached."""
+    """Why the engine could not be reached the last time."""
     _lasting: set[str] = field(default_factory=set)
-    """What goes on for a while, and was told when it began."""
+    """Alarms that last, which are reported when they begin."""
     _silent_since: float | None = None
     _settings_at: float = float("-inf")
     _heartbeat_at: float = float("-inf")
 
     async def once(self) -> list[Alarm]:
-        """One round. What is told was told already."""
+        """One round; the alarms it returns have already been reported."""
         alarms: list[Alarm] = []
         reached = await self._step(alarms, self._look)
         if reached and time.monotonic() >= self._settings_at + SETTINGS_EVERY_S:
@@ -68,7 +68,7 @@ class CanaryWatch:
         return alarms
 
     async def run(self, every_s: float, stop: asyncio.Event, rounds: int = 0) -> set[str]:
-        """Until it is told to stop, or for some rounds; gives the names of the alarms that were told."""
+        """Runs until told to stop, or for some rounds; returns the names of the alarms it raised."""
         names: set[str] = set()
         done = 0
         while not stop.is_set():
@@ -126,7 +126,7 @@ class CanaryWatch:
         return True
 
     def _lasts(self, alarms: list[Alarm], name: str, alarm: Alarm | None) -> None:
-        """Tells the beginning of what lasts, and its end."""
+        """Reports a lasting alarm when it begins, and again when it ends."""
         if alarm is not None and name not in self._lasting:
             self._lasting.add(name)
             alarms.append(alarm)

@@ -1,4 +1,4 @@
-"""Checkpoints of LangGraph. `saver` is what a graph sees, `shelf` what it stands on, on each of three engines."""
+"""LangGraph's checkpoints. `saver` is what a graph sees, `shelf` is the storage under it, on each of three engines."""
 
 from recollect.errors import MissingExtra
 

@@ -6,9 +6,9 @@
         graph = builder.compile(checkpointer=saver)
         graph.invoke(state, {"configurable": {"thread_id": "user-42"}})
 
-One saver serves `invoke` and `ainvoke`, any number of threads and event loops: its connections live on a loop of their
-own. Changes are repeated while it is not known whether they happened, which is safe because repeating one changes
-nothing, and a cancelled call is finished first (`carrying`).
+One saver serves `invoke` and `ainvoke`, any number of threads and event loops: its connections live on their own loop.
+A change whose outcome is unknown is repeated, which is safe because repeating it changes nothing, and a cancelled call
+is finished first (`carrying`).
 """
 
 import asyncio
@@ -71,19 +71,19 @@ SHELVES: dict[str, tuple[str, str, str | None]] = {
 }
 
 PAGE = 50
-"""Checkpoints that a listing reads at once."""
+"""How many checkpoints a listing reads at once."""
 ANCESTORS_AT_ONCE = 100
 COUNTERS = "counters_since_delta_snapshot"
-"""In the metadata of checkpoints with delta channels: their names."""
+"""The metadata key that names the delta channels of a checkpoint."""
 
 Value = TypeVar("Value")
 
 list_ = list
-"""The built-in: inside of the class, `list` is LangGraph's method."""
+"""The built-in: inside the class, `list` is LangGraph's method."""
 
 
 class RecollectSaver(BaseCheckpointSaver[str]):
-    """See the module. Opened when it is made; `close` it, or use it in a ``with`` or ``async with``.
+    """See the module. Opened on creation; `close` it, or use it in a ``with`` or ``async with``.
 
     The options are those of `open_store` that make sense here: `durability`, `replicas`, `timeout_s`, `pool_size` and
     `file_mode`. `serde` is LangGraph's serializer, as in its own savers.
@@ -119,7 +119,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, the latest first; without a config those of all threads."""
+        """Checkpoints, latest first; without a config, those of all threads."""
         listing: CheckpointListing | None = _listing(config, before, filter, limit)
         while listing is not None and (limit is None or limit > 0):
             found, listing = self._saver_loop.wait(self._page(listing))
@@ -166,7 +166,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Keeps a checkpoint, with the channel values that are new in it, in one step."""
+        """Stores a checkpoint and the channel values that are new in it, in one step."""
         row, values = self._row(config, checkpoint, metadata, new_versions)
         self._saver_loop.wait(carried(lambda _: self._shelf.put(row, values)))
         return _config(row.place, row.id)
@@ -186,7 +186,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Keeps what a task wrote: if it is run again, what it wrote first stays."""
+        """Stores what a task wrote: if the task is run again, what it wrote first stays."""
         self._saver_loop.wait(self._put_writes(config, self._pending(writes, task_id, task_path)))
 
     async def aput_writes(
@@ -204,7 +204,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         await self._saver_loop.reach(self._delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Removes the checkpoints that these runs made, and what was written to them."""
+        """Removes the checkpoints that these runs made, and their pending writes."""
         self._saver_loop.wait(self._delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -220,8 +220,8 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         await self._saver_loop.reach(self._copy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keeps the latest checkpoint of each namespace, and those before it that its delta channels are made from;
-        with the strategy "delete", nothing."""
+        """Keeps the latest checkpoint of each namespace, and the earlier ones that its delta channels are built from;
+        with the strategy "delete", keeps nothing."""
         self._saver_loop.wait(self._prune(thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -229,14 +229,14 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         await self._saver_loop.reach(self._prune(thread_ids, strategy))
 
     def get_next_version(self, current: str | None, channel: None) -> str:
-        """A number that grows, and something random: two branches of a thread do not take each other's values."""
+        """A growing number with a random part, so that two branches of a thread never share each other's values."""
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{random.random():016}"
 
     # ---- life
 
     def close(self) -> None:
-        """Ends the connections. What was acknowledged is not affected."""
+        """Closes the connections. What was acknowledged is not affected."""
         self._saver_loop.close(self._shelf.close)
 
     async def aclose(self) -> None:
@@ -299,7 +299,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     async def _line_of(
         self, place: ThreadPlace, first: bytes | None, waiting: "set[str]"
     ) -> AsyncIterator[FoundCheckpoint]:
-        """A checkpoint, its parent and so on, for as long as somebody is waiting for something."""
+        """A checkpoint, its parent and so on, until every channel has what it needs."""
         while first is not None and waiting:
             prefixes = [reference_prefix(channel) for channel in waiting]
             some = await self._shelf.ancestors(place, first, prefixes, ANCESTORS_AT_ONCE)
@@ -342,7 +342,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
                 await self._keep_latest(ThreadPlace(key(thread), namespace))
 
     async def _keep_latest(self, place: ThreadPlace) -> None:
-        ids = await self._shelf.ids(place)  # first: what is put meanwhile is not among those that go
+        ids = await self._shelf.ids(place)  # read first, so that checkpoints put meanwhile are not removed
         latest = await self._shelf.get(place, None)
         if latest is None:
             return
@@ -421,7 +421,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         channels: "set[str] | Mapping[str, Any]",
         versions: ChannelVersions | None = None,
     ) -> dict[str, Any]:
-        """Of those channels that have a stored value in this checkpoint."""
+        """The values of those channels that have a stored value in this checkpoint."""
         if not channels:
             return {}
         if versions is None:
@@ -444,7 +444,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
 
 
 class _SaverLoop:
-    """The loop that a saver's connections live on, in a thread of its own, and the ways to it."""
+    """The loop that a saver's connections live on, in its own thread, and how to reach it."""
 
     def __init__(self) -> None:
         self._owner = Owner()
@@ -455,11 +455,11 @@ class _SaverLoop:
         self._closed = False
 
     def wait(self, work: Coroutine[Any, Any, Value]) -> Value:
-        """From any thread that may wait."""
+        """Runs the work from any thread that may block."""
         return self._sent(work).result()
 
     async def reach(self, work: Coroutine[Any, Any, Value]) -> Value:
-        """From any event loop."""
+        """Runs the work from any event loop."""
         return await settled(asyncio.wrap_future(self._sent(work)))
 
     def _sent(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":

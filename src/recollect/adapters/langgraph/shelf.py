@@ -1,12 +1,12 @@
-"""What a saver stands on: checkpoints, channel values and pending writes as bytes, on one engine.
+"""The storage under a saver: checkpoints, channel values and pending writes as bytes, on one engine.
 
-A checkpoint is kept without its channel values. It has references to them, by channel and version, and a value that did
-not change between two checkpoints is there once. One that did change is written whole: only delta channels keep a list
-that grows from being written again with every step.
+A checkpoint is stored without its channel values. It refers to them by channel and version, and a value that did not
+change between two checkpoints is stored once. A value that did change is written whole: only delta channels keep a
+growing list from being written again with every step.
 
-Ids are bytes here, ordered as LangGraph's texts are, and each shelf keeps them apart without gluing them together.
-Every change is one transaction, and doing it again changes nothing: whoever does not know whether it happened may
-repeat it. Checkpoints and values carry a checksum.
+Ids are bytes here, in the same order as LangGraph's texts, and each shelf stores them separately, never joined into
+one. Every change is one transaction, and repeating it changes nothing, so it may be repeated when its outcome is
+unknown. Checkpoints and values carry a checksum.
 """
 
 import zlib
@@ -36,13 +36,13 @@ class CheckpointRow(msgspec.Struct, frozen=True):
     parent: bytes | None
     run: bytes | None
     refs: list[bytes]
-    """Of its channel values."""
+    """References to its channel values."""
     checkpoint: bytes
     metadata: bytes
 
 
 class PendingRow(msgspec.Struct, frozen=True):
-    """What one task wrote to one channel. With `index` 0 or above the first stays, below it the last."""
+    """What one task wrote to one channel. With an `index` of 0 or more the first write stays, else the last."""
 
     task: bytes
     index: int
@@ -52,12 +52,12 @@ class PendingRow(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> tuple[bytes, bytes, int]:
-        """As LangGraph's `writes_sort_key` has it."""
+        """The order of LangGraph's `writes_sort_key`."""
         return self.path, self.task, self.index
 
 
 class FoundCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint as it is read, of one moment."""
+    """A checkpoint as read, from one moment."""
 
     row: CheckpointRow
     values: dict[bytes, bytes]
@@ -65,7 +65,7 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
 
 
 class CheckpointListing(msgspec.Struct, frozen=True):
-    """Which checkpoints are listed, the latest first."""
+    """Which checkpoints to list, latest first."""
 
     thread: bytes | None = None
     namespace: bytes | None = None
@@ -77,7 +77,7 @@ class CheckpointListing(msgspec.Struct, frozen=True):
 
 
 class Shelf(Protocol):
-    """One engine. Its calls end within its time limit, and its errors say whether something was written."""
+    """One engine. Its calls end within the time limit, and its errors say whether something was written."""
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None: ...
 
@@ -94,7 +94,7 @@ class Shelf(Protocol):
     async def ancestors(
         self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
     ) -> list[FoundCheckpoint]:
-        """From this checkpoint to its parent and on, with those values only whose reference begins so."""
+        """This checkpoint, its parent and so on, with only the values whose references have these prefixes."""
         ...
 
     async def ids(self, place: ThreadPlace) -> list[bytes]: ...
@@ -118,7 +118,7 @@ class Shelf(Protocol):
 
 
 def key(text: str) -> bytes:
-    """Any text, lone surrogates included; the order stays that of the texts."""
+    """Any text as bytes, lone surrogates included; keeps the order of the texts."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -127,17 +127,17 @@ def text_of(raw: bytes) -> str:
 
 
 def reference(channel: str, version: Version) -> bytes:
-    """Of a channel's value. The version's type is part of it: 1 and "1" are two versions."""
+    """The reference of a channel's value. The version's type is part of it: 1 and "1" are two versions."""
     return key(composite_id(channel, f"{type(version).__name__}:{version}"))
 
 
 def reference_prefix(channel: str) -> bytes:
-    """How the references of a channel begin, and of no other."""
+    """How the references of this channel, and of no other, begin."""
     return reference(channel, 0)[: -len("int:0")]
 
 
 def packed(kind: str, data: bytes) -> bytes:
-    """What LangGraph's serializer gives, as one value with a checksum."""
+    """What LangGraph's serializer returns, as one value with a checksum."""
     body = kind.encode() + b"\0" + data
     return zlib.crc32(body).to_bytes(4, "big") + body
 

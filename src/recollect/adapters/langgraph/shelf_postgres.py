@@ -1,7 +1,7 @@
 """Checkpoints in PostgreSQL, in tables of their own beside those of the conversation store.
 
 A checkpoint with its values is one statement, and so one transaction; reads that need several statements see one
-snapshot. Connections are those of the store (`PostgresPool`), and so is what `durability` means.
+snapshot. Connections are pooled as in the store (`PostgresPool`), and `durability` means the same.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ _TABLES = {
     "langgraph_values": ("namespace, ref", "value"),
     "langgraph_writes": ("namespace, id, task, place", "channel, path, value"),
 }
-"""Each with its key and its other columns, besides the thread."""
+"""Each table with its key and its other columns, besides the thread."""
 
 
 class PostgresShelf:
@@ -143,7 +143,7 @@ class PostgresShelf:
         )
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
-        # One statement may not change a row twice: of those with the same place, the one that stays is sent.
+        # One statement may not change a row twice, so of writes with the same place only the one that stays is sent.
         kept: dict[tuple[bytes, int], PendingRow] = {}
         for write in writes:
             if write.index < 0 or (write.task, write.index) not in kept:
@@ -216,7 +216,7 @@ class PostgresShelf:
 
     async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
         async with self._transaction() as connection:
-            # Nobody may put a checkpoint that refers to a value while it is decided which values are referred to.
+            # Nobody may put a checkpoint that refers to a value while we work out which values are still in use.
             await connection.execute("LOCK TABLE langgraph_checkpoints IN SHARE ROW EXCLUSIVE MODE")
             for table in ("langgraph_checkpoints", "langgraph_writes"):
                 await connection.execute(
@@ -245,7 +245,7 @@ class PostgresShelf:
                 )
 
     async def close(self) -> None:
-        """In a fork this does nothing: the connections are those of the parent."""
+        """In a fork this does nothing: the connections belong to the parent."""
         if self._closed or self._owner.forked:
             return
         self._closed = True
@@ -268,7 +268,7 @@ class PostgresShelf:
         except asyncpg.PostgresError:
             self._pool.release(connection)
             raise
-        except BaseException:  # cancelled, or broken: what it does now is not known
+        except BaseException:  # cancelled or broken: its state is unknown
             self._pool.discard(connection)
             raise
         else:
@@ -311,7 +311,7 @@ class PostgresShelf:
 async def _found(
     connection: Connection, rows: Sequence[Any], prefixes: tuple[bytes, ...] | None = None
 ) -> list[FoundCheckpoint]:
-    """The checkpoints with their values and writes: two more statements for each namespace, however many they are."""
+    """The checkpoints with their values and writes: two more statements per namespace, however many there are."""
     made = [CheckpointRow(ThreadPlace(row[0], row[1]), row[2], row[3], row[4], *row[5:]) for row in rows]
     values: dict[tuple[ThreadPlace, bytes], bytes] = {}
     writes: dict[tuple[ThreadPlace, bytes], list[PendingRow]] = {}

@@ -1,12 +1,12 @@
 """Checkpoints in Redis, beside the sessions of the conversation store.
 
-Keys of a namespace of a thread are `<prefix>:langgraph:<kind>:<thread>:<namespace>`, with both ids in hexadecimal:
+The keys of a thread's namespace are `<prefix>:langgraph:<kind>:<thread>:<namespace>`, with both ids in hexadecimal:
 `c` is a hash of checkpoints by id, `i` a sorted set of their ids, `l` a hash of how they are linked (parent, run and
 references, as text that a script can read), `v` a hash of channel values, and `w:…:<id>` a hash of pending writes.
 `<prefix>:langgraph:places` is the set of all namespaces of all threads.
 
-Every change and every read of a checkpoint is one script, and so of one moment. The scripts make the names of some keys
-themselves, which a Redis Cluster does not allow: this is for a single primary.
+Every change and every read of a checkpoint is one script, and so happens in one moment. The scripts build some key
+names themselves, which a Redis Cluster does not allow: this is for a single primary.
 
 How durable a checkpoint is depends on the engine's own settings: with `appendfsync everysec` the last second can be
 lost.
@@ -202,7 +202,7 @@ class RedisShelf:
                 socket_connect_timeout=options.timeout_s,
                 retry=Retry(
                     NoBackoff(), 0
-                ),  # what is sent again is decided by the saver, which knows what it is
+                ),  # the saver decides what to send again, because it knows what is safe to repeat
                 **arguments,
             )
         )
@@ -245,7 +245,7 @@ class RedisShelf:
         return _found(place, found[0]) if found else None
 
     async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
-        """Goes on until the page is full: what was deleted while it was listed must not make it look like the last."""
+        """Continues until the page is full: checkpoints deleted while listing must not make it look like the last."""
         found: list[FoundCheckpoint] = []
         places = await self._all_places(listing.thread, listing.namespace)
         while True:
@@ -264,12 +264,12 @@ class RedisShelf:
     async def _latest(
         self, place: ThreadPlace, listing: CheckpointListing
     ) -> list[tuple[bytes, bytes, bytes]]:
-        """As many as the page may have of this place, and one more, which the last page may have had."""
+        """As many of this place as the page may hold, and one more, which may have been on the last page."""
         if listing.id is not None:
             ids = [listing.id]
         else:
             highest = "+" if listing.before is None else f"({listing.before.hex()}"
-            if listing.after is not None:  # below `before`, because the last page was
+            if listing.after is not None:  # always below `before`, because the last page was
                 highest = f"[{listing.after[0].hex()}"
             names = await self._reading(
                 self._redis.zrevrangebylex(self._keys(place)[1], highest, "-", start=0, num=listing.limit + 1)
@@ -298,7 +298,7 @@ class RedisShelf:
         return [place.namespace for place in await self._all_places(thread, None)]
 
     async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[ThreadPlace, bytes]]:
-        """Looks through the links of all checkpoints, which are short."""
+        """Scans the links of all checkpoints, which are short."""
         wanted = {run.hex().encode() for run in runs if run}
         return [
             (place, bytes.fromhex(identity.decode()))
@@ -318,7 +318,7 @@ class RedisShelf:
         await self._change(_EVERY_PLACE, [self._stem, self._places], [source.hex(), target.hex()])
 
     async def close(self) -> None:
-        """In a fork this does nothing: the connections are those of the parent."""
+        """In a fork this does nothing: the connections belong to the parent."""
         if self._closed or self._owner.forked:
             return
         self._closed = True

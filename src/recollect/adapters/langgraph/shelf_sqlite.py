@@ -1,7 +1,7 @@
 """Checkpoints in one SQLite file, which may be the file of the conversation store.
 
-Transactions run as those of the store do (`SqliteTransactions`): durable by the same policies, guarded against a file
-that is taken away.
+Transactions run as in the store (`SqliteTransactions`): with the same durability policies, and guarded against the file
+being taken away.
 """
 
 import asyncio
@@ -69,10 +69,10 @@ _TABLES = {
     "langgraph_values": "namespace, ref, value",
     "langgraph_writes": "namespace, id, task, place, channel, path, value",
 }
-"""Each with its columns besides the thread."""
+"""Each table with its columns besides the thread."""
 
 AT_ONCE = 500
-"""Parameters in one statement."""
+"""The most parameters in one statement."""
 
 Job = Callable[[sqlite3.Connection], Any]
 Value = TypeVar("Value")
@@ -262,7 +262,7 @@ def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Optio
 
 
 def _at_one_moment(query: Callable[[sqlite3.Connection], Value]) -> Callable[[sqlite3.Connection], Value]:
-    """Several statements see one state of the file."""
+    """Makes several statements see one state of the file."""
 
     def whole(connection: sqlite3.Connection) -> Value:
         connection.execute("BEGIN")
