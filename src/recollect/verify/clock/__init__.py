@@ -1,8 +1,8 @@
 """A wall clock that can be moved and stopped under a running program: `clock.c`, preloaded, and its control file.
 
 An engine gets it through its environment (`Clock.env`). A target's worker is forked from a server into which the
-library was preloaded without a control file, and is told which one to obey (`obey`): so each run has a clock of its
-own, and every run shares the warm server.
+library was preloaded without a control file, and is told which file to obey (`obey`): so each run has a clock of its
+own, while all runs share the warm server.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def unavailable() -> str | None:
 
 
 def preloading(others: str = "") -> dict[str, str]:
-    """What a program's environment needs for its clock to be movable, beside what it preloads already."""
+    """What a program's environment needs for its clock to be movable, added to what it already preloads."""
     return {"LD_PRELOAD": f"{for_every_user(library())} {others}".strip()}
 
 
@@ -78,12 +78,12 @@ class Clock:
         self._shared = _Control.from_buffer(self._memory)
 
     def env(self, others: str = "") -> dict[str, str]:
-        """For an engine's environment; `others` is what it preloads already."""
+        """For an engine's environment; `others` is what it already preloads."""
         return {**preloading(others), _CONTROL_VARIABLE: str(self.control)}
 
     @property
     def offset_s(self) -> float:
-        """How far it is from the real time now."""
+        """How far it is from real time now."""
         frozen_ns: int = self._shared.frozen_ns
         offset_ns: int = frozen_ns - time.time_ns() if frozen_ns else self._shared.offset_ns
         return offset_ns / _SECOND_NS

@@ -1,11 +1,11 @@
 /* A wall clock that can be moved and stopped, preloaded into a target or an engine.
  *
  * The control file is mapped, so a change is seen at the next call, in every process that has it, with no signal and
- * no restart. Only CLOCK_REALTIME is ours. The monotonic clocks, by which timeouts and event loops are measured, go
- * on as they are: on a real machine setting the clock leaves them alone, too.
+ * no restart. Only CLOCK_REALTIME is changed. The monotonic clocks, which timeouts and event loops use, go on as they
+ * are: on a real machine, too, setting the clock leaves them alone.
  *
  * Not covered: file times, which the kernel stamps; absolute deadlines on CLOCK_REALTIME that are handed to the kernel
- * (sem_timedwait and its like); programs that enter the kernel by themselves.
+ * (sem_timedwait and the like); programs that make system calls without libc.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -47,7 +47,7 @@ EXPORT int recollect_clock_use(const char *path)
     close(fd);
     if (mapped == MAP_FAILED)
         return -1;
-    atomic_store(&control, mapped); /* the former mapping stays: another thread may be reading it */
+    atomic_store(&control, mapped); /* the old mapping stays: another thread may be reading it */
     return 0;
 }
 
@@ -61,7 +61,7 @@ __attribute__((constructor)) static void begin(void)
     find_real();
     const char *path = getenv("RECOLLECT_CLOCK");
     if (path && *path)
-        recollect_clock_use(path); /* whoever moves the clock asks the engine whether it moved */
+        recollect_clock_use(path); /* no error here: the fault asks the engine whether its clock moved */
 }
 
 /* Before our constructor has run, other libraries' constructors may already ask for the time. */

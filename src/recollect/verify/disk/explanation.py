@@ -1,7 +1,7 @@
 """One crash state in plain words: what was acknowledged, what came after, and what was not yet on the disk.
 
-A judgement is believed when it can be followed call by call, so every line names the file and the offset, and what was
-not yet synced is told apart by whether it came before the last acknowledgement: that is what a store has promised.
+People believe a judgement that they can follow call by call, so every line names the file and the offset. Of what was
+not yet synced, it says what was written before the last acknowledgement: that is what the store had promised to keep.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ASK, ACK = "ask ", "ack "
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The story of one crash state. Each line stands for itself."""
+    """The story of one crash state. Each line can be read on its own."""
 
     acknowledged: str
     calls: tuple[str, ...]

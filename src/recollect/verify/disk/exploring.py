@@ -1,14 +1,14 @@
 """Trying every crash state of one recorded run on the real engine.
 
 States are found once, in this process; workers are then forked, so each has all of them in memory without a copy,
-and takes every nth. What a state is judged by is given: a check, made once per worker, that recovers an engine on
-the image, reads the store, and compares with the marks (acknowledgements) before that point.
+and takes every nth. The caller supplies what judges a state: a check, made once per worker, that recovers an engine on
+the image, reads the store, and compares it with the marks (acknowledgements) before that point.
 
 Judgements are kept by the disk's digest and the number of marks before it, so an exploration that was cut off (budget,
-Ctrl-C) goes on where it was, and one at a higher level, which finds the same disk later in the run, judges it again.
+Ctrl-C) goes on where it was. If a higher level finds the same disk later in the run, it judges it again.
 
-A budget counts from the search for states on. The search gets half of it and STATES_MAX at most; what it did not come
-to is a part of its own, which begins at `Exploration.reached`.
+The budget includes the search for states. The search gets half of it and finds STATES_MAX states at most; what it did
+not reach is a part of its own, which begins at `Exploration.reached`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from recollect.verify.disk.records import DamagedRecording, Op, Record
 from recollect.verify.disk.states import State, find
 
 STATES_MAX = 50_000
-"""In one part: each takes some hundred bytes in every worker."""
+"""For one part: each takes a few hundred bytes in every worker."""
 _LENGTH_BYTES = 4
 _BATCH_S = 0.1
 
@@ -51,7 +51,7 @@ class Judgement:
 
 HELD = Judgement()
 Key = tuple[int, int]
-"""Of a judgement: `State.key`."""
+"""What a judgement is kept by: `State.key`."""
 
 
 class Check(Protocol):
@@ -71,11 +71,11 @@ class ExplorePlan:
     workers: int = 2
     budget_s: float | None = None
     start: int = 0
-    """Records before the first crash: an engine's own set-up."""
+    """How many records come before the first crash: the engine's own set-up."""
     exclude: Callable[[str], bool] | None = None
     states_max: int = STATES_MAX
     limit_bytes: int = 1 << 30
-    """No file that a worker or its engine writes may become longer."""
+    """No file that a worker or its engine writes may grow beyond this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Exploration:
     judgements: dict[Key, Judgement] = field(default_factory=dict)
     elapsed_s: float = 0.0
     reached: int | None = None
-    """The record before which the search for states ended early; None when it came to the end of the run."""
+    """The record before which the search for states stopped early; None when it reached the end of the run."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -100,7 +100,7 @@ class Exploration:
         return len(self.states) - len(self.judgements)
 
     def bad(self) -> Iterator[tuple[State, Judgement]]:
-        """States that did not hold, in the order of the run; losses that are documented are among them."""
+        """States that did not hold, in the order of the run, including documented losses."""
         for state in self.states:
             judgement = self.judgements.get(state.key)
             if judgement is not None and judgement.anomaly is not None:
@@ -108,7 +108,7 @@ class Exploration:
 
 
 class WorkerFailed(Exception):
-    """A check raised: that is a fault of the check, and nothing may be concluded from its state."""
+    """A check raised: that is a bug in the check, and nothing may be concluded from its state."""
 
 
 def explore(
@@ -189,7 +189,7 @@ class _StateWorker:
         self.results: BinaryIO = os.fdopen(reading, "rb", buffering=0)
 
     def receive(self) -> list[tuple[Key, Judgement]] | None:
-        """One batch; None when the worker has ended in good order."""
+        """One batch; None when the worker has ended cleanly."""
         head = self._exactly(_LENGTH_BYTES)
         if head is None:
             raise WorkerFailed("a worker of the exploration ended without saying why; see its standard error")
@@ -229,7 +229,7 @@ def _work_and_exit(
     status = 1
     try:
         signal.signal(signal.SIGTERM, lambda number, frame: (_ for _ in ()).throw(SystemExit(0)))
-        # A torn file may make an engine write without end; it gets EFBIG instead of the machine's memory.
+        # A torn file may make an engine write without end: it gets EFBIG before it fills the machine's memory.
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         with os.fdopen(writing, "wb") as pipe:

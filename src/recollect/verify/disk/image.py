@@ -1,6 +1,6 @@
 """What a disk holds at one moment: file contents, and the tree of names above them.
 
-Exploring a run means thousands of images that differ in a page each, so contents are immutable and share
+Exploring a run means thousands of images, each of which differs in a page, so contents are immutable and share
 their pages, a page of zeros is not stored at all (a torn index file may claim terabytes), and digests are
 sums: replacing one page or one file changes a digest by a subtraction and an addition, never by reading the
 rest.
@@ -29,7 +29,7 @@ def _hash(*parts: bytes) -> int:
 
 
 def _weighed(index: int, page_hash: int) -> int:
-    """The same page elsewhere in the file has another weight: order matters although digests are sums."""
+    """The same page elsewhere in the file weighs something else: order matters although digests are sums."""
     return page_hash * ((index + 1) * _WEIGHT | 1)
 
 
@@ -292,7 +292,7 @@ def rewrite(folder: Path, now: Image, then: Image, *, owner: tuple[int, int] | N
     """Turn a folder that holds one image into another by writing only what differs: a thousand files of PostgreSQL
     stay where they are."""
     changed = now.difference(then)
-    for path in sorted(changed, reverse=True):  # what is in a directory before the directory
+    for path in sorted(changed, reverse=True):  # a directory's entries come before the directory itself
         before, _ = changed[path]
         if before is DIRECTORY:
             shutil.rmtree(folder / path)
@@ -307,8 +307,8 @@ def rewrite(folder: Path, now: Image, then: Image, *, owner: tuple[int, int] | N
 def write_entry(
     path: str, entry: ImageEntry, owner: tuple[int, int] | None = None, *, forget_time: bool = False
 ) -> os.stat_result:
-    """Put one entry where nothing is yet, and say what was made. `forget_time` sets a file's time of change to 1970:
-    whoever changes it afterwards gives it another, however coarse the file system's clock is."""
+    """Put one entry where nothing is yet, and return what was made. `forget_time` sets a file's time of change to 1970,
+    so that any later change gives it another time, however coarse the file system's clock is."""
     if isinstance(entry, Content):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

@@ -1,10 +1,10 @@
-"""The durability model: base image + log → what the disk holds, whenever the power goes.
+"""The durability model: base image + log → what the disk holds if the power fails at any moment.
 
 `step` replays one record. At any moment the model has two images: `cached()`, which is what kill -9 leaves
 (nothing is lost), and `durable()`, which is all that a power loss is obliged to leave (everything that may
 be lost is lost). Crash states between the two are built by `states.py`.
 
-A sync takes effect when it returned (SYNC_END), with what had been written when it began (SYNC). Two modes:
+A sync takes effect when it returns (SYNC_END), for what had been written when it began (SYNC). Two modes:
 
 `ext4`    (data=ordered, the default) Names and lengths are journaled, in order. An fsync that has something
           to commit commits the journal up to that moment, whatever it is about; an fdatasync does so only
@@ -121,7 +121,7 @@ class Model:
         self._syncing.clear()
 
     def absorb(self, ino: int, content: Content) -> None:
-        """The cache holds this after all: a change that the recorder could not see, and that was never
+        """The cache turned out to hold this: a change that the recorder could not see, and that was never
         synced."""
         node = self._nodes.get(ino)
         if isinstance(node, File) and node.cached != content:
@@ -205,7 +205,7 @@ class Model:
             self._write_out(file)
 
     def _write_out(self, file: File) -> None:
-        """ext4's own care for programs that replace a file without fsync (auto_da_alloc)."""
+        """What ext4 does for programs that replace a file without fsync (auto_da_alloc)."""
         if self.mode == "ext4":
             self.journal.append(DataWritten(self.seq, file, file.cached))
 

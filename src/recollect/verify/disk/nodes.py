@@ -56,7 +56,7 @@ class File:
     size_seq: int = 0
     """Last change that makes fdatasync commit the journal, too."""
     emptied: bool = False
-    """Cut to nothing, and not closed since."""
+    """Truncated to nothing, and not closed since."""
 
 
 @dataclass(eq=False, slots=True)
@@ -112,7 +112,7 @@ class LengthChange:
 
 @dataclass(frozen=True, slots=True)
 class DataWritten:
-    """ext4 has begun to write a file's data by itself: there before anything later in the journal."""
+    """ext4 has begun to write a file's data by itself: it reaches the disk before anything later in the journal."""
 
     seq: int
     file: File

@@ -37,7 +37,7 @@ CAPACITY_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A moment that only the engine knows: in the middle of rewriting one of its files."""
+    """A moment that only the engine's own process can see: in the middle of rewriting one of its files."""
 
     file: Path
     writes: int
@@ -53,10 +53,10 @@ class Faults:
     kill_at: SIGKILL for the whole process tree as soon as that many calls are recorded (see
     `Recorder.count`).
     torn_percent: of the write that becomes record `kill_at`, only this much is done.
-    sync_delay_s: every fsync and relative takes this much longer.
+    sync_delay_s: every fsync, and every call like it, takes this much longer.
     sync_errno, sync_error_after: after that many more syncs, all fail like this and write nothing.
     space_left_bytes: files may grow by this much in total, then ENOSPC; None is no limit.
-    aim: one of these two at a moment in the life of one file.
+    aim: a kill or a full disk, at a moment in the life of one file.
     """
 
     kill_at: int | None = None
@@ -74,7 +74,7 @@ class Faults:
 
 @contextmanager
 def dormant_shim() -> Iterator[None]:
-    """Processes started in this block carry the shim asleep, and can `attach`. Does nothing where there is none."""
+    """Processes started in this block load the shim asleep, and can `attach`. Does nothing if there is no shim."""
     before = os.environ.get("LD_PRELOAD")
     try:
         os.environ["LD_PRELOAD"] = f"{for_every_user(shim_path())} {before or ''}".strip()
@@ -90,8 +90,8 @@ def dormant_shim() -> Iterator[None]:
 
 
 def attach(env: Mapping[str, str]) -> bool:
-    """Record this process and its children from now on; False where it was not started with the shim. `env` is
-    what `Recorder.env` gave."""
+    """Record this process and its children from now on; False if it was not started with the shim. `env` is what
+    `Recorder.env` returned."""
     try:
         join = ctypes.CDLL(None).recollect_attach
     except AttributeError:
@@ -142,7 +142,7 @@ class Recorder:
         self._header.tail = HEADER_BYTES
 
     def env(self) -> dict[str, str]:
-        """What the engine's environment needs; an existing LD_PRELOAD is kept behind ours."""
+        """What the engine's environment needs; an existing LD_PRELOAD is kept, after ours."""
         others = os.environ.get("LD_PRELOAD", "")
         return {
             "LD_PRELOAD": f"{self._shim} {others}".strip(),
@@ -188,7 +188,7 @@ class Recorder:
 
     @property
     def aiming(self) -> bool:
-        """The aim was taken, and its moment has not come."""
+        """An aim was set, and its moment has not come yet."""
         return bool(self._header.aim_ino)
 
     @property

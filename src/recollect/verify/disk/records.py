@@ -44,7 +44,7 @@ _OPS = frozenset(Op)
 
 
 class Flag(enum.IntFlag):
-    """Flags of a record. ALLOCATE has the mode of fallocate(2) in their place."""
+    """Flags of a record. For ALLOCATE the field holds the mode of fallocate(2) instead."""
 
     SYNCED = 1
     SNAPSHOT = 2
@@ -158,8 +158,8 @@ def read_records(log: mmap.mmap, header: Header) -> Iterator[Record]:
 
 
 def _record_at(log: mmap.mmap, at: int, tail: int) -> tuple[Record | None, int]:
-    """The record, unless it is half written, and how long it is. A process writes the magic number behind all the rest,
-    so what comes with it has to fit."""
+    """The record, or None if it is half written, and its length. A process writes the magic number after everything
+    else, so a record that has it must be consistent."""
     _, total, ready, time_ns, pid, tid, op, flags, len1, len2, ino, offset, length, data_len = (
         _RECORD.unpack_from(log, at)
     )

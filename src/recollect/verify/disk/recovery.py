@@ -1,7 +1,7 @@
 """Putting an engine on one crash state after another, as fast as the engine allows.
 
-Starting a server for each of thousands of states is most of the time that exploring takes, so each engine is
-recovered in the cheapest way in which it still does its own, real recovery:
+Starting a server for each of thousands of states would take most of the time, so each engine is recovered in the
+cheapest way that still runs its own, real recovery:
 
 sqlite, chroma (embedded)  the store opens the files itself; there is no server
 redis from 7 on, valkey    a server that was stopped before it reads its data is copied (`prestart`), and the copy
@@ -34,7 +34,7 @@ START_TIMEOUT_S = 20.0
 
 
 def never_read(spec: str) -> Callable[[str], bool]:
-    """Paths whose content recovery does not look at, so that states which differ in nothing else are one state.
+    """Paths that recovery does not read: states that differ in nothing else count as one.
 
     SQLite rebuilds its shared-memory file. PostgreSQL deletes its cached catalogues (`pg_internal.init`) before it
     replays anything, and writes `postmaster.opts` for people.
@@ -50,7 +50,7 @@ class Recovery(Protocol):
     """One worker's engine."""
 
     def recover(self, image: Image) -> Endpoint:
-        """The engine's files are this image, and it has recovered on them. EngineError: it refuses to."""
+        """Makes this image the engine's files and lets it recover on them. Raises EngineError if it refuses."""
 
     def close(self) -> None: ...
 
@@ -67,7 +67,7 @@ def home() -> Path:
     """Where crash states are laid out, removed when this process ends. Made once for all workers: each of them would
     need a warden for it, and a worker that only opens files needs none.
 
-    In memory where there is plenty: what is put there is thrown away a moment later.
+    In memory if there is plenty: what is put there is thrown away a moment later.
     """
     return folder.in_memory(_ROOM_BYTES)
 
@@ -124,7 +124,7 @@ class ServerRecovery:
 
 
 class RedisRecovery(ServerRecovery):
-    """Copies of one server that has not read its data yet, where that can be had."""
+    """Copies of one server that has not read its data yet, if this server can be prestarted."""
 
     def _created(self, spec: str, policy: str) -> LocalServer:
         build = providers.find(spec)

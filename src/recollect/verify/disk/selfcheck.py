@@ -36,7 +36,7 @@ class Blindness:
 def check_sight(
     recorder: Recorder, model: Model, folder: Path | None = None, *, found: Base | None = None
 ) -> Blindness | None:
-    """Compare the folder, or what was found in it, with the model's lose-nothing image; None if the recorder saw
+    """Compares the folder, or what was found in it, with the model's lose-nothing image; None if the recorder saw
     everything.
 
     The engine must be dead and the model must have replayed the whole log. The model takes in unsynced

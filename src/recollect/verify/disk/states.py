@@ -1,9 +1,9 @@
 """Every distinct disk that a power loss during one recorded run could leave.
 
 Between two records the disk may be any of many states; all crash points of a run together are far too many
-to try, and nearly all are equal. So states are built as small differences to the model's two images, told
-apart by content digest, and each distinct one is kept once, at the latest point where it can occur (there
-the most has been acknowledged, so whoever judges it there has judged it everywhere).
+to try, and nearly all are equal. So states are built as small differences from the model's two images, told
+apart by content digest, and each distinct one is kept once, at the latest point where it can occur (where
+the most has been acknowledged, so a judgement there covers all earlier points).
 
 level 1  at each point: everything unsynced lost, nothing lost
 level 2  and: names without data, data without names, the journal cut anywhere (`ext4`) or one name lost
@@ -48,7 +48,7 @@ class State:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The disk, and how much had been said by then: what a judgement depends on."""
+        """The disk, and how many marks came before it: what a judgement depends on."""
         return self.image.digest, self.marks
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class StatesFound:
 
     states: list[State]
     reached: int | None = None
-    """Where the search was ended early: a search that starts at this record goes on with it. None: all were found."""
+    """The record at which the search stopped early, where the next one starts. None: all were found."""
 
 
 def states(
@@ -88,8 +88,8 @@ def find(
     until: Callable[[int], bool] = lambda found: False,
 ) -> StatesFound:
     """Distinct crash states in the order of their points. `exclude` leaves out paths that recovery ignores;
-    `start` is the number of records to replay before the first crash (an engine's own set-up). `until` gets the
-    number of states so far, before each point but the first, and ends the search there by saying true.
+    `start` is the number of records to replay before the first crash (an engine's own set-up). `until` is called with
+    the number of states so far, before each point but the first, and ends the search there by returning true.
 
     Marks and the beginnings of syncs change no disk: states are taken just before the next record that does.
     """
@@ -196,7 +196,7 @@ def _names_after(model: Model, changes: Sequence[NameChange]) -> dict[str, Node]
 
 
 def _tree(model: Model, names: dict[str, Node], *, cached: bool) -> Image:
-    """An image of these names, as a difference to the nearer of the model's two."""
+    """An image of these names, as a difference from the nearer of the model's two."""
     near = model.cached() if cached else model.durable()
     changed: dict[str, ImageEntry | None] = {path: None for path in near.entries if path not in names}
     for path, node in names.items():
@@ -207,7 +207,7 @@ def _tree(model: Model, names: dict[str, Node], *, cached: bool) -> Image:
 
 
 def _journaled(model: Model, taken: int) -> Image:
-    """ext4: the first entries of the journal made it, data only where the journal takes it along."""
+    """ext4: the first entries of the journal reached the disk, and data only where the journal takes it along."""
     entries = model.journal[:taken]
     image = _tree(model, _names_after(model, [e for e in entries if isinstance(e, NameChange)]), cached=False)
     contents: dict[File, Content] = {}
@@ -224,7 +224,7 @@ def _journaled(model: Model, taken: int) -> Image:
 
 
 def _data_only(model: Model) -> Image:
-    """Write-back got everything out, and no metadata: on ext4 a file's length is metadata, too."""
+    """All data was written back, but no metadata: on ext4 a file's length is metadata, too."""
     changed: dict[str, ImageEntry | None] = {}
     for path, node in model.disk_view.names.items():
         if isinstance(node, File) and node.cached is not node.disk:

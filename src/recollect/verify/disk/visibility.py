@@ -1,4 +1,4 @@
-"""Can the shim see into this program? Asked before an engine is started, so that the answer is a reason and
+"""Can the shim see into this program? Checked before an engine is started, so that the user gets a reason and
 not a riddle.
 
 LD_PRELOAD works through the dynamic loader of glibc. A static program has no loader, musl's loader does not
@@ -21,7 +21,7 @@ _SCRIPTS_MAX = 4
 
 
 def cannot_see(executable: Path) -> str | None:
-    """The reason why the disk recorder is blind for this program; None if it is not."""
+    """Why the disk recorder cannot see what this program does; None if it can."""
     for _ in range(_SCRIPTS_MAX):
         try:
             with executable.open("rb") as file:

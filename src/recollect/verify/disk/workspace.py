@@ -1,7 +1,7 @@
 """A folder that becomes one image after another.
 
-Crash states differ in a page, and recovery touches a few files more. So the folder remembers what it wrote
-where, looks what has changed since (size, time of change, inode), and rewrites only that: a PostgreSQL folder
+Crash states differ in a page, and recovery touches a few more files. So the workspace remembers what it wrote
+where, checks what has changed since (size, time of change, inode), and rewrites only that: a PostgreSQL folder
 of a thousand files turns into the next state by rewriting three.
 """
 
@@ -28,7 +28,7 @@ class Workspace:
         self._written: dict[str, tuple[ImageEntry, _Stamp]] = {}
 
     def become(self, image: Image) -> int:
-        """Make the folder equal to the image; the number of entries that had to be written. Nothing may be
+        """Make the folder equal to the image; returns the number of entries that had to be written. Nothing may be
         using the folder."""
         wanted = sum(entry.stored_bytes for entry in image.entries.values() if isinstance(entry, Content))
         if wanted > self._limit_bytes:
@@ -47,7 +47,7 @@ class Workspace:
         return len(missing)
 
     def _remove_strangers(self, image: Image) -> set[str]:
-        """Delete what is not in the image; the paths that may stay as they are."""
+        """Delete what is not in the image; returns the paths that may stay as they are."""
         kept: set[str] = set()
         waiting = [""]
         top = str(self.folder)
@@ -77,7 +77,7 @@ class Workspace:
 
 
 def _stamp(status: os.stat_result, entry: ImageEntry) -> _Stamp:
-    """Changes when the entry does. Of a directory only its identity counts: its entries are looked at
+    """Changes when the entry does. For a directory only its identity counts: its entries are checked
     themselves."""
     if isinstance(entry, Directory):
         return (status.st_ino, 0, 0)

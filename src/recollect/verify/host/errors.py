@@ -20,7 +20,7 @@ class EngineError(Exception):
 
 
 class UnknownName(EngineError):
-    """A name outside its vocabulary."""
+    """A name that is not in its list."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], *, note: str = "") -> None:
         names = list(known)
@@ -33,7 +33,7 @@ class UnknownName(EngineError):
 
 
 class NotInstalled(EngineError):
-    """The engine is known and not on this machine."""
+    """The engine is known but not on this machine."""
 
 
 class StartFailed(EngineError):
@@ -46,13 +46,13 @@ class StartFailed(EngineError):
 
     @property
     def in_one_line(self) -> str:
-        """For a table: the engine's own last word says most."""
+        """For a table: the engine's own last line says the most."""
         last = self.log.strip().splitlines()[-1:]
         return " ".join([self.reason, *last])
 
 
 class NotOurs(EngineError):
-    """A destructive request on an engine that somebody else runs."""
+    """A destructive request for an engine that somebody else runs."""
 
 
 def _indented(log: str) -> str:

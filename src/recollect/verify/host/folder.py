@@ -1,15 +1,15 @@
-"""The one temporary folder of a run: everything the run makes is below it, and it goes when the run goes.
+"""The one temporary folder of a run: everything the run makes is below it, and it is removed when the run ends.
 
 The warden removes it when the runner ends, killed or not. When the warden was killed as well (a whole cgroup,
 the machine's power), the owner file inside says who owned it, and the next run sweeps it: the processes that
 still work in it, their shared memory, the containers and volumes that carry its mark, and the folder.
 
-The owner file proves that a run made this very folder (`recollect.verify.host.marker`, and the folder's own number): a
-folder that is only called like ours stays, and so does a copy. One whose run was killed before it could write the file
-is empty, and stays too.
+The owner file proves that a run made this very folder (`recollect.verify.host.marker`, and the folder's inode number):
+a folder that merely has a name like ours stays, and so does a copy. A folder whose run was killed before it could write
+the file is empty, and stays too.
 
-The owner is a pid with its start time, the boot, and the pid namespace: a pid alone comes round again, and
-two containers that share /tmp cannot see each other's processes, so they leave each other's folders alone.
+The owner is a pid with its start time, the boot, and the pid namespace: a pid alone is reused, and two containers that
+share /tmp cannot see each other's processes, so they leave each other's folders alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RunOwner:
     namespace: str
 
     def gone(self) -> bool:
-        """True only when it certainly is."""
+        """True only when the owner is certainly gone."""
         if self.boot != _boot():
             return True
         if self.namespace != _namespace():
@@ -68,9 +68,9 @@ class Deed:
 
     owner: RunOwner
     proof: str
-    """The marker's, from which the folder has its name."""
+    """The marker's proof, from which the folder's name is made."""
     number: int
-    """The folder's own, of the file system."""
+    """The folder's inode number."""
 
     def written_for(self, folder: Path) -> bool:
         name = folder.name.removeprefix(PREFIX)
@@ -128,7 +128,7 @@ def run_marker() -> Marker:
 
 def _make(base: Path, marker: Marker) -> Path:
     folder = base / f"{PREFIX}{marker.name}"
-    # First, since it starts the warden: whoever is killed between the two leaves no folder.
+    # First, since this starts the warden: a run that is killed between the two leaves no folder.
     processes.remove_at_end(folder)
     try:
         folder.mkdir(mode=0o700)
@@ -147,7 +147,7 @@ def _make(base: Path, marker: Marker) -> Path:
 
 
 def _passable() -> int:
-    """A server that refuses root runs as another user, who must be able to pass through. Nobody else has to."""
+    """The folder's mode: a server that refuses root runs as another user, who must be able to pass through."""
     return 0o711 if os.geteuid() == 0 else 0o700
 
 
@@ -163,14 +163,14 @@ def _spread_out(folder: Path) -> None:
         flags = struct.unpack("l", fcntl.ioctl(descriptor, _GET_FLAGS, struct.pack("l", 0)))[0]
         fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("l", flags | _TOP_FOLDER))
     except OSError:
-        return  # another filesystem, which does not have the habit
+        return  # another filesystem, which does not need this
     finally:
         os.close(descriptor)
 
 
 @contextlib.contextmanager
 def marked() -> Iterator[None]:
-    """Processes that are started in this block belong to this run: whatever they start and leave is ended with it."""
+    """Processes started in this block belong to this run: whatever they start and leave behind is ended with it."""
     former = os.environ.get(warden.MARK)
     os.environ[warden.MARK] = current().name
     try:
@@ -207,13 +207,13 @@ def subfolder(name: str, root: Path | None = None) -> Path:
 
 
 def discard(path: Path) -> None:
-    """Gone from its place when this returns; its removal goes on in the background when it is a folder of
-    this run."""
+    """Removes a path: it is gone from its place when this returns, and a folder of this run is deleted in the
+    background."""
     if not path.exists():
         return
     if path.is_relative_to(current()):
         trash = current() / f"trash-{uuid.uuid4().hex}"
-        with contextlib.suppress(OSError):  # a filesystem of its own cannot be renamed
+        with contextlib.suppress(OSError):  # a mount point cannot be renamed
             path.rename(trash)
             processes.remove_now(trash)
             return
@@ -231,14 +231,14 @@ def socket_folder(preferred: Path) -> Path:
 
 
 def note_shared_memory(process: processes.OwnedProcess) -> None:
-    """Shared memory outlives a process that dies suddenly. What this one has is removed when it is killed, when
+    """Shared memory outlives a process that dies suddenly. What this process has is removed when it is killed, when
     it is found dead, or, if the warden could not, by the sweep of the next run."""
     process.note_shared_memory(current() / _SHARED_MEMORY_FILE)
 
 
 def in_memory(bytes_needed: int) -> Path:
-    """A new folder of this run whose files are in memory, if there is plenty (a full one is SIGBUS for whoever has
-    mapped a file in it), else on disk."""
+    """A new folder of this run, in memory if there is plenty (when it fills up, processes that have mapped a file in
+    it get SIGBUS), else on disk."""
     if _MEMORY_FILES.is_dir() and shutil.disk_usage(_MEMORY_FILES).free > 2 * bytes_needed:
         with contextlib.suppress(EngineError):
             return _make(_MEMORY_FILES, Marker.new())
@@ -297,7 +297,7 @@ def processes_in(folder: Path) -> list[int]:
 
 
 def _end_processes_in(folder: Path) -> None:
-    """Those that run without a terminal, as engines do: somebody who looks around in there is left alone."""
+    """Ends those without a terminal, as engines are: a person who is looking around in there is left alone."""
     for pid in processes_in(folder):
         if _has_terminal(pid):
             continue
@@ -311,7 +311,7 @@ def _has_terminal(pid: int) -> bool:
 
 
 def _free_shared_memory(folder: Path) -> None:
-    """What the servers of an abandoned run had. After another start of the machine it is somebody else's."""
+    """Removes what the servers of an abandoned run had, unless the machine was rebooted: then it is somebody else's."""
     try:
         deed = _deed(folder)
         notes = folder / _SHARED_MEMORY_FILE
@@ -320,7 +320,7 @@ def _free_shared_memory(folder: Path) -> None:
         for line in notes.read_bytes().splitlines():
             warden.free(msgspec.json.decode(line, type=dict[str, list[int]]))
     except (OSError, msgspec.DecodeError, RecursionError):
-        # None was noted, or the last line is half written: then there is nothing to go by.
+        # None was noted, or the last line is half written: nothing to go by.
         return
 
 

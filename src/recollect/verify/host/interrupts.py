@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def put_off() -> Iterator[None]:
-    """An interrupt that comes during this block comes at its end. For what takes a moment and must not be left half
-    done, such as ending the processes that an interrupt is about to orphan."""
+    """An interrupt during this block is raised at its end. For short work that must not be left half done, such as
+    ending the processes that an interrupt is about to orphan."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # interrupts are none of its business
+        yield  # only the main thread gets interrupts
         return
     came: list[int] = []
     former = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
@@ -27,8 +27,8 @@ def put_off() -> Iterator[None]:
 
 @contextlib.contextmanager
 def not_inherited() -> Iterator[None]:
-    """A process that is started in this block does not get the interrupts that a terminal sends to its whole group,
-    until it asks for them (`taken_again`)."""
+    """A process started in this block ignores the interrupts that a terminal sends to its whole group, until it asks
+    for them (`taken_again`)."""
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -2,8 +2,8 @@
 
 A name proves nothing: anybody may call a database `recollect_production`. So whatever outlives a killed run, and may be
 removed by a later one, gets a name that is the digest of a random proof, and keeps the proof inside it: in a lease,
-a file or a label. Nobody has a name whose proof he does not know, and no proof can be found for a name that exists
-already. What cannot be read, or does not match, is not ours and stays.
+a file or a label. Nobody can make such a name without knowing its proof, and no proof can be found for a name that
+already exists. What cannot be read, or does not match, is not ours and stays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Marker:
 
     @property
     def name(self) -> str:
-        """To be part of the name of everything that carries the proof; 20 hexadecimal digits."""
+        """Part of the name of everything that carries the proof; 20 hexadecimal digits."""
         return hashlib.sha256(f"recollect {self.proof}".encode()).hexdigest()[:_NAME_DIGITS]
 
     def proves(self, name: str) -> bool:

@@ -1,8 +1,8 @@
 """Small libraries in C that are preloaded into other programs, and where their shared objects come from.
 
-1. Built into the wheel, where the builder had a compiler (`hatch_build.py`).
-2. Compiled at first use and kept in the user's cache folder, under a name made of its sources, so that an upgrade
-   compiles again and two processes that compile at once cannot harm each other (each renames a whole file into place).
+1. Built into the wheel, if the builder had a compiler (`hatch_build.py`).
+2. Compiled at first use and kept in the user's cache folder, under a name made from its sources, so that an upgrade
+   compiles again. Two processes that compile at once do no harm: each renames a whole file into place.
 3. Otherwise there is none: `NativeUnavailableError` has the reason, and what needs the library is `skipped` with it.
 """
 
@@ -29,16 +29,16 @@ _LIBRARIES = ("-ldl", "-lpthread")
 
 
 class NativeUnavailableError(Exception):
-    """The library cannot be had here; the message is the reason to show."""
+    """The library is not available here; the message is the reason to show."""
 
 
 @dataclass(frozen=True)
 class Native:
-    """One library: its sources, and how to recognise that a shared object was made of them."""
+    """One library: its sources, and how to recognise that a shared object was made from them."""
 
     name: str
     title: str
-    """How messages call it: ``the disk recorder``."""
+    """What messages call it: ``the disk recorder``."""
     sources: Path
     bundled: Path
     layout_symbol: str
@@ -65,7 +65,7 @@ class Native:
         return cached
 
     def cached_path(self) -> Path:
-        """Where one that was compiled from these sources on this machine is kept between runs."""
+        """Where a library compiled from these sources on this machine is kept between runs."""
         home = os.environ.get("XDG_CACHE_HOME")
         cache = (Path(home) if home else Path.home() / ".cache") / "recollect"
         return cache / f"{self.name}-{self._fingerprint()}.so"
@@ -121,7 +121,7 @@ def find_compiler() -> str | None:
 
 
 def for_every_user(library: Path) -> Path:
-    """An engine may run as another user, who cannot look into a home folder: then a copy in the run folder."""
+    """The library, or a copy in the run folder if it is in a home folder that an engine's other user cannot read."""
     readable = library.stat().st_mode & stat.S_IROTH
     if readable and all(above.stat().st_mode & stat.S_IXOTH for above in library.parents):
         return library

@@ -1,4 +1,4 @@
-"""TCP ports of loopback that are ours for as long as an engine exists, also while it is down.
+"""Loopback TCP ports that are ours for as long as an engine exists, even while it is down.
 
 Asking for a free port and closing it again is a race. Here the port stays bound by us, without listening: the
 kernel gives it to nobody else, and lets the server bind and listen on it because both sockets have

@@ -37,8 +37,8 @@ class Identity:
 
 @dataclass(frozen=True)
 class Launch:
-    """One process to start: `argv[0]` is a path that is never resolved (Debian's redis-server decides by its
-    name)."""
+    """One process to start: `argv[0]` is a path that is never resolved (Debian's redis-server behaves according to
+    its name)."""
 
     argv: Sequence[str]
     log: Path
@@ -48,7 +48,7 @@ class Launch:
 
 
 class OwnedProcess:
-    """One started process and all below it."""
+    """One started process, with all its descendants."""
 
     def __init__(self, warden: _Channel, pid: int) -> None:
         self._warden = warden
@@ -63,12 +63,12 @@ class OwnedProcess:
         return self.exit_status() is None
 
     def signal(self, number: int, *, tree: bool = False) -> bool:
-        """False when it has ended already."""
+        """False if it has already ended."""
         delivered: bool = self._warden.ask("signal", pid=self.pid, number=int(number), tree=tree)["delivered"]
         return delivered
 
     def kill(self) -> None:
-        """SIGKILL to it and all below it; returns when all are gone and reaped."""
+        """SIGKILL to it and all its descendants; returns when all are gone and reaped."""
         self._warden.ask("kill", pid=self.pid)
 
     def note_shared_memory(self, file: Path) -> None:
@@ -122,7 +122,7 @@ class _Channel:
                 self._socket.sendall(json.dumps(request).encode() + b"\n")
                 answer = self._line()
                 while answer["number"] != number:
-                    # The answer to a request that Ctrl-C made somebody give up on.
+                    # The answer to an earlier request that Ctrl-C interrupted.
                     answer = self._line()
             except OSError as error:
                 raise EngineError(
@@ -145,7 +145,7 @@ class _Channel:
         return answer
 
     def close(self) -> None:
-        """Closing the socket makes it kill all and remove the folders; wait for that."""
+        """Closing the socket makes the warden kill everything and remove the folders; waits for that."""
         self._socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=30)
@@ -212,7 +212,7 @@ def run_at_end(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def end_strays() -> int:
-    """End what processes marked with this run (`folder.marked`) have started and left; says how many."""
+    """End what processes marked with this run (`folder.marked`) have started and left behind; returns how many."""
     ended: int = _current().ask("end_strays")["ended"]
     return ended
 

@@ -1,26 +1,25 @@
 """The process that starts every engine process and outlives the runner just long enough to end them.
 
-A runner can be SIGKILLed. Nothing of it may stay: not a server, not a child of a server, not a folder. The
+A runner can be SIGKILLed. Nothing of it may remain: not a server, not a child of a server, not a folder. The
 parent-death signal alone is not enough (it follows the death of the forking *thread*, is cleared by setuid,
 and reaches only direct children), so engines are not children of the runner but of this small program:
 
     runner ──socket──▶ warden ──fork──▶ redis-server, postgres, … ──fork──▶ their children
 
-- It is the subreaper of all of them: an orphaned grandchild comes to it and is reaped, whatever pid 1 does.
+- It is the subreaper of all of them: orphaned grandchildren become its children and are reaped, whatever pid 1 does.
 - When the runner goes away (its pidfd turns readable, or the socket closes) it kills all its descendants,
-  ends what the target's own processes have started and left, runs the farewell command (containers and volumes),
+  ends what the target's own processes have started and left behind, runs the farewell command (containers and volumes),
   removes the folders that it was given, and ends.
 - It has one thread, so the parent-death signal that it sets on each child means what it says: if the warden
   itself is killed, the servers follow. It is set after the uid change, which would clear it.
-- Shared memory outlives a process that is killed. PostgreSQL would remove its own when it stops; so what the killed
-  have is removed here, or the machine runs out of it after some thousand kills. It is known by the process that has it
-  mapped, never by its name, and noted when a server has started (`note`): one that dies by itself cannot be asked, and
-  what the warden itself leaves when it is killed is removed by the next run (`folder.sweep`).
-- A fork of this little process costs a millisecond; a fork of a runner with drivers and threads does not, nor
-  is it safe.
+- Shared memory outlives a process that is killed. A PostgreSQL that stops cleanly removes its own; for one that is
+  killed the warden does it, or the machine would run out after some thousand kills. A segment is identified by the
+  process that has it mapped, never by its name, and noted once a server has started (`note`), because a server that
+  dies by itself cannot be asked. If the warden itself is killed, the next run removes what was noted (`folder.sweep`).
+- Forking this small process costs a millisecond; forking a runner with drivers and threads costs more and is not safe.
 
-It runs as `python -I -S warden.py`, so it imports the standard library only, and little of it. One request
-and one answer a line, in JSON. It ignores SIGINT and SIGTERM: Ctrl-C in a terminal is for the runner.
+It runs as `python -I -S warden.py`, so it imports only the standard library, and little of it. Requests and answers
+are JSON, one per line. It ignores SIGINT and SIGTERM: Ctrl-C in a terminal is for the runner.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ _REAP_DEADLINE_S = 10.0
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 MARK = "RECOLLECT_RUN"
-"""The variable that names the run folder in the environment of the target's processes, and of all they start."""
+"""The environment variable that names the run folder, in the target's processes and all that they start."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def children_of(pid: int) -> list[int]:
-    """Direct children; a kernel without CONFIG_PROC_CHILDREN is answered by reading every process's parent."""
+    """Direct children; on a kernel without CONFIG_PROC_CHILDREN, found by reading every process's parent."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             return [int(child) for child in file.read().split()]
@@ -82,7 +81,7 @@ def _stat_fields(pid: int) -> list[str]:
 
 
 def _environment(pid: int) -> set[bytes]:
-    """What a process was started with; empty where that is none of our business."""
+    """The environment that a process was started with; empty if we may not read it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
             return set(file.read().split(b"\0"))
@@ -108,8 +107,8 @@ _CONTROL_HEADER, _CONTROL_ITEM = struct.Struct("=III4x"), struct.Struct("=II32x"
 
 
 def shared_memory_of(pids: list[int]) -> dict[str, list[int]]:
-    """The shared memory that these processes have mapped and that outlives them: System V's by number, PostgreSQL's
-    own by path."""
+    """The shared memory that these processes have mapped and that outlives them: System V segments by number,
+    PostgreSQL's own by path."""
     found: dict[str, list[int]] = {}
     for pid in pids:
         try:
@@ -142,7 +141,7 @@ def _identity(place: str) -> list[int] | None:
 
 
 def free(segments: dict[str, list[int]]) -> None:
-    """Remove what is still the same as when it was found. Whoever had it must be dead."""
+    """Remove segments that are still the same as when they were found. The processes that had them must be dead."""
     for place, identity in segments.items():
         if _identity(place) != identity:
             continue
@@ -155,9 +154,9 @@ def free(segments: dict[str, list[int]]) -> None:
 
 
 def _listed_in(path: str) -> list[str]:
-    """The segments that a server's processes made later, of which no living one need have any mapped. PostgreSQL keeps
-    their numbers in the one that the first process made, and after a crash removes them by that list itself
-    (`dsm_cleanup_using_control_segment`). An odd number is of a segment inside the main one."""
+    """Segments that a server's processes made later, which no living process need have mapped. PostgreSQL lists their
+    numbers in the segment that the first process made, and after a crash removes them by that list itself
+    (`dsm_cleanup_using_control_segment`). An odd number means a segment inside the main one."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             raw = file.read()
@@ -194,7 +193,7 @@ class Warden:
         self.folders: list[str] = []
         self.farewell: dict[str, Any] | None = None
         self.noted: dict[int, dict[str, list[int]]] = {}
-        """The shared memory that a spawned process had when it was looked at last."""
+        """The shared memory that a spawned process had when it was last looked at."""
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -207,7 +206,7 @@ class Warden:
             try:
                 self._become(request, warden)
             except BaseException as error:
-                # Whatever it is, the runner must hear of it, and this copy of the warden must not go on.
+                # Whatever it is, the runner must hear about it, and this copy of the warden must not go on.
                 os.write(write_end, f"{type(error).__name__}: {error}".encode())
             os._exit(127)
         os.close(write_end)
@@ -258,7 +257,7 @@ class Warden:
         return {"delivered": True}
 
     def note(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Look at what shared memory a process has, and write it down for whoever has to remove it without us."""
+        """Look at what shared memory a process has, and write it down in case it must be removed without us."""
         pid = request["pid"]
         found = shared_memory_of([pid])
         if found and pid in self.spawned:
@@ -297,8 +296,8 @@ class Warden:
     def end_strays(self, request: dict[str, Any]) -> dict[str, Any]:
         """Kill what the target's processes started and left behind when they ended.
 
-        They are not below us. They are known by the name of a run folder in their environment, which they inherit,
-        and by a parent that has no such mark: what a living client has started is its own business.
+        They are not our descendants. They are recognised by the name of a run folder in their environment, which they
+        inherit, and by a parent without that mark: what a living client has started is left to it.
         """
         give_up = time.monotonic() + _REAP_DEADLINE_S
         ended: set[int] = set()
@@ -326,15 +325,15 @@ class Warden:
     # Ending ---------------------------------------------------------------------------------------
 
     def _kill_tree(self, root: int) -> list[int]:
-        """Kill the root first, so that nothing forks, then all below it; return those that would not
+        """Kill the root first, so that it forks nothing more, then all below it; return those that would not
         go.
 
-        What the root forked between the listing and its death has come to us as an orphan by the time the
-        root is reaped, and is recognised by not having been an orphan before. The kernel's list of children
+        What the root forked between the listing and its death has become our child, as an orphan, by the time the
+        root is reaped, and is recognised because it was not an orphan before. The kernel's list of children
         may leave some out while others exit, so only a listing during which nothing was reaped is believed.
 
-        A root that has ended by itself has left its children as orphans: all that there are go with it, for the
-        children of living roots are none.
+        A root that has ended by itself has left its children as orphans: all present orphans are killed, since the
+        children of living roots are not orphans.
         """
         self._reap()
         orphans_before = self._orphans() if root not in self.status else set()
@@ -364,7 +363,7 @@ class Warden:
         return set(children_of(os.getpid())) - self.spawned
 
     def _reap(self) -> int:
-        """Take in all that have ended; return how many."""
+        """Reap all that have ended; return how many."""
         count = 0
         while True:
             try:

@@ -1,1 +1,1 @@
-"""The two wire protocols that the kit itself speaks, to ask an engine how it is without loading a driver."""
+"""The two wire protocols that the kit itself speaks, to ask an engine about its state without loading a driver."""

@@ -1,9 +1,9 @@
-"""A PostgreSQL client of two screens: to ask a server whether it is ready, how it is set, and to steer its
+"""A small PostgreSQL client: to ask a server whether it is ready and how it is configured, and to control its
 replicas.
 
 Not a driver: simple queries, every value as text, one connection. A driver costs 0.2 s to import and an event
-loop or a C library to run; a probe at 1 ms intervals wants neither. It authenticates as servers that users
-run demand: trust, cleartext, md5 and SCRAM-SHA-256 (RFC 5802, without channel binding).
+loop or a C library to run; a probe at 1 ms intervals wants neither. It knows the authentication methods that
+users' servers ask for: trust, cleartext, md5 and SCRAM-SHA-256 (RFC 5802, without channel binding).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PgError(Exception):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a PostgreSQL answers: a folder with its unix socket, or a host; always a port."""
+    """Where a PostgreSQL server answers: a folder with its unix socket, or a host; always a port."""
 
     port: int
     socket_folder: Path | None = None
@@ -198,8 +198,8 @@ def _decoded(raw: bytes) -> str:
 
 
 def _challenge(text: str) -> tuple[dict[str, str], bytes, int]:
-    """What a server asks of whoever knows the password. How often it is hashed is the server's choice: without a bound,
-    one that means harm keeps us busy for days."""
+    """The server's challenge to a client that knows the password. The server chooses how often it is hashed: without
+    a bound, a malicious one could keep us busy for days."""
     told = {name: value for name, _, value in (part.partition("=") for part in text.split(","))}
     try:
         salt, rounds = base64.b64decode(told["s"], validate=True), int(told["i"])

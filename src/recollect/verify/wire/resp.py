@@ -1,4 +1,4 @@
-"""A Redis client of one screen: to ask a server whether it is ready, what it is, and how it is set.
+"""A small Redis client: to ask a server whether it is ready, what it is, and how it is configured.
 
 Not a driver: one connection, one request at a time, replies as Python values. Importing redis-py costs 0.1 s
 and it retries; a probe at 1 ms intervals wants neither.
@@ -26,7 +26,7 @@ class RespError(Exception):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a Redis answers: a unix socket, or a host and port."""
+    """Where a Redis server answers: a unix socket, or a host and port."""
 
     socket: Path | None = None
     host: str = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""One socket to a server, over a unix socket or TCP: what the clients of this folder stand on."""
+"""One connection to a server, over a unix socket or TCP: what the clients in this folder are built on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MESSAGE_BYTES_MAX = 1 << 28
 
 
 class Garbled(ConnectionError):
-    """What the server says is not the protocol that it should speak."""
+    """The server does not speak the protocol that it should."""
 
 
 class Stream:
-    """An open socket and what was received and not yet read; a context manager.
+    """An open socket, and what was received but not yet read; a context manager.
 
     Raises OSError when the server cannot be reached, went away, or speaks another protocol (`Garbled`).
     """

@@ -1,7 +1,7 @@
-"""Servers that are started up to the point where they would read their data, and copied from there: `prestart.c`.
+"""Servers that are stopped just before they would read their data, and copied from there: `prestart.c`.
 
-A template is one process of the real server, stopped before its first thread. Each copy of it does the rest of a
-start by the server's own code. Only one copy lives at a time.
+A template is one process of the real server, stopped before its first thread. Each copy of it does the rest of the
+start with the server's own code. Only one copy lives at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def unavailable() -> str | None:
 
 class Template:
     """The end of the control socket that asks for copies. Made before the server is launched, with `env` in its
-    environment; `connected` is true as soon as the server has come to its stop."""
+    environment; `connected` is true as soon as the server has stopped there."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,14 +56,14 @@ class Template:
         return {"LD_PRELOAD": str(for_every_user(library())), "RECOLLECT_PRESTART": str(self._path)}
 
     def connected(self, timeout_s: float) -> bool:
-        """Whether the server stands still and waits; waits at most this long for that."""
+        """Whether the server has stopped and waits for orders; waits at most this long for that."""
         if self._control is None and select.select([self._listening], [], [], timeout_s)[0]:
             self._control = self._listening.accept()[0]
             self._control.settimeout(_END_TIMEOUT_S)
         return self._control is not None
 
     def copy(self) -> Copy:
-        """Start a copy. The one before must have ended."""
+        """Start a copy. The previous one must have ended."""
         assert self._control is not None, "connected() first"
         try:
             self._control.sendall(b"\n")

@@ -1,9 +1,9 @@
 /* Starting a server hundreds of times for little more than the price of one.
  *
  * Preloaded into an unmodified server, this stops it at its first pthread_create: it has read its configuration,
- * made its tables and opened its sockets, and has not looked at its data. From then on the process is a template.
+ * made its tables and opened its sockets, but has not looked at its data. From then on the process is a template.
  * For each byte that arrives on a control socket it forks, and the copy goes on where the template stopped: it loads
- * its data by its own start-up code, opens its files, and serves. What is saved is the part of a start that is the
+ * its data with its own start-up code, opens its files, and serves. This saves the part of a start that is the
  * same every time: loading and relocating libraries, parsing, allocating.
  *
  * Stopping before the first thread is what makes the copy whole: fork keeps one thread, and there is only one.
@@ -52,7 +52,7 @@ static void say(int control, int32_t number) {
         _exit(0);
 }
 
-/* In the template: until whoever holds the other end of the socket goes away. Returns in each copy. */
+/* In the template: runs until the other end of the socket is closed. Returns in each copy. */
 static void serve(int control) {
     pid_t template = getpid();
     char asked;
@@ -66,7 +66,7 @@ static void serve(int control) {
                 _exit(127);
             return;
         }
-        setpgid(copy, copy); /* here and there: whichever comes first, the group is there before it is needed */
+        setpgid(copy, copy); /* parent and child both do it: the group exists before anybody needs it */
         say(control, copy);
         int status = 0;
         while (copy > 0 && waitpid(copy, &status, 0) < 0 && errno == EINTR)

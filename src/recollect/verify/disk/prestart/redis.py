@@ -1,8 +1,8 @@
 """A Redis that starts on one crash state after another, as copies of a template that has not read any data yet.
 
-Everything that depends on the data happens in the copy, by the server's own start-up code: loading, refusing, cutting a
-torn tail, opening files. The template's sockets stay open, so a client waits in their queue instead of polling, and a
-copy that refuses its data is known by its end.
+Everything that depends on the data happens in the copy, in the server's own start-up code: loading, refusing, cutting a
+torn tail, opening files. The template's sockets stay open, so a client waits in their queue instead of polling. A copy
+that refuses its data is noticed because it exits.
 """
 
 from __future__ import annotations

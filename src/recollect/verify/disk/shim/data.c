@@ -25,7 +25,7 @@ static int open_plain(int dirfd, const char *path, int flags, mode_t mode)
     return fd;
 }
 
-/* Whether this call or another process created the file is known only if O_EXCL says so; therefore it is tried first. */
+/* Only O_EXCL tells whether this call or another process created the file; therefore it is tried first. */
 static int open_creating(int dirfd, const char *path, int flags, mode_t mode, const char *relative, int *created)
 {
     for (int attempt = 0; attempt < 8; attempt++) {
@@ -365,7 +365,7 @@ EXPORT int truncate(const char *path, off_t length)
 }
 EXPORT int truncate64(const char *path, off_t length) { return truncate(path, length); }
 
-/* posix: posix_fallocate, which returns the error, and for which libc has a fallback where the kernel has none. */
+/* posix: posix_fallocate, which returns the error, and for which libc has a fallback if the kernel cannot do it. */
 static int allocate(int fd, int mode, off_t offset, off_t length, int posix)
 {
     struct file file;

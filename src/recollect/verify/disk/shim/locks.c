@@ -1,16 +1,16 @@
 /* Locks for the little that cannot be done with one atomic operation: the tables of mappings and of page sums.
  *
- * A lock that somebody holds at the moment of a fork would stay locked in the child for ever, since its holder is not
- * there to let it go: the child recreates them. (To take them before the fork, as is often done, is no cure: fork takes
- * locks of libc as well, and a thread that was interrupted by a signal while it had one of those, and whose handler
- * waits for one of ours, would hang together with whoever forks.) What the holder was changing is half done in the child;
- * so a mapping is valid at any moment (memory.c), and the sums are forgotten.
+ * A lock that is held at the moment of a fork would stay locked in the child for ever, since its holder is not there to
+ * release it: so the child recreates the locks. (Taking them before the fork, as is often done, would not help: fork
+ * takes libc's locks as well, and a thread whose signal handler waits for one of our locks while the thread holds one
+ * of libc's would deadlock with the thread that forks.) What the holder was changing is half done in the child; so a
+ * mapping is valid at any moment (memory.c), and the sums are forgotten.
  *
- * A signal handler that makes a recorded call would wait for ever for the call that it interrupted: whoever holds a lock
- * has all signals blocked.
+ * A signal handler that makes a recorded call would wait for ever for the call that it interrupted, so all signals are
+ * blocked while a lock is held.
  *
- * A vforked child shares its parent's memory, whose other threads go on and let go: it only waits. What stays open is a
- * child made by _Fork(3) or clone(2) without the handlers of fork(3).
+ * A vforked child shares its parent's memory, and the parent's other threads go on and release their locks: it only has
+ * to wait. Not covered: a child made by _Fork(3) or clone(2), without the handlers of fork(3).
  */
 #include "shim.h"
 

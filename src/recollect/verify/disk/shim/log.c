@@ -11,7 +11,7 @@
 struct header *shared;
 static uint32_t own_pid;
 static __thread uint32_t own_tid;
-/* One call of this thread, and the calls of signal handlers that interrupt one another in the midst of it. */
+/* One call of this thread, plus calls by signal handlers that interrupt it and each other. */
 #define NESTED_MAX 4
 static __thread struct flight *own_flights[NESTED_MAX];
 static __thread volatile int flying;
@@ -69,8 +69,8 @@ EXPORT int recollect_attach(const char *path, const char *folder)
     return 0;
 }
 
-/* Without these variables the shim sleeps until somebody calls recollect_attach: a fork server is started with it, and
- * only the children that are to be recorded wake it up. */
+/* Without these variables the shim sleeps until recollect_attach is called: a fork server is started with it, and only
+ * the children that are to be recorded wake it up. */
 __attribute__((constructor)) static void attach_by_environment(void)
 {
     const char *path = getenv("RECOLLECT_DISK_LOG"), *folder = getenv("RECOLLECT_DISK_ROOT");
@@ -78,8 +78,8 @@ __attribute__((constructor)) static void attach_by_environment(void)
         recollect_attach(path, folder);
 }
 
-/* The log is fresh memory, and touching it page by page is the dearest part of recording: it is made ready in larger
- * pieces, by whoever comes to the end of one. Older kernels do not know how, and pay per page. */
+/* The log is fresh memory, and touching it page by page is the most expensive part of recording: it is prefaulted in
+ * larger pieces, by whichever process reaches the end of one. Older kernels cannot do that and pay per page. */
 #define PIECE (256 * 1024)
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -127,7 +127,7 @@ static void append_to(struct header *log, const struct record *fields, const cha
     __atomic_store_n(&record->ready, 1, __ATOMIC_RELEASE);
 }
 
-/* The runner cannot see the moment at which a certain file is being rewritten; whoever writes it can. */
+/* The runner cannot see the moment at which a certain file is being rewritten; the process that writes it can. */
 static void take_aim(const struct record *fields)
 {
     if (!shared->aim_ino || fields->ino != shared->aim_ino || fields->op != OP_WRITE)
@@ -197,7 +197,7 @@ void depart(enum op op, uint64_t ino)
     __atomic_store_n(&own_flights[depth]->op, op, __ATOMIC_RELEASE);
 }
 
-/* In a child whose fork interrupted a call of its parent there is nothing to end: the flight is the parent's. */
+/* In a child forked in the middle of its parent's call there is nothing to end: the flight is the parent's. */
 void arrive(void)
 {
     int depth = flying > 0 ? --flying : NESTED_MAX;

@@ -15,7 +15,7 @@ static struct mapping {
 
 static size_t pages(size_t length) { return (length + PAGE - 1) & ~(size_t)(PAGE - 1); }
 
-/* With the lock held. A table that is full forgets; the self-check finds what went unseen by that. The length comes
+/* With the lock held. A full table forgets; the self-check finds what went unseen because of that. The length is set
  * last: a child that was forked meanwhile has the whole entry or none. */
 static void put(struct mapping mapping)
 {
@@ -60,7 +60,7 @@ static int find(char *memory, size_t length, struct mapping *found, int most)
     return count;
 }
 
-/* [memory, memory+length) is about to hold something else; what a mapping has on either side of it stays. */
+/* [memory, memory+length) is about to hold something else; the parts of a mapping on either side of it stay. */
 static void cut(char *memory, size_t length)
 {
     sigset_t before = hold(LOCK_MAPPINGS);
@@ -127,7 +127,7 @@ EXPORT void *mremap(void *memory, size_t length, size_t new_length, int flags, .
     }
     struct mapping found = {0};
     if (shared) {
-        find(memory, length ? pages(length) : PAGE, &found, 1); /* length 0 makes a second mapping of the same */
+        find(memory, length ? pages(length) : PAGE, &found, 1); /* length 0 makes a second mapping of the same pages */
         cut(memory, pages(length));
         if (address)
             cut(address, pages(new_length));
@@ -153,7 +153,7 @@ static int sync_piece(const struct mapping *piece, int flags)
     return error;
 }
 
-/* Two threads may sync the same mapping at once, and each has its own record of it: neither takes it out of the table. */
+/* Two threads may sync the same mapping at once and each log it, so neither takes it out of the table. */
 EXPORT int msync(void *memory, size_t length, int flags)
 {
     struct mapping found[PIECES_MAX];

@@ -15,7 +15,7 @@
  *
  *   shim.h     layout shared with records.py and recorder.py: change both sides, and LAYOUT_VERSION
  *   log.c      the log: attach, append, halt
- *   locks.c    the few locks there are, and why forks and signals do not hang on them
+ *   locks.c    the few locks there are, and why forks and signals do not deadlock on them
  *   track.c    which descriptors and paths lie under the root
  *   unseen.c   files changed behind our back (stdio, shared mappings): snapshots
  *   data.c     open, write, truncate, allocate, copy
@@ -58,7 +58,7 @@ typedef off_t off64_t; /* musl's offsets have 64 bits anyway */
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The function of that name that we stand in front of, found once per place. */
+/* The real function of that name, which ours wraps; looked up once per place of use. */
 #define NEXT(like, name)                                                                                               \
     ({                                                                                                                 \
         static __typeof__(&like) found;                                                                                \
@@ -144,7 +144,7 @@ struct header {
     struct flight flights[FLIGHTS_MAX];
     uint64_t unseen[UNSEEN_MAX]; /* inodes that libc or a mapping may change without a call; 0 free, 1 removed */
     struct process processes[PROCESSES_MAX];
-    uint64_t changes[UNSEEN_MAX]; /* of the inode in the same place of `unseen`: how many records there are of it */
+    uint64_t changes[UNSEEN_MAX]; /* how many records there are of the inode in the same slot of `unseen` */
 };
 _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the log's first record begins at HEADER_BYTES");
 
@@ -158,7 +158,7 @@ void arrive(void);
 
 /* locks.c */
 enum lock { LOCK_MAPPINGS, LOCK_SUMS, LOCKS };
-sigset_t hold(enum lock lock); /* with all signals blocked; gives the mask to return to */
+sigset_t hold(enum lock lock); /* blocks all signals; returns the mask to restore */
 void let_go(enum lock lock, sigset_t before);
 
 /* track.c */

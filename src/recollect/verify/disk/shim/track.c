@@ -21,7 +21,7 @@ struct seen {
 };
 
 /* Not fstat: asking for the time of the last change obliges newer kernels (6.13) to give the next write a time of its
- * own, which makes every fdatasync after it half as slow again. statx leaves the times out. */
+ * own, which makes every fdatasync after it take half as long again. statx leaves the times out. */
 static int see(int fd, struct seen *seen)
 {
     struct statx found;

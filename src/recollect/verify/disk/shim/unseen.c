@@ -39,7 +39,7 @@ void unseen_add(uint64_t ino)
     }
 }
 
-/* What the log says about such a file has changed: whoever has sums of its pages has to read it again. */
+/* What the log says about such a file has changed: a process that has sums of its pages must read it again. */
 void unseen_changed(uint64_t ino)
 {
     uint64_t *slot = slot_of(ino);
@@ -55,14 +55,14 @@ void unseen_remove(uint64_t ino)
         __atomic_store_n(slot, REMOVED, __ATOMIC_RELEASE);
 }
 
-/* One checksum per page of the files snapshotted lately, so that a second snapshot logs only what changed. The sums are
- * of what the log's last records of those pages hold, and good only as long as nobody, in any process, has added another.
+/* One checksum per page of recently snapshotted files, so that a second snapshot logs only what changed. The sums are
+ * those of the log's last records of these pages, and valid only until somebody, in any process, adds another.
  * Losing an entry costs log space, nothing else; therefore a handful is enough and the table is per process. */
 #define KEPT 16
 static struct kept {
     uint64_t ino;
     uint64_t *slot;
-    uint64_t changes; /* of that slot, when all sums were good */
+    uint64_t changes; /* that slot's count when all sums were valid */
     int64_t size;
     size_t pages;
     uint64_t *sums; /* 0: not known */
@@ -90,7 +90,7 @@ static void forget_sums(struct kept *entry, size_t from)
         memset(entry->sums + from, 0, (entry->pages - from) * sizeof *entry->sums);
 }
 
-/* In a forked child: another thread may have been at it. */
+/* In a forked child: another thread may have been changing them. */
 void forget_all_sums(void) { memset(kept, 0, sizeof kept); }
 
 static struct kept *sums_of(uint64_t ino, size_t pages)
@@ -115,7 +115,7 @@ static struct kept *sums_of(uint64_t ino, size_t pages)
     return entry;
 }
 
-/* A record of our own leaves the sums good. */
+/* A record of our own leaves the sums valid. */
 static void append_snapshot(struct kept *entry, const struct record *fields, const struct iovec *piece)
 {
     append(fields, NULL, NULL, piece, piece != NULL);
@@ -189,7 +189,7 @@ void snapshot(int fd, uint64_t ino)
     errno = saved;
 }
 
-/* The same for part of a mapping, whose descriptor may be closed long since. Memory beyond the end of the file cannot
+/* The same for part of a mapping, whose descriptor may be closed by now. Memory beyond the end of the file cannot
  * be read; process_vm_readv says so, where a plain load would be SIGBUS. */
 void snapshot_memory(uint64_t ino, int64_t offset, char *memory, size_t length)
 {
@@ -209,7 +209,7 @@ void snapshot_memory(uint64_t ino, int64_t offset, char *memory, size_t length)
     errno = saved;
 }
 
-/* A file moved into the root from elsewhere: its whole content is news. */
+/* A file moved into the root from elsewhere: all of its content is logged. */
 void snapshot_new(int fd, const char *path)
 {
     struct stat status;
