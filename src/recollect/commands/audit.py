@@ -26,7 +26,7 @@ from recollect.secret import scrub
 
 STYLES: dict[AuditStatus, str] = {"held": "bold green", "exposed": "bold yellow", "violated": "bold red"}
 SHOWN_MAX = 10
-"""Findings of one name on the terminal; the JSON and the page have more."""
+"""How many findings of one name the terminal shows; the JSON and the page have more."""
 TERMINAL_EVERY_S = 0.2
 LINE_EVERY_S = 30.0
 
@@ -43,17 +43,15 @@ def audit(
         ),
     ],
     rate: Annotated[
-        float, typer.Option(metavar="N", help="Records a second, at most; 0 is as fast as it goes.", min=0)
+        float, typer.Option(metavar="N", help="Records per second, at most; 0 is as fast as possible.", min=0)
     ] = RATE,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Keep the progress here; an audit that was stopped goes on from it."
-        ),
+        typer.Option(metavar="FILE", help="Keep progress here; a stopped audit continues from it."),
     ] = None,
     witness: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The store's witness: tells a wiped or rolled-back store."),
+        typer.Option(metavar="FILE", help="The store's witness: detects a wiped or rolled-back store."),
     ] = None,
     json_file: Annotated[
         str | None,
@@ -63,10 +61,13 @@ def audit(
         Path | None, typer.Option(metavar="FILE", help="Write one self-contained HTML page.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail also when the engine's settings can lose something.")
+        bool, typer.Option("--strict", help="Also fail when the engine's settings can lose something.")
     ] = False,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="For each answer of the engine.", min=0.1)
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Time limit for each answer of the engine.", min=0.1
+        ),
     ] = 10.0,
 ) -> None:
     """Read the whole memory, and say what is missing or damaged. Changes nothing; others may write meanwhile.
@@ -98,7 +99,7 @@ def audit(
 
 
 class ProgressLine:
-    """One line that is written over on a terminal; elsewhere a line now and then."""
+    """On a terminal, one line that is overwritten; elsewhere, a line now and then."""
 
     def __init__(self, resume: Path | None) -> None:
         self._every_s = TERMINAL_EVERY_S if sys.stderr.isatty() else LINE_EVERY_S

@@ -20,7 +20,7 @@ def chat(
         str, typer.Option(help="Where memory is kept: sqlite:///folder/file.db or postgresql://host/db.")
     ] = _DEFAULTS.memory,
     port: Annotated[int, typer.Option(min=1, max=65535)] = _DEFAULTS.port,
-    host: Annotated[str, typer.Option(help="Loopback unless told otherwise.")] = _DEFAULTS.host,
+    host: Annotated[str, typer.Option(help="Address to listen on; loopback by default.")] = _DEFAULTS.host,
     index: Annotated[
         str,
         typer.Option(

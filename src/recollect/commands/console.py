@@ -1,4 +1,4 @@
-"""The terminal that commands print to: what others wrote reaches it as text, never as orders."""
+"""The terminal that commands print to: what others wrote reaches it as text, never as control sequences."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def doctor(
 ) -> None:
     """Say what this engine would lose with the settings it has, and the safe steps that stop it. Changes nothing.
 
-    Exit codes: 1 something acknowledged can be lost, 0 it cannot, 2 usage, 3 it cannot be told.
+    Exit codes: 1 something acknowledged can be lost, 0 it cannot, 2 usage, 3 nothing could be concluded.
     """
     try:
         diagnosis = asyncio.run(examine(url, timeout_s))

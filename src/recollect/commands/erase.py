@@ -33,12 +33,12 @@ def erase(
     witness: Annotated[
         str | None, typer.Option(metavar="FILE", help="The store's witness, which may name the session too.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     json_file: JsonOption = None,
 ) -> None:
     """Erase one session for good: its messages, its turn ids and its id, from every file that can be reached.
 
-    Files are rewritten, so it takes longer the larger they are, and writers wait meanwhile. It cannot be undone.
+    Files are rewritten: the larger they are, the longer it takes, and writers wait meanwhile. It cannot be undone.
     """
     if not yes and not _confirmed(session):
         typer.echo("recollect erase: nothing was erased; --yes does not ask", err=True)

@@ -34,7 +34,7 @@ from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, 
 from recollect.verify.target.workers import TargetBroken
 
 _Modes = Annotated[list[str] | None, typer.Option(help="ext4, strict; repeatable. Both by default.")]
-_Messages = Annotated[int, typer.Option(help="How many the recorded run writes.", min=1)]
+_Messages = Annotated[int, typer.Option(help="How many messages the recorded run writes.", min=1)]
 _Budget = Annotated[
     str, typer.Option(help="Time limit for finding and judging, for each mode; --resume does the rest.")
 ]
@@ -51,7 +51,7 @@ _Interleavings = Annotated[
 _How = Annotated[
     list[str] | None,
     typer.Option(
-        help="Interleavings of tasks, threads or processes; repeatable. By default what fits the store."
+        help="Interleavings of tasks, threads or processes; repeatable. By default, what fits the store."
     ),
 ]
 _Program = Annotated[
@@ -62,7 +62,7 @@ _Cancel = Annotated[
     bool, typer.Option("--cancel", help="Interleavings: also cancel one operation, wherever it waits.")
 ]
 _Bound = Annotated[
-    int, typer.Option(help="Interleavings: preemptions, where not all can be tried.", min=0, max=9)
+    int, typer.Option(help="Interleavings: most preemptions, if not every order can be tried.", min=0, max=9)
 ]
 _Seconds = Annotated[
     float, typer.Option(help="Interleavings: time limit for all programs together.", min=0.1)
@@ -81,11 +81,11 @@ def explore(
     engine: Annotated[str | None, typer.Option(help="Engine of your own target, such as redis@7.")] = None,
     policy: Annotated[str | None, typer.Option(help="Durability policy.")] = None,
     level: Annotated[
-        int, typer.Option(help="1: each crash point. 2: and single pages and names. 3: and writes.")
+        int, typer.Option(help="1: each crash point. 2: also single pages and names. 3: also single writes.")
     ] = 2,
     mode: _Modes = None,
     messages: _Messages = 50,
-    workers: Annotated[int, typer.Option(help="Processes side by side.", min=1)] = 2,
+    workers: Annotated[int, typer.Option(help="Processes at the same time.", min=1)] = 2,
     budget: _Budget = "60s",
     resume: _Resume = None,
     look: _Look = None,
@@ -99,7 +99,7 @@ def explore(
     until: _Until = None,
     json_file: JsonOption = None,
     html: HtmlOption = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for what is recorded; runs/… by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the recording; runs/… by default.")] = None,
 ) -> None:
     """Record one run of a store, and try every state that a power loss could have left the disk in. With
     --interleavings: try every order of a few concurrent operations.
@@ -140,7 +140,7 @@ def _refuse_without_interleavings(**given: object) -> None:
 
 @dataclass(frozen=True)
 class StatesAsked:
-    """What the command line says of crash states."""
+    """What the command line says about crash states."""
 
     target: str
     engine: str | None

@@ -26,7 +26,7 @@ STYLE = (
 
 
 def page(explorations: Sequence[dict[str, Any]]) -> str:
-    """`explorations` are those of the JSON document."""
+    """`explorations` are as in the JSON document."""
     title = f"{_headline(explorations)} · recollect explore"
     parts = [part for one in explorations for part in _exploration(one)]
     return "\n".join(

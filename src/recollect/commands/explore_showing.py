@@ -92,7 +92,7 @@ def _server(engine: str) -> str:
 
 
 def _repair(name: str, engine: str) -> str:
-    """Its program is the one beside the server that was run, where that has one."""
+    """The repair command, with the program from the folder of the server that was run, if it is there."""
     beside = Path(shlex.split(_server(engine))[0]).with_name("redis-check-aof")
     check = shlex.quote(str(beside)) if beside.exists() else beside.name
     return _REPAIR.get(name, _ITS_WORDS).format(check=check)

@@ -35,7 +35,7 @@ def export(
 ) -> None:
     """Write every live session to standard output, as JSON lines with counts and checksums.
 
-    The store may be in use: each session is of one moment. What is said about it goes to standard error.
+    The store may be in use: each session is exported as it was at one moment. Notices go to standard error.
     """
     moved = Moved()
     try:
@@ -70,8 +70,8 @@ def import_(
 ) -> None:
     """Write the sessions of an exported file into a store, and read each of them back.
 
-    A file that is not whole is refused before anything is written. Run it again after it was stopped: nothing is
-    stored twice. Sessions get sequences of their own, from 1.
+    An incomplete file is refused before anything is written. If the import was stopped, run it again: nothing is
+    stored twice. Sessions get new sequences, from 1.
     """
     try:
         moved = asyncio.run(_import(url, file))

@@ -15,7 +15,7 @@ from recollect.verify.running.faults import FAULTS
 from recollect.verify.target.target import BUILT_IN, BadTarget, resolve
 
 FIRST_FAULTS = ("kill-engine", "power-loss", "restart", "concurrent-writers", "kill-app", "lost-ack")
-"""What a first suite has: what happens to every deployment sooner or later."""
+"""The faults of a first suite: what happens to every deployment sooner or later."""
 
 
 class Ci(StrEnum):
@@ -39,7 +39,7 @@ def init(
 
     recollect init shop.memory:make_store --engine redis
 
-    Nothing is written over without --force, and nothing at all if one of the files is already there.
+    Without --force nothing is overwritten: if one of the files exists, nothing is written at all.
     """
     family = engine.partition("@")[0].replace("valkey", "redis")
     if family not in CORE_POLICIES:
@@ -60,7 +60,7 @@ def init(
 
 
 def _check(target: str) -> None:
-    """A name that cannot be imported is better known now than in CI."""
+    """Better to find out now than in CI that a name cannot be imported."""
     try:
         if target in BUILT_IN:
             raise BadTarget(

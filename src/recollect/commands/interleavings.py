@@ -40,7 +40,7 @@ from recollect.verify.running import seal
 from recollect.verify.running.scenario import Scenario
 
 GATED = ("redis", "valkey", "postgres")
-"""Engines with a gate between their clients and them."""
+"""Engines that can have a gate between them and their clients."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def explore_orders(asked: OrdersAsked) -> None:
 
 
 def _checked(asked: OrdersAsked) -> str:
-    """Refuses what cannot be done before anything starts; gives the engine."""
+    """Refuses what cannot be done before anything starts; returns the engine."""
     policies = (asked.policy,) if asked.policy else ()
     request = VerifyRequest(targets=(asked.target,), engine=asked.engine, policies=policies)
     check(request)
@@ -143,7 +143,7 @@ def _explored(console: Console, asked: InterleavingsAsked) -> AllDone:
 
 
 def _save_for_replay(found: InterleavingsFound) -> None:
-    """What `recollect replay` takes: the folder of what failed."""
+    """Makes the folder of a failed schedule one that `recollect replay` takes."""
     asked, failure = found.asked, found.failure
     if failure is None:
         return
@@ -163,7 +163,7 @@ def _save_for_replay(found: InterleavingsFound) -> None:
 
 
 def replay_schedule(scenario: Scenario, folder: Path, times: int, json_file: str | None) -> NoReturn:
-    """One schedule again, several times, each on an engine of its own."""
+    """Runs one schedule again, several times, each time on an engine of its own."""
     if scenario.how not in HOWS or "".join(CODE.findall(scenario.schedule)) != scenario.schedule:
         typer.echo(f"{folder}: {scenario.how} {scenario.schedule}: not a schedule of this release", err=True)
         raise typer.Exit(exit_codes.USAGE)

@@ -1,7 +1,8 @@
 """`--json`, the same in every command: `--json` and `--json -` print one document, `--json FILE` writes it.
 
-Some commands had a flag before they could write a file, and `recollect doctor --json URL` still has to mean the URL.
-After `--json` of these, only `-` and a name that ends in `.json` is the file; `--json=NAME` may be any.
+For some commands `--json` was a flag before it could name a file, and in `recollect doctor --json URL` the URL must
+still be the URL. After their `--json`, only `-` or a name that ends in `.json` is taken as the file; with `--json=NAME`
+any name is.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ JsonOption = Annotated[
 class JsonCommand(TyperCommand):
     """A command whose `--json` may stand without a value."""
 
-    # Whose class the context is depends on the release of Typer.
+    # Which library the context's class comes from depends on the release of Typer.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, with_value(args, once_a_flag=ctx.info_name in ONCE_FLAGS))
 
 
 def with_value(args: list[str], *, once_a_flag: bool) -> list[str]:
-    """The arguments, with `-` for a `--json` that says nothing of where to."""
+    """The arguments, with `-` added to a `--json` that names no file."""
     given: list[str] = []
     for place, word in enumerate(args):
         if word == "--":
@@ -53,7 +54,7 @@ def _is_file(following: list[str], *, once_a_flag: bool) -> bool:
 
 
 def write(text: str, file: str) -> None:
-    """One document, to where `--json` says."""
+    """Writes one document to where `--json` says."""
     if file == PRINTED:
         typer.echo(text)
         return

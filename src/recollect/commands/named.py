@@ -1,4 +1,4 @@
-"""`recollect verify --list`: the released stores that have a name, and what is installed of them here."""
+"""`recollect verify --list`: the released stores that have a name, and which of them are installed here."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from recollect.verify.target.registry import named_targets
 
 
 def names_first(listed: bool, targets: Sequence[str] | None) -> tuple[str, ...]:
-    """The targets; ends the command if only the names are wanted, or one of the targets is not installed."""
+    """The targets; ends the command if only the list of names is wanted, or if a target is not installed."""
     if listed:
         _show_names()
         raise typer.Exit
@@ -19,7 +19,7 @@ def names_first(listed: bool, targets: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _show_names() -> None:
-    """One line for each: its name, its engine, its version, or how to get it."""
+    """Prints one line for each: its name, its engine, and its version or how to get it."""
     rows = named_targets()
     width = max(map(len, rows), default=0)
     for name, row in rows.items():

@@ -16,7 +16,8 @@ from recollect.recall import evaluation
 
 def recall_eval(
     cases: Annotated[
-        Path | None, typer.Argument(help="A YAML file of cases; the sample that ships if left out.")
+        Path | None,
+        typer.Argument(help="A YAML file of cases; by default a sample that ships with recollect."),
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="Compare with the measurements saved here; fail on a regression.")

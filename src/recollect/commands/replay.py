@@ -34,14 +34,14 @@ from recollect.verify.running.workloads import WORKLOADS
 
 def replay(
     run: Annotated[Path, typer.Argument(help="The folder of one cell, as the report names it.")],
-    times: Annotated[int, typer.Option(help="How often.", min=1)] = 5,
-    workers: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 1,
+    times: Annotated[int, typer.Option(help="How many times to run it.", min=1)] = 5,
+    workers: Annotated[int, typer.Option(help="Runs at the same time.", min=1)] = 1,
     trust: Annotated[
         bool, typer.Option("--trust", help="Run what the scenario names, even if somebody else saved it.")
     ] = False,
     json_file: JsonOption = None,
 ) -> None:
-    """Run a saved scenario again, with the same schedule, and say how often it shows the same.
+    """Run a saved scenario again, with the same schedule, and say how often it shows the same anomaly.
 
     The seed repeats what each client asks and when the fault strikes. On a real engine it cannot repeat how they
     interleave, which is why the answer is a rate. A run on an engine of yours was saved without its credentials: set
@@ -81,7 +81,7 @@ def replay(
 
 
 def _check_names(scenario: Scenario, run: Path) -> None:
-    """Another release may have saved it, or changed since it was saved."""
+    """The scenario may come from another release, with names that this one does not have."""
     known: dict[str, Collection[str]] = {"fault": FAULTS, "workload": (*WORKLOADS, INTERLEAVINGS)}
     wrong = [kind for kind, names in known.items() if getattr(scenario, kind) not in names]
     if not wrong and scenario.variant not in ("", *FAULTS[scenario.fault].variants):
@@ -105,7 +105,7 @@ def _check_trusted(scenario: Scenario, run: Path, trust: bool) -> None:
 
 
 def _with_credentials(scenario: Scenario, run: Path) -> Scenario:
-    """No file of a run has credentials: they are given again, in the environment or to the question."""
+    """No file of a run has credentials: they are given again, in the environment or at a prompt."""
     if scenario.url is None or scenario.url.complete:
         return scenario
     variable = addresses.VARIABLES[scenario.engine_kind]
@@ -125,7 +125,7 @@ def _with_credentials(scenario: Scenario, run: Path) -> Scenario:
 
 
 def _cells_in(folder: Path) -> str:
-    """What may have been meant: the cells of a whole run."""
+    """What the user may have meant: the cells of a whole run."""
     found = sorted(file.parent.name for file in folder.glob("*/scenario.json"))
     return f"; it has the cells {', '.join(found[:3])}{' …' if len(found) > 3 else ''}" if found else ""
 

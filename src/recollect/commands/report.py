@@ -55,7 +55,7 @@ def report(
 
 
 def merge(parts: list[Results]) -> Results:
-    """One result of several: cells side by side, times added up, folders made part of each cell's own."""
+    """Merges several results into one: all their cells, times added up, and each cell's folder with its run's."""
     if len(parts) == 1:
         return parts[0]
     cells = [_moved(result, part) for part in parts for result in part.results]

@@ -112,12 +112,12 @@ ProviderOption = Annotated[
 ]
 PreviousOption = Annotated[
     str | None,
-    typer.Option(help="The same store's last release, for older-writer, newer-writer and ttl-drift."),
+    typer.Option(help="The same store's previous release, for older-writer, newer-writer and ttl-drift."),
 ]
 PreviousPythonOption = Annotated[
     str | None,
     typer.Option(
-        help="An interpreter with the last release installed; it runs --previous, or without that the same name."
+        help="A Python with the previous release installed; it runs --previous, or else the same target."
     ),
 ]
 RetainOption = Annotated[str | None, typer.Option(help="How long memory must live, such as 7d.")]
@@ -134,7 +134,7 @@ BudgetOption = Annotated[
 SeedOption = Annotated[
     int | None, typer.Option(help="Repeats a schedule. On real engines, the interleaving may differ.")
 ]
-WorkersOption = Annotated[int, typer.Option(help="Cells side by side.", min=1)]
+WorkersOption = Annotated[int, typer.Option(help="Cells to run at the same time.", min=1)]
 WritersOption = Annotated[int | None, typer.Option(help="Writing processes in each cell.", min=1)]
 ProgramOption = Annotated[
     list[str] | None,
@@ -148,7 +148,7 @@ ConfirmOption = Annotated[
     bool, typer.Option("--confirm/--no-confirm", help="Run each violation again, and make it smaller.")
 ]
 ListOption = Annotated[
-    bool, typer.Option("--list", help="The released stores that can be named, and what is installed of them.")
+    bool, typer.Option("--list", help="List the released stores that have a name, and which are installed.")
 ]
 OutOption = Annotated[Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")]
 
@@ -231,7 +231,7 @@ def _budget_s(budget: str | None, *, full: bool) -> float | None:
 
 
 def _here(targets: list[str] | None) -> tuple[str, ...]:
-    """Where targets of one's own are found, also when a run is replayed from another folder."""
+    """Where the user's own targets are found, even when a run is replayed from another folder."""
     return (str(Path.cwd()),) if any(":" in target for target in targets or ()) else ()
 
 
@@ -256,12 +256,13 @@ def run(
     fail_fast: bool,
     confirm: bool = True,
 ) -> Results:
-    """Lays out the cells, runs them with progress, and saves what came out."""
+    """Lays out the cells, runs them with progress, and saves the results."""
     date = date_of(time.time())
     console.print(f"seed {request.seed}", highlight=False)
     cells, broken = _lay_out(request)
     failed = failed_last(out.parent if out is not None else RUNS)
-    cells.sort(key=lambda cell: cell.scenario.name not in failed)  # what failed last comes first in its phase
+    # What failed last time comes first in its phase.
+    cells.sort(key=lambda cell: cell.scenario.name not in failed)
     orders = [cell for cell in cells if cell.scenario.workload == INTERLEAVINGS]
     orders_s = orders_first.seconds_each(len(orders), budget_s)
     if not orders_s:
@@ -294,7 +295,7 @@ def run(
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """A run that is cancelled (SIGTERM) says what it knows, as one that is interrupted does."""
+    """A run that is terminated (SIGTERM) reports what it knows, like one that is interrupted."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -320,7 +321,7 @@ def _lay_out(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
 
 
 def _lay_out_on_one(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
-    """The same, of an engine in one version."""
+    """The same, for one version of one engine."""
     try:
         check(request)
         orders_first.check_programs(request, {})
@@ -350,7 +351,7 @@ def _lay_out_on_one(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
 
 
 def _look(request: VerifyRequest) -> dict[str, TargetSeen]:
-    """What each target can do. Those of others are opened in a process that is not this one."""
+    """What each target can do. Targets that are not ours are opened in another process."""
     pool = CellPool(1)
     try:
         return {

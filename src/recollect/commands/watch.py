@@ -41,9 +41,11 @@ _Memory = Annotated[
 ]
 _Replica = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="A replica to be read from too, redis://… or postgresql://…"),
+    typer.Option(metavar="ADDRESS", help="A replica to read from as well, redis://… or postgresql://…"),
 ]
-_EveryS = Annotated[float, typer.Option("--every", metavar="SECONDS", help="Between two rounds.", min=0.05)]
+_EveryS = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", help="Time between two rounds.", min=0.05)
+]
 _SlowS = Annotated[
     float, typer.Option("--slow", metavar="SECONDS", help="An acknowledgement may take this long.", min=0)
 ]
@@ -55,7 +57,8 @@ _PatienceS = Annotated[
     typer.Option("--patience", metavar="SECONDS", help="The engine may be silent this long.", min=0),
 ]
 _Command = Annotated[
-    str, typer.Option(metavar="COMMAND", help="Run with each alarm, which is JSON on its standard input.")
+    str,
+    typer.Option(metavar="COMMAND", help="Run on each alarm, which it gets as JSON on standard input."),
 ]
 _Prometheus = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Serve /metrics here, such as 127.0.0.1:9464.")
@@ -67,10 +70,13 @@ _Rounds = Annotated[
 ]
 _Clean = Annotated[
     bool,
-    typer.Option("--clean", help="Take the canary's sessions out of the engine, remove its memory, and end."),
+    typer.Option(
+        "--clean", help="Delete the canary's sessions from the engine and its own memory, then exit."
+    ),
 ]
 _TimeoutS = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", help="For each answer of the engine.", min=0.1)
+    float,
+    typer.Option("--timeout", metavar="SECONDS", help="Time limit for each answer of the engine.", min=0.1),
 ]
 
 
@@ -89,7 +95,7 @@ def watch(
     clean: _Clean = False,
     timeout_s: _TimeoutS = 5.0,
 ) -> None:
-    """Append at a low rate, remember elsewhere what was acknowledged, and tell when it is gone. JSON lines.
+    """Append at a low rate, remember elsewhere what was acknowledged, and report when it is gone. Prints JSON lines.
 
     Exit codes: 0 nothing was lost, 1 an alarm with --once or --rounds, 2 usage, 3 the engine could not be reached.
     """

@@ -33,12 +33,12 @@ StrictOption = Annotated[
 ]
 VerboseOption = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="Every cell's own words below the table, not only the findings."),
+    typer.Option("--verbose", "-v", help="Show every cell's details below the table, not only the findings."),
 ]
 BaselineOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="The --json of an earlier run: fail on findings that it does not have."
+        metavar="FILE", help="The --json of an earlier run: fail only on findings that it does not have."
     ),
 ]
 JunitOption = Annotated[
@@ -50,7 +50,7 @@ RUNS = Path("runs")
 
 @contextmanager
 def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
-    """The folder that the user names, or a new one in `runs`; no other run writes to it meanwhile."""
+    """The folder that the user names, or a new one in `runs`; locked against other runs meanwhile."""
     with ExitStack() as held:
         try:
             folder = given or run_folder.new(RUNS, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
@@ -71,7 +71,7 @@ def folder_of_run(given: Path | None, name: str) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class ReportsWanted:
-    """What was asked for of a run that is over: files, and how strictly it is looked at."""
+    """What the user wants from a finished run: which files, and how strict the exit code is."""
 
     json: str | None = None
     html: Path | None = None
@@ -92,7 +92,7 @@ def reports_wanted(
     strict: bool,
     baseline: Path | None = None,
 ) -> ReportsWanted:
-    """Refuses what could not be written or compared with, before the run."""
+    """Refuses, before the run, what could not be done after it: a page without Jinja, a baseline that is not one."""
     check_require(require)
     if html is not None and find_spec("jinja2") is None:
         echo("--html needs Jinja: pip install 'recollect[verify]'", err=True)
@@ -126,7 +126,7 @@ def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
 
 
 def _tell_github(console: Console, results: Results) -> None:
-    """Annotations, which the runner takes from what is printed, and the job's summary."""
+    """Prints annotations, which GitHub's runner picks up, and writes the job's summary."""
     for line in github.error_lines(results, Path.cwd()):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -140,7 +140,7 @@ def _tell_github(console: Console, results: Results) -> None:
 def write_reports(
     results: Results, html: Path | None, junit: Path | None, require: Require | None, *, strict: bool = False
 ) -> None:
-    """Writes what was asked for. Imported only then: the page needs Jinja, and rendering it reads every history."""
+    """Writes the files asked for. It imports late: the page needs Jinja, and rendering it reads every history."""
     try:
         if html is not None:
             from recollect.verify.report import html as page
