@@ -74,4 +74,4 @@ def _describe(path: str, expected: ImageEntry | None, there: ImageEntry | None) 
             if expected.page(index) != there.page(index)
         )
         return f"{path} differs from what was recorded, first in the page at {differing * 4096}"
-    return f"{path} is {there!r}, recorded was {expected!r}"
+    return f"{path} is {there!r}, but {expected!r} was recorded"

@@ -173,7 +173,7 @@ def _append_all(writer: Worker, recorder: Recorder, turns: Sequence[Turn]) -> tu
         reply = writer.receive()
         if not isinstance(reply, pipe.Acked):
             said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)
-            raise NothingRecorded(f"an append failed while nothing was wrong: {said_what}")
+            raise NothingRecorded(f"an append failed although nothing was broken: {said_what}")
         recorder.mark(f"{ACK}{what}")
         claims.append(reply.durability)
     return tuple(claims)
@@ -308,7 +308,7 @@ def _tell_appends(transcript: Transcript, turns: Sequence[Turn], claims: Sequenc
         if index < len(claims):
             transcript.end(0, intent, pipe.Acked(durability=claims[index]))
         else:
-            transcript.unknown(0, "the power went before an answer came")
+            transcript.unknown(0, "the power failed before an answer came")
 
 
 def _tell_reads(transcript: Transcript, read: Reading) -> None:

@@ -44,9 +44,7 @@ class PrestartedRedis(RedisEngine):
 
     def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
         if env:
-            raise EngineError(
-                "a prestarted server has its environment already; use RedisEngine to give it one"
-            )
+            raise EngineError("a prestarted server already has its environment; use RedisEngine to set one")
         self.kill()
         if self._template is None:
             self._template = self._launched()

@@ -117,7 +117,9 @@ class Explorer:
             raise TargetBroken(f"{asked.target}: --cancel is for tasks, and these are {self.how}")
         if self.how == "processes":
             if self._endpoint.port is None:
-                raise TargetBroken(f"{asked.engine} is embedded: there is no gate between processes and it")
+                raise TargetBroken(
+                    f"{asked.engine} is embedded: no gate can stand between it and its processes"
+                )
             return ProcessWorld(
                 asked.target,
                 self._endpoint,

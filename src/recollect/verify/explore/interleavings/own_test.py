@@ -75,7 +75,7 @@ def interleaved(
 
     def decorate(test: AsyncTest) -> Callable[..., None]:
         if not inspect.iscoroutinefunction(test):
-            raise TypeError(f"@interleaved is for an `async def` test; {test!r} is none")
+            raise TypeError(f"@interleaved is for an `async def` test; {test!r} is not one")
 
         @functools.wraps(test)
         def run(*arguments: Any, **named: Any) -> None:

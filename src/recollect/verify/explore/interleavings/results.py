@@ -134,7 +134,7 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
         if self.failure is not None:
             return f"{self.failure.names[0]} was seen once, and in none of {self.asked.confirmations} replays"
         if self.unseen is not None:
-            return f"{self.unseen}: what it does there was not put in order"
+            return f"{self.unseen}: the order of what it does there could not be chosen"
         gaps = [f"{one.program}: {one.gap}" for one in self.programs if one.gap is not None]
         if gaps:
             return "; ".join(gaps[:3])

@@ -191,7 +191,7 @@ def _wait_for_expiry(endpoint: Endpoint) -> None:
                 left[0], since = now, time.monotonic()
             return now == 0 or time.monotonic() - since > EXPIRY_QUIET_S
 
-        wait_until(found_all, EXPIRY_TIMEOUT_S, "Redis went on expiring keys and was not done")
+        wait_until(found_all, EXPIRY_TIMEOUT_S, "Redis was still expiring keys")
 
 
 def _volatile(connection: resp.Connection) -> int:

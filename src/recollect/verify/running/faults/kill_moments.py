@@ -111,7 +111,7 @@ def kill_between_writes(run: FaultedRun) -> None:
             run.start_engine()
     run.clients.dismiss(guest)
     if not killed:
-        run.give_up(f"an append that stood on {line} before had written nothing there this time")
+        run.give_up(f"an append had written a part of its turn at {line} before, and nothing this time")
 
 
 def _lines_between(run: FaultedRun, engine: Counting) -> list[str]:

@@ -113,7 +113,7 @@ class Cancel(Injection):
     def strike(self) -> None:
         run, clients = self.run, self.run.clients
         if not clients.is_async:
-            run.skip("the store is synchronous: nobody can cancel a call of it")
+            run.skip("the store is synchronous: its calls cannot be cancelled")
         with run.striking("cancel"):
             clients.impatience = run.rng
             run.work_on(run.scenario.before_s)
@@ -122,7 +122,7 @@ class Cancel(Injection):
                 run.go_on(_STEP_S)
             clients.impatience = None
         if not clients.given_up:
-            run.give_up("no operation could be given up: each had ended before")
+            run.give_up("no caller could give up: each operation had already ended")
         run.remark(f"callers gave up {clients.given_up} operations")
 
 

@@ -23,7 +23,7 @@ def recording_obstacle(scenario: Scenario) -> str | None:
     if (reason := ours_only(scenario)) is not None:
         return reason
     if (carrier := container_of(scenario)) is not None:
-        return f"the engine runs by {carrier}: the disk recorder needs it as a process on this machine"
+        return f"the engine runs in a container ({carrier}): the disk recorder needs it as a process on this machine"
     try:
         shim_path()
         build = providers.find(scenario.engine, scenario.provider)
