@@ -73,7 +73,7 @@ def home() -> Path:
 
 
 class FileRecovery:
-    """An embedded engine: the image is laid out, and whoever opens it recovers it."""
+    """An embedded engine: the image is laid out, and the store that opens it recovers it."""
 
     def __init__(self, spec: str, policy: str, folder: Path, limit_bytes: int) -> None:
         self._home = folder

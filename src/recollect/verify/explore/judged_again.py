@@ -29,7 +29,7 @@ AGAIN_TIMEOUT_S = 120.0
 
 
 def disagreement(folder: Path, state: State, judgement: Judgement) -> str | None:
-    """Why this judgement must not be reported; None when a fresh process comes to the same one."""
+    """Why this judgement must not be reported; None when a fresh process agrees."""
     image = Path(tempfile.mkdtemp(dir=folder, prefix="judged-again-")) / "image"
     materialise(state.image, image)
     again = _in_fresh_process(folder, image, state.marks)

@@ -99,7 +99,7 @@ class Clients:
                 yield client
 
     def number(self) -> int:
-        """A process number for whoever asks the engine directly."""
+        """A process number for asking the engine directly."""
         return self._workers.number()
 
     # ---- how the next ones are started
@@ -164,7 +164,7 @@ class Clients:
         return guest
 
     def launch(self) -> Worker:
-        """A worker that has never seen anything; `admit` waits until it is ready."""
+        """Starts a fresh worker; `admit` waits until it is ready."""
         return self._workers.launch(self._scenario.target, self._shown())
 
     def admit(self, worker: Worker, plan: Callable[[Planner], Plan], *, writer: bool = False) -> Client:
@@ -245,7 +245,7 @@ class Clients:
         return present
 
     def leave(self) -> None:
-        """They close their stores and end, all at once. Nothing may be under way."""
+        """Lets all of them close their stores and end, at the same time. Nothing may be under way."""
         workers = [client.worker for client in self._at_work.values()]
         for worker in workers:
             self._listener.remove(worker)

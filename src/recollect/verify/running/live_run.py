@@ -178,7 +178,7 @@ class LiveRun:
         self._driver.settle()
         self.clients.leave()
 
-    # ---- what it comes to
+    # ---- its outcome
 
     def remark(self, text: str) -> None:
         self._notes.remarks.append(text)

@@ -1,4 +1,4 @@
-"""What a run says beside its history: why it ended early, and what else is worth knowing."""
+"""What a run reports besides its history: why it ended early, and what else is worth knowing."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Proxy:
         future.result(_CONTROL_TIMEOUT_S)
 
     def hold(self) -> None:
-        """Nothing gets through, on present connections or new ones, and nobody is told. What is sent is kept."""
+        """Nothing gets through, on existing connections or new ones, and nobody sees an error. What is sent is kept."""
 
         def close_gates() -> None:
             self._hold_new = True

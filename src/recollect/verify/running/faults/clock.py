@@ -70,7 +70,7 @@ def _engine_obstacle(scenario: Scenario) -> str | None:
         try:
             build = providers.find(scenario.engine, provider or None)
         except EngineError:
-            return None  # whoever starts it says what is missing
+            return None  # starting it will report what is missing
         if build.provider != "docker":
             return cannot_see(Path(build.location))
     return "the engine is in a container, where nothing can be preloaded; see the variant `target`"
