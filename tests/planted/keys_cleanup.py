@@ -5,7 +5,11 @@ from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
 PLANTED = Planted(
-    "redis", "aof-always", "concurrent-writers", "forget", ("dropped", "lost-update", "silent-reset")
+    "redis",
+    "aof-always",
+    "concurrent-writers",
+    "forget",
+    ("dropped", "trimmed", "lost-update", "silent-reset"),
 )
 
 

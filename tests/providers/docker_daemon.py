@@ -37,7 +37,7 @@ def available() -> Iterator[str]:
         docker.client().close()
         yield os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
         return
-    where = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/sbin"
+    where = _path()
     daemon, ip = shutil.which("dockerd", path=where), shutil.which("ip", path=where)
     if daemon is None or ip is None:
         raise Unavailable("no Docker daemon runs and none can be started: apt-get install docker.io iproute2")
@@ -45,6 +45,11 @@ def available() -> Iterator[str]:
         raise Unavailable("no Docker daemon runs, and starting one of our own needs root")
     with _own_daemon(daemon, ip) as address:
         yield address
+
+
+def _path() -> str:
+    """With the folders of a system's daemons, which not everybody's PATH has: dockerd looks for its proxy there."""
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/sbin"
 
 
 @contextlib.contextmanager
@@ -58,7 +63,7 @@ def _own_daemon(daemon: str, ip: str) -> Iterator[str]:
         for option, name in (("data-root", "data"), ("exec-root", "exec"), ("pidfile", "pid")):
             argv += [f"--{option}", str(home / name)]
         # Started by the warden: a test run that is killed leaves no daemon.
-        process = processes.start(processes.Launch(argv, home / "log", dict(os.environ)))
+        process = processes.start(processes.Launch(argv, home / "log", {**os.environ, "PATH": _path()}))
         os.environ["DOCKER_HOST"] = address
         try:
             _wait(process, home)

@@ -111,6 +111,9 @@ async def test_what_a_failover_loses_is_told_and_no_sequence_is_given_again(
         assert (await store.append("forgotten", say("d"))).first == 4
     async with open_store(pair.both) as other:
         assert shape(await other.history("s")) == [1, 2, 3, (4, "messages 4 to 5"), 6, 7]
+        # The last n are messages, not places: what is lost does not push out what is there.
+        assert shape(await other.history("s", last=3)) == [3, (4, "messages 4 to 5"), 6, 7]
+        assert shape(await other.history("alone", last=3)) == [1, 2, (3, "message 3 is gone:"), 4]
         assert shape(await other.history("copy")) == [1, 2, (3, "message 3 is gone:")]
         assert shape(await other.history("replaced")) == [4]
 

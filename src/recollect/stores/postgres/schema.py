@@ -71,10 +71,11 @@ def _unless_behind(function: str, arguments: int) -> str:
 
 
 GO_ON = """
-INSERT INTO recollect_sessions AS s (name, last) SELECT k.name, k.known FROM unnest($1::bytea[], $2::bigint[])
-    AS k (name, known) WHERE k.known > 0 ORDER BY k.name
-ON CONFLICT (sha256(name)) DO UPDATE SET last = excluded.last WHERE s.last < excluded.last"""
-"""Lost messages keep their sequences, so that reads show that they are gone."""
+INSERT INTO recollect_sessions AS s (name, last, marked) SELECT k.name, k.known, true
+    FROM unnest($1::bytea[], $2::bigint[]) AS k (name, known) WHERE k.known > 0 ORDER BY k.name
+ON CONFLICT (sha256(name)) DO UPDATE SET last = excluded.last, marked = true WHERE s.last < excluded.last"""
+"""Lost messages keep their sequences, so that reads show that they are gone. From now on the session is read like one
+with tombstones: the last n messages are no longer the last n sequences."""
 
 POSITIONS = """
 SELECT coalesce((SELECT s.last FROM recollect_sessions s WHERE sha256(s.name) = sha256(k.name)), 0)

@@ -291,17 +291,19 @@ def check_columns(connection: sqlite3.Connection, path: Path, schema: str) -> No
 
 
 @cache
-def _columns_of(schema: str) -> dict[str, dict[str, tuple[str, int, int]]]:
+def _columns_of(schema: str) -> dict[str, dict[str, tuple[str, int]]]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(schema)
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         return {name: _columns(connection, name) for (name,) in tables}
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> dict[str, tuple[str, int, int]]:
-    """For each name: type, whether it must not be NULL, place in the primary key."""
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, tuple[str, int]]:
+    """For each name: type and place in the primary key, which decide what is found.
+
+    A tool that copies rows leaves out other constraints, and BLOB, which is the same as no type."""
     rows = connection.execute(f"PRAGMA table_info({table})")
-    return {name: (kind, not_null, place) for _, name, kind, not_null, _, place in rows}
+    return {name: (kind or "BLOB", place) for _, name, kind, _, _, place in rows}
 
 
 def _create_schema(connection: sqlite3.Connection, path: Path, deadline: float) -> str:
