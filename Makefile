@@ -27,14 +27,14 @@ verify: setup
 	$(BIN)/recollect verify
 
 test: setup adapters engines
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
-	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup $(ADAPTERS_TESTS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(ADAPTERS_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(ADAPTERS_TESTS)
 
 # The contract of the stores on every version that is supported.
 ENGINES ?= sqlite,redis@6.2,redis@7,valkey,postgres@15,postgres@16,postgres@18
 
 test-engines: setup engines
-	RECOLLECT_CONTRACT_ENGINES=$(ENGINES) $(BIN)/python -m pytest -n 2 --dist loadgroup tests/contract
+	RECOLLECT_CONTRACT_ENGINES=$(ENGINES) $(BIN)/python -m pytest -n 3 --dist loadgroup tests/contract
 
 lint: setup
 	$(BIN)/ruff check .
@@ -67,7 +67,7 @@ $(LOWEST_VENV)/.ready: requirements/lowest.txt pyproject.toml $(VENV)/.ready
 
 # What today's click has to say about an older typer is no failure of ours.
 test-lowest: $(LOWEST_VENV)/.ready engines
-	$(LOWEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup -W "ignore:'click:DeprecationWarning" $(LOWEST_TESTS)
+	$(LOWEST_VENV)/bin/python -m pytest -n 3 --dist loadgroup -W "ignore:'click:DeprecationWarning" $(LOWEST_TESTS)
 
 # The peers that our stores are measured beside live in an environment of their own.
 BENCH_VENV := .venv-bench
@@ -95,7 +95,7 @@ $(ADAPTERS_VENV)/.ready: requirements/adapters.txt pyproject.toml $(VENV)/.ready
 	@touch $@
 
 test-adapters: adapters engines
-	$(ADAPTERS_VENV)/bin/python -m pytest -n 2 --dist loadgroup $(ADAPTERS_TESTS)
+	$(ADAPTERS_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(ADAPTERS_TESTS)
 
 # Wheels for every Linux that we run on, with the compiled libraries inside, and the source; all checked.
 DIST_VENV := .venv-dist
