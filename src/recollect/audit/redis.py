@@ -3,7 +3,7 @@
 A list has no stable cursor: a retraction moves everything behind it. But its elements are ordered by sequence, so if a
 piece does not begin where the last one ended, the audit looks earlier in the list.
 
-A user with ``+@read +@connection +info +multi +exec +time`` is enough.
+A user with ``+@read +@connection +@transaction +info +time`` is enough.
 """
 
 from __future__ import annotations
@@ -218,7 +218,8 @@ class RedisAudit:
             if isinstance(reply, ReplyError) and reply.code in ("NOPERM", "NOAUTH", "EXECABORT"):
                 refused = next((one for one in replies if isinstance(one, ReplyError)), reply)
                 raise Unreadable(
-                    f"{self._address.shown}: {refused.text}; an audit needs +@read +@transaction +info +time"
+                    f"{self._address.shown}: {refused.text}; an audit needs "
+                    "+@read +@connection +@transaction +info +time"
                 )
             if isinstance(reply, ReplyError) and reply.code in ("LOADING", "MASTERDOWN", "BUSY"):
                 raise EngineUnavailable(f"{self._address.shown}: {reply.text}")

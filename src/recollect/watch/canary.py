@@ -5,7 +5,7 @@ happens to the canary. One session is written to until it has `MESSAGES_MAX` mes
 takes over. Both have a time to live: an abandoned canary leaves nothing behind.
 
 It reads without the store, read-only, as an audit does: a store opened on an empty engine would create a new identity
-there. An alarm is raised only if a second look, a moment later, sees the same.
+there. A loss is raised only if a second look, a moment later, sees the same.
 """
 
 from __future__ import annotations
