@@ -28,7 +28,7 @@ def explore(*arguments: str, out: Path, expect: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("store", "policy", "level", "messages"),
     [
-        ("sqlite", "wal-full", 3, 8),
+        ("sqlite", "wal-full", 3, 4),
         ("sqlite", "delete-extra", 2, 4),
         ("redis", "aof-always", 3, 6),
         ("postgres", "default", 1, 3),

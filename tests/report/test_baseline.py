@@ -88,7 +88,7 @@ def test_fixed_is_what_ran_again_and_does_not_show_it(tmp_path: Path) -> None:
         ("{", "not JSON"),
         ("[]", "no findings"),
         ('{"cells": []}', "no findings"),
-        ('{"findings": [7]}', "not those of a run"),
+        ('{"findings": [7]}', "do not come from a run"),
     ],
 )
 def test_a_baseline_that_cannot_be_read_is_said_before_the_run(
