@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,21 @@ def test_hostile_redis(monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
         monkeypatch.setattr(RedisStore, "append", forgetful)
     elif planted == "does not look":
         monkeypatch.setattr(RedisStore, "_check_not_replaced", _does_not_look)
-    assault = Assault(90.0, seed=1, limit=1600)
-    hostile_redis.attack(assault)
     if planted == "ours":
+        assault = Assault(90.0, seed=1, limit=1600)
+        hostile_redis.attack(assault)
         assert assault.findings == []
         assert assault.counts["told that the store was replaced"] == 2 * (hostile_redis.TASKS + 2)
     else:
         found = "twice" if planted == "forgets turn ids" else "after FLUSHALL"
-        assert any(found in told for told in assault.findings), assault.findings
+        assert any(map(partial(_hostile_redis_tells, found), range(1, 9)))
+
+
+def _hostile_redis_tells(found: str, seed: int) -> bool:
+    """A connection that is killed between the write and its answer is a matter of luck."""
+    assault = Assault(90.0, seed=seed, limit=1600)
+    hostile_redis.attack(assault)
+    return any(found in told for told in assault.findings)
 
 
 @pytest.mark.parametrize(
