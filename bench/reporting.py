@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contenders.contender import Contender
-from contenders.ours import Ours
+from contenders.ours import Ours, OursObserved
 from contenders.raw import RAW
 from measuring import (
     APPEND,
@@ -71,6 +71,8 @@ def print_table(console: Console, result: EngineResult) -> None:
     for contender in result.contenders:
         if contender.note:
             console.print(f"  {contender.name}: {contender.note}", highlight=False)
+    if note := observed_note(result):
+        console.print(note, highlight=False)
     for name, why in result.skipped.items():
         console.print(f"  {name}: skipped, {why}", highlight=False)
     for name, why in result.rates.failed.items():
@@ -144,6 +146,16 @@ def _peers(result: EngineResult) -> Iterator[Finding]:
             f"its appends ×{append_lead:.2f}, its reads ×{read_lead:.2f} of our speed",
             better <= 1 or worse <= 1 / FAR_WORSE,
         )
+
+
+def observed_note(result: EngineResult) -> str | None:
+    """What spans and metrics cost those who ask for them. For the others the plain class runs: no cost to measure."""
+    ratios = [
+        (column.title, result.rates.ratio(column, OursObserved.name, column, Ours.name))
+        for column in (APPEND, READ_SMALL)
+    ]
+    told = [f"{title} {_ratio(ratio)}" for title, ratio in ratios if ratio is not None]
+    return f"  with OpenTelemetry, of the rate without: {', '.join(told)}" if told else None
 
 
 def print_verdict(console: Console, found: Sequence[Finding]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from rich.console import Console
 
 from contenders.contender import RECORD, Contender, Place
-from contenders.ours import Ours
+from contenders.ours import Ours, OursObserved
 from contenders.raw import RawPostgres, RawRedis, RawSqlite, RawSqliteInTurn
 from measuring import FULL, QUICK, Effort, measure
 from recollect.verify import engines
@@ -38,9 +38,9 @@ LOAD_MAX = 1.0
 """Of others' work, when the benchmark starts. More than this, and its eight-client columns say little."""
 
 STANDING: dict[str, list[type[Contender]]] = {
-    "redis": [RawRedis, Ours],
-    "postgres": [RawPostgres, Ours],
-    "sqlite": [RawSqlite, Ours, RawSqliteInTurn],
+    "redis": [RawRedis, Ours, OursObserved],
+    "postgres": [RawPostgres, Ours, OursObserved],
+    "sqlite": [RawSqlite, Ours, OursObserved, RawSqliteInTurn],
 }
 
 PEERS: dict[str, list[tuple[str, str]]] = {

@@ -1,5 +1,6 @@
 """Our stores, opened as a user opens them."""
 
+import os
 from functools import partial
 
 from contenders.contender import FILL_CHUNK, MESSAGE, READ_LAST, AsyncContender, AsyncRead, AsyncStep
@@ -14,8 +15,13 @@ class Ours(AsyncContender):
         url = (
             f"sqlite:///{self.place.folder}/recollect.db" if self.place.engine == "sqlite" else self.place.url
         )
-        self._store = await open_store(url)
+        self._store = await self._opened(url)
         self.note = f"receipts say {self._store.durability.value}"
+
+    async def _opened(self, url: str) -> Store:
+        """As without opentelemetry, or where nobody has set it up."""
+        os.environ["OTEL_SDK_DISABLED"] = "true"
+        return await open_store(url)
 
     async def close(self) -> None:
         await self._store.close()
@@ -29,3 +35,21 @@ class Ours(AsyncContender):
 
     async def reader(self, session: str) -> AsyncRead:
         return partial(self._store.history, session, last=READ_LAST)
+
+
+class OursObserved(Ours):
+    """The same with the SDK of OpenTelemetry, whose spans and metrics go nowhere."""
+
+    name = "recollect, observed"
+
+    async def _opened(self, url: str) -> Store:
+        from opentelemetry import metrics, trace
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        from opentelemetry.sdk.trace import TracerProvider
+
+        os.environ.pop("OTEL_SDK_DISABLED", None)
+        if not isinstance(trace.get_tracer_provider(), TracerProvider):
+            trace.set_tracer_provider(TracerProvider())
+            metrics.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
+        return await open_store(f"{url}.observed" if url.startswith("sqlite") else url)

@@ -25,6 +25,9 @@ Result = TypeVar("Result")
 
 YIELD_S = 0.001
 
+BatchObserver = Callable[[int, float], None]
+"""Is told each batch's size, and how long its first job waited."""
+
 
 def never_started(timeout_s: float, queue: str) -> NotWritten:
     return NotWritten(f"waited {timeout_s:g} s {queue}; the engine is slow or gone; safe to retry")
@@ -72,6 +75,7 @@ class Batcher(Generic[Job, Result]):
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._last_asking = 0
         self._yielded_at = 0.0
+        self.observe: BatchObserver | None = None
 
     def alone(self) -> bool:
         """True when the last task to ask is asking again and no job is waiting or running: nothing to group with."""
@@ -166,6 +170,9 @@ class Batcher(Generic[Job, Result]):
     async def _run_batch(self) -> None:
         size = min(len(self._waiting), self._batch_max)
         batch = [self._waiting.popleft() for _ in range(size)]
+        if self.observe is not None:
+            submitted_at = batch[0].deadline - self._timeout_s
+            self.observe(size, asyncio.get_running_loop().time() - submitted_at)
         self._running += 1
         try:
             results = await self._run([entry.job for entry in batch])

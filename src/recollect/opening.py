@@ -5,6 +5,7 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Unpack, cast
 
+from recollect import telemetry
 from recollect.errors import CannotOpen, MissingExtra
 from recollect.secret import check_address, scheme_of
 from recollect.store import OpenOptions, Options, Store
@@ -69,7 +70,8 @@ class Opening:
         """`with` looks this up before it calls `__enter__`."""
 
     async def _open(self) -> Store:
-        return cast(Store, await _store_class(self._url).open(self._url, self._options))
+        opening = _store_class(self._url).open(self._url, self._options)
+        return cast(Store, await telemetry.opened(self._url, opening, telemetry.STORE))
 
 
 def open_store(url: str, **options: Unpack[OpenOptions]) -> Opening:

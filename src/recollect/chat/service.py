@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from recollect import opening, private
+from recollect import opening, private, telemetry
 from recollect.chat.ephemeral import refuse_ephemeral, why_it_forgets
 from recollect.chat.settings import ChatSettings
 from recollect.composite import composite_id, conversation_id
@@ -148,7 +148,7 @@ class ChatService:
         except BaseException:
             await store.close()
             raise
-        return cls(settings, store, recall)
+        return telemetry.observed(cls(settings, store, recall), settings.memory, telemetry.CHAT)
 
     async def close(self) -> None:
         if self._probe is not None:

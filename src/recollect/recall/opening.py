@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from recollect import telemetry
 from recollect.bounds import bounded
 from recollect.errors import CannotOpen, MissingExtra, RecollectError
 from recollect.private import FILE_MODE
@@ -43,10 +44,10 @@ class RecallOpening:
         self._recall: Recall | None = None
 
     def __await__(self) -> Generator[Any, None, Recall]:
-        return _open(**self._arguments).__await__()
+        return self._open().__await__()
 
     async def __aenter__(self) -> Recall:
-        self._recall = await _open(**self._arguments)
+        self._recall = await self._open()
         return self._recall
 
     async def __aexit__(
@@ -54,6 +55,9 @@ class RecallOpening:
     ) -> None:
         if self._recall is not None:
             await self._recall.close()
+
+    async def _open(self) -> Recall:
+        return await telemetry.opened(self._arguments["url"], _open(**self._arguments), telemetry.RECALL)
 
 
 def open_recall(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from recollect.errors import RecollectError, StoreReplaced
 from recollect.secret import scrub
+from recollect.telemetry import WatchTelemetry
 from recollect.watch.alarm import UNREACHABLE, Alarm
 from recollect.watch.canary import Canary
 from recollect.watch.metrics import WatchMetrics
@@ -34,6 +35,7 @@ class CanaryWatch:
     metrics: WatchMetrics = field(default_factory=WatchMetrics)
     reason: str = ""
     """Why the engine could not be reached the last time."""
+    telemetry: WatchTelemetry = field(default_factory=WatchTelemetry)
     _lasting: set[str] = field(default_factory=set)
     """Alarms that last, which are reported when they begin."""
     _silent_since: float | None = None
@@ -56,6 +58,7 @@ class CanaryWatch:
         self.metrics.up = int(reached)
         if reached and not alarms:
             self.metrics.heard_at = time.time()
+        self.telemetry.note([alarm.name for alarm in alarms], self.metrics.up, self.metrics.replica_lag_s)
         for alarm in alarms:
             self.metrics.alarms[alarm.name] += 1
             self._event(

@@ -10,7 +10,7 @@ One timer enforces the time limits of all: writes are first come, first served, 
 import asyncio
 from collections import deque
 
-from recollect.batching import never_started, unacknowledged
+from recollect.batching import BatchObserver, never_started, unacknowledged
 from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, StoreReplaced
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
@@ -58,6 +58,7 @@ class Commit:
         self._timer: asyncio.TimerHandle | None = None
         self._gathering = False
         self._loop = asyncio.get_running_loop()
+        self.observe: BatchObserver | None = None
 
     def submit(self, write: QueuedWrite) -> "asyncio.Future[Reply]":
         """A future for the script's reply; `NotWritten` or `OutcomeUnknown` when the time limit is over."""
@@ -126,6 +127,9 @@ class Commit:
         if not batch:
             self._pool.give_back(wire)
             return
+        if self.observe is not None:
+            submitted_at = batch[0].deadline - self._timeout_s
+            self.observe(len(batch), self._loop.time() - submitted_at)
         self._sent[wire] = batch
         plan = self.plan
         request = b"".join([write.request for write in batch]) + plan.request
