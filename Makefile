@@ -116,7 +116,7 @@ dist: $(DIST_VENV)/.ready
 lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify pyproject.toml requirements/bench.in -o requirements/bench.txt
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --extra agent-framework --extra openai-agents --extra langchain --extra langgraph --group test pyproject.toml requirements/adapters.in -o requirements/adapters.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --extra agent-framework --extra openai-agents --extra langchain --extra langgraph --extra pydantic-ai --extra adk --group test pyproject.toml requirements/adapters.in -o requirements/adapters.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --resolution lowest-direct --generate-hashes --no-emit-index-url --extra all --group test pyproject.toml -o requirements/lowest.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url requirements/dist.in -o requirements/dist.txt
 

@@ -442,7 +442,8 @@ def _text_of(said: Json, depth: int) -> str:
     if isinstance(said.get("text"), str):
         return str(said["text"])
     for name in _TEXT_FIELDS:
-        if isinstance(said.get(name), str | list | dict):
+        # As text, `data` is bytes in base64: an image, a sound.
+        if isinstance(said.get(name), (list | dict) if name == "data" else (str | list | dict)):
             return _text_of(said[name], depth + 1)
     return ""
 

@@ -11,6 +11,7 @@ NEEDS = {
     "test_openai_agents.py": "agents",
     "test_langchain.py": "langchain_core",
     "test_langgraph.py": "langgraph",
+    "test_pydantic_ai.py": "pydantic_ai",
 }
 
 collect_ignore = [name for name, package in NEEDS.items() if find_spec(package) is None]

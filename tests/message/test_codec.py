@@ -175,6 +175,11 @@ def test_text_of_blocks() -> None:
     assert Message("user", "plain").text == "plain"
 
 
+def test_binary_content_is_not_text() -> None:
+    image = {"kind": "binary", "data": "AAE=", "media_type": "image/png"}
+    assert Message("user", [{"parts": [{"content": ["look", image]}]}]).text == "look"
+
+
 def test_a_message_is_frozen() -> None:
     with pytest.raises(AttributeError):
         Message("user", "x").content = "y"  # type: ignore[misc]
