@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: setup verify test test-engines test-lowest adapters test-adapters lint coverage sanitize bench dist lock clean engines
 
