@@ -7,6 +7,7 @@ from tests.contract.conftest import engine_of, place, session, store
 __all__ = ["engine_of", "place", "session", "store"]
 
 NEEDS = {
+    "test_adk.py": "google.adk",
     "test_agent_framework.py": "agent_framework",
     "test_openai_agents.py": "agents",
     "test_langchain.py": "langchain_core",
@@ -14,4 +15,12 @@ NEEDS = {
     "test_pydantic_ai.py": "pydantic_ai",
 }
 
-collect_ignore = [name for name, package in NEEDS.items() if find_spec(package) is None]
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
+
+
+collect_ignore = [name for name, package in NEEDS.items() if not _installed(package)]

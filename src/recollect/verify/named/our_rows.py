@@ -6,6 +6,9 @@ _HERE = "recollect.verify.named"
 
 FRAMEWORKS = {
     f"recollect.{name}.{engine}": NamedTarget(f"{_HERE}.{module}:factory", engine, (requirement,))
-    for name, module, requirement in (("pydantic-ai", "our_pydantic_ai", "pydantic-ai-slim>=2.66,<3"),)
+    for name, module, requirement in (
+        ("adk", "our_adk", "google-adk>=2.13,<3"),
+        ("pydantic-ai", "our_pydantic_ai", "pydantic-ai-slim>=2.66,<3"),
+    )
     for engine in ("sqlite", "redis", "postgres")
 }
