@@ -39,6 +39,7 @@ FAULTS: tuple[str, ...] = (
     "fsync-error",
     "disk-full",
     "wipe-volume",
+    "bit-rot",
     "concurrent-writers",
     "cancel",
     "lost-ack",
@@ -107,7 +108,8 @@ class Promise:
     """What the engine's documentation allows for one engine, policy and fault.
 
     `remedy` is the setting that stops the loss, empty where nothing can be lost. `turns_max` bounds a
-    loss by the number of turns, where the engine does.
+    loss by the number of turns, where the engine does. `unchecked`: the engine has no checksum that would notice, so
+    what it returns may be wrong without an error; a caller is only safe with checksums of its own.
     """
 
     engine: str
@@ -119,6 +121,7 @@ class Promise:
     source: str
     remedy: str = ""
     turns_max: int | None = None
+    unchecked: bool = False
 
     @property
     def keeps_everything(self) -> bool:
@@ -134,6 +137,7 @@ class _Rule:
     source: str
     remedy: str = ""
     turns_max: int | None = None
+    unchecked: bool = False
 
 
 _DEATH = ("kill-engine", "kill-engine-at-line", "slow-fsync")
@@ -220,6 +224,14 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
             f"{_REDIS_PERSISTENCE}: RDB disadvantages; redis.conf, save",
             "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
         ),
+        _Rule(
+            ("bit-rot",),
+            _LOUD,
+            None,
+            "nothing silently: a snapshot ends in a checksum, and a damaged one is refused at start",
+            "redis.conf, rdbchecksum",
+            "`rdbchecksum yes`, and a backup",
+        ),
     ),
     ("redis", "aof-no"): (
         _Rule(
@@ -298,6 +310,16 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
             "`maxmemory-policy noeviction`",
         ),
         _Rule(
+            ("bit-rot",),
+            _LOUD,
+            None,
+            "an append-only file has no checksum: a bit that flips in its format stops the start, one in a record comes"
+            " back as other content",
+            f"{_REDIS_PERSISTENCE}: What should I do if my AOF gets corrupted; aof.c loadSingleAppendOnlyFile",
+            "a checksum in every record, as our stores have it, and a backup",
+            unchecked=True,
+        ),
+        _Rule(
             # The manual warns that a plain restart can lose data. That warns an operator who has read it, but not a
             # caller who finds an empty memory and no error, and no document allows that.
             ("policy-change",),
@@ -325,6 +347,39 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
             "nothing, but another major version refuses the data folder until pg_upgrade has run",
             "PostgreSQL documentation, 18.6 Upgrading a PostgreSQL Cluster",
             "run pg_upgrade, or dump and restore",
+        ),
+        _Rule(
+            ("bit-rot",),
+            _LOUD,
+            None,
+            "with data checksums (the default since 18) a damaged page is an error; without them a bit that flips in a"
+            " row comes back as other content",
+            "PostgreSQL documentation, 28.2 Data Checksums",
+            "`pg_checksums --enable` while the server is down, or initdb --data-checksums; and a backup",
+            unchecked=True,
+        ),
+    ),
+    "sqlite": (
+        _Rule(
+            ("bit-rot",),
+            _LOUD,
+            None,
+            "the pages of a database have no checksum: what still looks well-formed comes back as other content; a log"
+            " is read up to its first damaged frame",
+            "SQLite documentation, The Checksum VFS Shim; Database File Format, 4.1",
+            "a checksum in every record, as our stores have it; `PRAGMA integrity_check`; a backup",
+            unchecked=True,
+        ),
+    ),
+    "chroma": (
+        _Rule(
+            ("bit-rot",),
+            _LOUD,
+            None,
+            "neither the pages of Chroma's SQLite file nor its vector files have a checksum",
+            "SQLite documentation, The Checksum VFS Shim; chromadb 1.5.9, local HNSW segment",
+            "keep the rows elsewhere, with a checksum each, and rebuild the index from them",
+            unchecked=True,
         ),
     ),
 }
@@ -385,6 +440,7 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
                 rule.source,
                 rule.remedy,
                 rule.turns_max,
+                rule.unchecked,
             )
     sentence, source = _KEEPS[name]
     if policy == "custom":

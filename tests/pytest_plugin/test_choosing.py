@@ -87,7 +87,7 @@ WRONG = {
     "factory = 'a:b'; engine = 'redis'; fault = 'kill-engin'": "did you mean 'kill-engine'?",
     "factory = 'a:b'; engine = 'redis'; policy = 'aof'": "unknown policy 'aof' of redis",
     "factory = 'a:b'; engine = 'redis'; retain = 'a week'": "such as 60s or 7d",
-    "factory = 'a:b'; engine = 'redis'; require = 'safe'": "'written' or 'fsynced'",
+    "factory = 'a:b'; engine = 'redis'; require = 'safe'": "'safe': written or fsynced, or whole-sessions",
     "factory = 'a:b'; engine = 'redis'; engine_config = 'my.conf'": "there is no",
 }
 

@@ -15,6 +15,7 @@ from recollect.commands.writing import (
     BaselineOption,
     HtmlOption,
     JunitOption,
+    RequireOption,
     StrictOption,
     VerboseOption,
     reports_wanted,
@@ -29,9 +30,7 @@ from recollect.verify.matrix.results import Result, Results
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or single histories.")],
-    require: Annotated[
-        str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
-    ] = None,
+    require: RequireOption = None,
     strict: StrictOption = False,
     verbose: VerboseOption = False,
     baseline: BaselineOption = None,

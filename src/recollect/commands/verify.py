@@ -6,7 +6,8 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from recollect.commands.writing import (
     BaselineOption,
     HtmlOption,
     JunitOption,
+    RequireOption,
     StrictOption,
     VerboseOption,
     folder_of_run,
@@ -33,10 +35,11 @@ from recollect.verify import durations, engines
 from recollect.verify.explore import orders_first
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
+from recollect.verify.matrix import repeating
 from recollect.verify.matrix.cell_process import TargetSeen
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.matrix.results import Result, Results, date_of, failed_last
+from recollect.verify.matrix.results import Result, Results, date_of, exit_code, failed_last
 from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, by_engine, check, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.providers import url as addresses
@@ -47,6 +50,8 @@ from recollect.verify.running.workloads import WORKLOADS
 from recollect.verify.target.target import BUILT_IN
 
 BUDGET_S = 60.0
+FIRST_ROUND_SHARE = 0.5
+"""The share of `--for` that the first round may take, if that is more than the usual budget."""
 _VARIANTS = "; ".join(
     f"{fault.name}: {', '.join([*filter(None, fault.variants), *filter(None, [fault.named_variant])])}"
     for fault in FAULTS.values()
@@ -121,9 +126,6 @@ PreviousPythonOption = Annotated[
     ),
 ]
 RetainOption = Annotated[str | None, typer.Option(help="How long memory must live, such as 7d.")]
-RequireOption = Annotated[
-    str | None, typer.Option(help="Fail on documented losses worse than this: written or fsynced.")
-]
 FullOption = Annotated[bool, typer.Option("--full", help="Every policy, fault and variant.")]
 BudgetOption = Annotated[
     str | None,
@@ -135,6 +137,22 @@ SeedOption = Annotated[
     int | None, typer.Option(help="Repeats a schedule. On real engines, the interleaving may differ.")
 ]
 WorkersOption = Annotated[int, typer.Option(help="Cells to run at the same time.", min=1)]
+RepeatOption = Annotated[
+    int | None,
+    typer.Option(help="Run every cell so many times, each with the next seed; says how often.", min=1),
+]
+ForOption = Annotated[
+    str | None, typer.Option("--for", help="The same, until the time is up: 10m, 8h. Instead of --budget.")
+]
+SessionsOption = Annotated[
+    int | None, typer.Option(help="Sessions in each cell; 3 by default.", min=1, max=1_000_000)
+]
+MessagesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--messages-per-session", help="Messages that each has when the fault strikes.", min=1, max=1_000_000
+    ),
+]
 WritersOption = Annotated[int | None, typer.Option(help="Writing processes in each cell.", min=1)]
 ProgramOption = Annotated[
     list[str] | None,
@@ -173,6 +191,10 @@ def verify(
     seed: SeedOption = None,
     workers: WorkersOption = 2,
     writers: WritersOption = None,
+    sessions: SessionsOption = None,
+    messages_per_session: MessagesOption = None,
+    repeat: RepeatOption = None,
+    for_time: ForOption = None,
     program: ProgramOption = None,
     shard: ShardOption = "1/1",
     fail_fast: FailFastOption = False,
@@ -195,6 +217,8 @@ def verify(
     Exit codes: 0 held, documented loss or exposed; 1 violated; 2 usage, or a target that cannot be opened;
     3 something unknown, or nothing concluded; 4 an error of recollect's own.
     """
+    limits = run_limits(budget, repeat, for_time, full=full)
+    console = PlainConsole(stderr=json_file == "-")
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
     address = _address(provider, next(iter(engine or ()), None) or (targets or [""])[0])
     request = VerifyRequest(
@@ -217,17 +241,34 @@ def verify(
         seed=int(time.time()) if seed is None else seed,
         shard=_shard(shard),
         writers=writers,
+        sessions=sessions,
+        session_messages=messages_per_session,
         programs=tuple(program or ()),
     )
-    console = PlainConsole(stderr=json_file == "-")
-    budget_s = _budget_s(budget, full=full)
-    tell(console, run(request, console, out, budget_s, workers, fail_fast, confirm), wanted)
+    tell(console, run(request, console, out, limits, workers, fail_fast, confirm), wanted)
 
 
-def _budget_s(budget: str | None, *, full: bool) -> float | None:
+@dataclass(frozen=True)
+class RunLimits:
+    """How long the first round may take, how many rounds there are, and how long all of them may take."""
+
+    first_s: float | None
+    rounds: int | None = 1
+    all_s: float | None = None
+
+
+def run_limits(budget: str | None, repeat: int | None, for_time: str | None, *, full: bool) -> RunLimits:
+    if for_time is not None and (budget is not None or repeat is not None):
+        other = "--budget" if budget is not None else "--repeat"
+        raise typer.BadParameter(
+            f"--for {for_time} and {other} exclude each other: --for is the time for everything"
+        )
+    if for_time is not None:
+        all_s = seconds(for_time)
+        return RunLimits(min(all_s, max(BUDGET_S, FIRST_ROUND_SHARE * all_s)), None, all_s)
     if budget is not None:
-        return seconds(budget)
-    return None if full else BUDGET_S
+        return RunLimits(seconds(budget), repeat or 1, seconds(budget))
+    return RunLimits(None if full else BUDGET_S, repeat or 1)
 
 
 def _here(targets: list[str] | None) -> tuple[str, ...]:
@@ -251,13 +292,14 @@ def run(
     request: VerifyRequest,
     console: PlainConsole,
     out: Path | None,
-    budget_s: float | None,
+    limits: RunLimits,
     workers: int,
     fail_fast: bool,
     confirm: bool = True,
 ) -> Results:
     """Lays out the cells, runs them with progress, and saves the results."""
-    date = date_of(time.time())
+    date, started = date_of(time.time()), time.monotonic()
+    budget_s = limits.first_s
     console.print(f"seed {request.seed}", highlight=False)
     cells, broken = _lay_out(request)
     failed = failed_last(out.parent if out is not None else RUNS)
@@ -281,16 +323,35 @@ def run(
                 explore_orders=orders_first.exploring(orders_s, request.programs),
             )
             results = matrix.run()
+        if limits.rounds != 1 and not (fail_fast and exit_code(results) == exit_codes.VIOLATED):
+            results = _further_rounds(results, folder, console, limits, workers, started)
         results = Results(
             seed=request.seed,
             date=date,
-            elapsed_s=results.elapsed_s,
+            elapsed_s=time.monotonic() - started,
+            repeated=results.repeated,
             folder=str(folder),
             shard="{}/{}".format(*request.shard) if request.shard != (1, 1) else "",
             results=(*results.results, *broken),
         )
         results.save(folder)
     return results
+
+
+def _further_rounds(
+    first: Results, folder: Path, console: PlainConsole, limits: RunLimits, workers: int, started: float
+) -> Results:
+    """The cells again, with further seeds, until there were enough rounds or the time is up."""
+    until_s = None if limits.all_s is None else started + limits.all_s
+    with _terminated_like_interrupted(), ExitStack() as stack:
+
+        def watch(cells: int) -> LiveProgress:
+            stack.close()
+            return stack.enter_context(LiveProgress(console, cells))
+
+        return repeating.repeat(
+            first, folder, rounds=limits.rounds, until_s=until_s, workers=workers, watch=watch
+        )
 
 
 @contextmanager

@@ -22,8 +22,16 @@ from recollect.verify import run_folder
 from recollect.verify.matrix import baseline as baselines
 from recollect.verify.matrix.baseline import KnownFinding
 from recollect.verify.matrix.document import document
-from recollect.verify.matrix.results import Require, Results, exit_code
+from recollect.verify.matrix.results import (
+    WHOLE_SESSIONS,
+    Require,
+    Results,
+    exit_code,
+    refused_requirement,
+    worse_than,
+)
 from recollect.verify.report import github, terminal
+from recollect.verify.report.symbols import counted
 
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page.")
@@ -39,6 +47,13 @@ BaselineOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="The --json of an earlier run: fail only on findings that it does not have."
+    ),
+]
+RequireOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Fail on documented losses worse than this: written or fsynced; whole-sessions fails if any session is "
+        "left in part."
     ),
 ]
 JunitOption = Annotated[
@@ -106,8 +121,8 @@ def reports_wanted(
 
 
 def check_require(require: Require | None) -> None:
-    if require not in (None, "written", "fsynced"):
-        raise typer.BadParameter(f"--require {require!r}: written or fsynced")
+    if (wrong := refused_requirement(require)) is not None:
+        raise typer.BadParameter(f"--require {wrong}")
 
 
 def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
@@ -115,6 +130,7 @@ def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
     if wanted.known is not None:
         results = baselines.compared(results, wanted.known)
     terminal.show(console, results, verbose=wanted.verbose)
+    _tell_refused(console, results, wanted)
     write_json(results, wanted.json)
     write_reports(results, wanted.html, wanted.junit, wanted.require, strict=wanted.strict)
     for file in (wanted.json, wanted.html, wanted.junit):
@@ -123,6 +139,20 @@ def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
     if os.environ.get("GITHUB_ACTIONS") == "true":
         _tell_github(console, results)
     raise typer.Exit(exit_code(results, wanted.require, strict=wanted.strict))
+
+
+def _tell_refused(console: Console, results: Results, wanted: ReportsWanted) -> None:
+    """Names the cells that fail the run although nothing is violated in them."""
+    if wanted.require is None:
+        return
+    refused = [result for result in results.results if worse_than(result, wanted.require)]
+    for result in refused:
+        verdict = result.verdict
+        parts = f"{counted(verdict.partly_lost_sessions, 'session')} left in part, " * (
+            wanted.require == WHOLE_SESSIONS
+        )
+        text = f"✗ --require {wanted.require}: {result.scenario.title}: {parts}{verdict.account}"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _tell_github(console: Console, results: Results) -> None:

@@ -46,6 +46,24 @@ def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Det
     return found
 
 
+def partly_lost(evidence: Evidence) -> int:
+    """How many sessions lost some of what had been acknowledged when a disturbance struck, and kept the rest.
+
+    A session that lost all of it is not counted: what was written afterwards is a new beginning.
+    """
+    survivors: dict[tuple[int, int], _Survivor] = {}
+    partly = set()
+    for loss in losses(evidence):
+        if loss.disturbance is None or loss.expired:
+            continue
+        key = (evidence.session_of(loss.message), loss.disturbance.injected)
+        if key not in survivors:
+            survivors[key] = _survivor(evidence, key[0], loss.disturbance, frozenset())
+        if survivors[key].newest != NEVER:
+            partly.add(key[0])
+    return len(partly)
+
+
 def _survivor(evidence: Evidence, session: int, disturbance: Disturbance, suspected: Set[int]) -> _Survivor:
     newest = furthest = NEVER
     struck = evidence.struck(disturbance)

@@ -16,9 +16,9 @@ from recollect.guarantees import SURVIVES_IF, Promise, promise
 from recollect.verify.judging.checkers import ANOMALIES, Crash, Named, find
 from recollect.verify.judging.coverage import coverage
 from recollect.verify.judging.detection import Detection, lead_of, name_of
-from recollect.verify.judging.evidence import CLAIMS, IN_WHOLE, Evidence, Loss
+from recollect.verify.judging.evidence import CLAIMS, IN_WHOLE, NEVER, Evidence, Loss
 from recollect.verify.judging.losses import loss_window_s, losses
-from recollect.verify.judging.survivors import overlapped
+from recollect.verify.judging.survivors import overlapped, partly_lost
 
 Status = Literal["held", "documented-loss", "exposed", "violated", "unknown", "skipped"]
 WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "exposed", "documented-loss", "held", "skipped")
@@ -78,6 +78,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
     forgotten: int = 0
     unchecked: int = 0
+    partly_lost_sessions: int = 0
+    """Sessions that a fault took a part of: neither all there nor all gone."""
     unknown_outcomes: int = 0
     failed_outcomes: int = 0
     frequent_error: str | None = None
@@ -152,6 +154,7 @@ def judge(evidence: Evidence) -> Verdict:
         lost=lost,
         forgotten=evidence.acked - evidence.kept - lost - evidence.unchecked,
         unchecked=evidence.unchecked,
+        partly_lost_sessions=partly_lost(evidence),
         unknown_outcomes=evidence.unknown_outcomes,
         failed_outcomes=evidence.failed_outcomes,
         frequent_error=next((error for error, _ in evidence.errors.most_common(1)), None),
@@ -187,7 +190,7 @@ def _broken(
 ) -> str | None:
     """Why the promise is broken, or None."""
     for group in named:
-        if not _allows(evidence, given, group) and not _is_exposed(given, group):
+        if not _allows(evidence, given, group) and not _is_exposed(evidence, given, group):
             return f"{group.name} is not covered by the engine's promise: {given.sentence}"
     if given.allows and window_s is not None and given.window_s is not None and window_s > given.window_s:
         return f"the loss reaches back {window_s:.3f} s, the promise {given.window_s:g} s: {given.sentence}"
@@ -219,8 +222,10 @@ def _too_young(evidence: Evidence, named: list[Named], found: list[Loss], given:
     )
 
 
-def _is_exposed(given: Promise, group: Named) -> bool:
+def _is_exposed(evidence: Evidence, given: Promise, group: Named) -> bool:
     """Whether the store did what it says, but its caller is left unprotected."""
+    if given.unchecked:
+        return all(_after_the_rot(evidence, given, found) for found in group.detections)
     if group.name in ("silent-reset", "lost-tail", "hole", "torn-turn", "non-monotonic-read", "resurrected"):
         return given.fault in UNNOTICED and all(
             found.disturbance is not None and found.disturbance.name in UNNOTICED
@@ -229,10 +234,18 @@ def _is_exposed(given: Promise, group: Named) -> bool:
     return all(found.exposed for found in group.detections)
 
 
+def _after_the_rot(evidence: Evidence, given: Promise, detection: Detection) -> bool:
+    """Whether it was seen when bits had flipped that no checksum of the engine covers."""
+    struck = next((each.injected for each in evidence.disturbances if each.name == given.fault), None)
+    return struck is not None and max(detection.events, default=NEVER) > struck
+
+
 def _unprotected(evidence: Evidence, given: Promise, named: list[Named]) -> str | None:
     """What the caller of a correct store has to know, or None."""
     for group in named:
-        if not _allows(evidence, given, group) and _is_exposed(given, group):
+        if not _allows(evidence, given, group) and _is_exposed(evidence, given, group):
+            if given.unchecked:
+                return "bits that flipped at rest are not noticed: neither the engine nor the store has a checksum"
             if group.name == "duplicate":
                 return "a retry stores twice: the store takes no turn id, so a caller cannot retry safely"
             if group.name == "corrupted":
@@ -254,6 +267,8 @@ def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
 
 
 def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
+    if given.fault == "bit-rot" and not any(found.silent for found in group.detections):
+        return True  # whatever is damaged, the caller is told
     if group.name == "non-monotonic-read" and given.fault != "replica-lag":
         # Only the fault may take away what a reader saw.
         return group.name in given.allows and all(f.disturbance is not None for f in group.detections)
@@ -331,7 +346,7 @@ def _anomalies(
         _anomaly(
             evidence,
             group,
-            (not too_far and _allows(evidence, given, group)) or _is_exposed(given, group),
+            (not too_far and _allows(evidence, given, group)) or _is_exposed(evidence, given, group),
         )
         for group in named
     ]

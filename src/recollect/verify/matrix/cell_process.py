@@ -21,7 +21,13 @@ from recollect.verify.matrix.selection import VerifyRequest
 from recollect.verify.running.scenario import Scenario
 
 CELL_TIMEOUT_S = 90.0
+FILLED_PER_S = 100
+"""Messages of `--messages-per-session`, or sessions read at the end, for which a cell gets one second more."""
 LOOK_TIMEOUT_S = 45.0
+
+
+def cell_timeout_s(scenario: Scenario) -> float:
+    return CELL_TIMEOUT_S + scenario.sessions * (1 + scenario.filled) // FILLED_PER_S
 
 
 class Order(msgspec.Struct, frozen=True, tag="order"):
@@ -71,7 +77,7 @@ class CellProcess(Generic[Task]):
         self.task: Task | None = None
         self._process: subprocess.Popen[bytes]
         self._since = 0.0
-        self._timeout_s = CELL_TIMEOUT_S
+        self.timeout_s = CELL_TIMEOUT_S
         self._rest = b""
         self.begin()
 
@@ -93,12 +99,12 @@ class CellProcess(Generic[Task]):
 
     @property
     def overdue(self) -> bool:
-        return self.task is not None and time.monotonic() - self._since > self._timeout_s
+        return self.task is not None and time.monotonic() - self._since > self.timeout_s
 
     def send(self, order: Order | LookAtTarget) -> None:
         assert self._process.stdin is not None
         self._since = time.monotonic()
-        self._timeout_s = CELL_TIMEOUT_S if isinstance(order, Order) else LOOK_TIMEOUT_S
+        self.timeout_s = cell_timeout_s(order.scenario) if isinstance(order, Order) else LOOK_TIMEOUT_S
         self._process.stdin.write(msgspec.json.encode(order, enc_hook=to_pipe) + b"\n")
         self._process.stdin.flush()
 

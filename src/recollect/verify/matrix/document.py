@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from recollect.verify.judging.half_turns import INTERLEAVINGS
-from recollect.verify.matrix.findings import Finding, findings
+from recollect.verify.matrix.findings import Finding, findings, rate_of_finding
 from recollect.verify.matrix.results import Compared, Result, Results
 from recollect.verify.running.scenario import Scenario
 
@@ -19,6 +19,7 @@ def document(results: Results) -> dict[str, Any]:
         "date": results.date,
         "elapsed_s": round(results.elapsed_s, 1),
         "baseline": None if results.baseline is None else _compared(results.baseline),
+        "repeated": None if results.repeated is None else msgspec.to_builtins(results.repeated),
         "findings": [_finding(finding, results) for finding in found],
         "cells": [
             _cell(result, results) | {"finding": of_cell.get(place)}
@@ -67,6 +68,7 @@ def _finding(finding: Finding, results: Results) -> dict[str, Any]:
             "shrunk": finding.shrunk,
             "steps": [msgspec.to_builtins(step) for step in finding.steps],
         },
+        "rate": None if (found := rate_of_finding(finding, results)) is None else msgspec.to_builtins(found),
         "replay": finding.replay,
     }
 

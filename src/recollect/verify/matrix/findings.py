@@ -19,6 +19,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.history import History, HistoryError
 from recollect.verify.judging.steps import StepTaken, steps_of
 from recollect.verify.judging.verdict import Anomaly, WitnessEvents
+from recollect.verify.matrix.rates import Rate, rate_of
 from recollect.verify.matrix.results import Result, Results, replay_command
 from recollect.verify.matrix.selection import DEFAULT_WORKLOADS
 from recollect.verify.running.faults.process import ONE_WRITER
@@ -101,6 +102,14 @@ def findings(results: Results) -> tuple[Finding, ...]:
     ]
     groups.sort(key=lambda group: _importance(results, group))
     return tuple(_finding(results, number, group) for number, group in enumerate(groups, 1))
+
+
+def rate_of_finding(finding: Finding, results: Results) -> Rate | None:
+    """How often its cells showed it, if the run was repeated."""
+    if results.repeated is None:
+        return None
+    cells = {results.results[place].scenario.name for place in finding.cells}
+    return rate_of(results.repeated, cells, finding.names)
 
 
 def renumbered(results: Results) -> Results:

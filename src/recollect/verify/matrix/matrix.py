@@ -23,7 +23,7 @@ from recollect.verify.host import interrupts
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.avoiding import avoiding
-from recollect.verify.matrix.cell_process import CELL_TIMEOUT_S, CellProcess, Done, Order, Step
+from recollect.verify.matrix.cell_process import CellProcess, Done, Order, Step
 from recollect.verify.matrix.findings import NO_FAULT, findings, renumbered
 from recollect.verify.matrix.investigation import Investigation
 from recollect.verify.matrix.results import Result, Results
@@ -82,8 +82,10 @@ class Matrix:
         confirm: bool = True,
         listener: CellListener = lambda event: None,
         explore_orders: ExploreOrders | None = None,
+        avoid: bool = True,
     ) -> None:
-        """Cells with the workload `interleavings` are run by `explore_orders`, before all others."""
+        """Cells with the workload `interleavings` are run by `explore_orders`, before all others. Without `avoid`
+        every cell runs exactly as it is given, whatever others show."""
         self._folder = folder
         self._workers = workers
         self._budget_s = budget_s
@@ -91,6 +93,7 @@ class Matrix:
         self._confirm = confirm
         self._listener = listener
         self._explore_orders = explore_orders
+        self._avoid = avoid
         self._started = time.monotonic()
         self._cells = list(cells)
         self._results: dict[int, Result] = {
@@ -120,6 +123,8 @@ class Matrix:
             for number in range(len(self._cells))
             if number not in self._results and number not in self._orders
         ]
+        if not self._avoid:
+            return deque([left] if left else [])
         bare = [number for number in left if self._cells[number].scenario.fault in NO_FAULT]
         rest = [number for number in left if self._cells[number].scenario.fault not in NO_FAULT]
         return deque(phase for phase in (bare, rest) if phase)
@@ -181,7 +186,7 @@ class Matrix:
                 for key, _ in selector.select(1.0):
                     self._listen(key.data, selector)
                 for process in [p for p in processes if p.overdue]:
-                    self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s", selector)
+                    self._lost(process, f"the cell took longer than {process.timeout_s:g} s", selector)
                 for process in [p for p in processes if p.task is None]:
                     self._give(process)  # a finding of another process may have to run again
 
@@ -207,7 +212,8 @@ class Matrix:
             self._put_off()
             if self._waiting:
                 trial = self._waiting.popleft()
-                if (same := ran_before(trial.scenario, self._results.values())) is None:
+                same = ran_before(trial.scenario, self._results.values()) if self._avoid else None
+                if same is None:
                     return trial
                 self._results[trial.number] = _skipped(trial.scenario, same)
                 continue
@@ -243,7 +249,7 @@ class Matrix:
         if not self._phases:
             return False
         known = self.results()
-        found = findings(known)
+        found = findings(known) if self._avoid else ()
         for number in self._phases.popleft():
             scenario, hidden_by = avoiding(self._cells[number].scenario, found, known)
             if hidden_by is not None:

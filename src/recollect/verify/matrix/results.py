@@ -17,13 +17,25 @@ from recollect.verify.judging.op import HistoryHeader
 from recollect.verify.judging.steps import StepTaken
 from recollect.verify.judging.verdict import UNDER_STRICT, Anomaly, Verdict
 from recollect.verify.judging.verdict import exit_code as exit_code_of
+from recollect.verify.matrix.rates import Repeated
 from recollect.verify.running.scenario import Scenario
 
 SUMMARY = "results.json"
 HISTORY = "history.jsonl"
 
 Require = str
-"""``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed."""
+"""``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed. ``whole-sessions``: a
+session may be all there or all gone, never in part."""
+
+WHOLE_SESSIONS = "whole-sessions"
+REQUIREMENTS: tuple[Require, ...] = ("written", "fsynced", WHOLE_SESSIONS)
+
+
+def refused_requirement(require: Require | None) -> str | None:
+    """What is wrong with it, or None."""
+    if require is None or require in REQUIREMENTS:
+        return None
+    return f"{require!r}: written or fsynced, or {WHOLE_SESSIONS}"
 
 
 Trouble = Literal["unopened", "internal"]
@@ -96,6 +108,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     """``2/5``, if this is one part of a run."""
     results: tuple[Result, ...] = ()
     baseline: Compared | None = None
+    repeated: Repeated | None = None
+    """How often the cells showed what, if there was more than one round."""
 
     @property
     def known(self) -> frozenset[int]:
@@ -244,7 +258,9 @@ def too_bad(result: Result, require: Require | None, strict: bool) -> bool:
 
 
 def worse_than(result: Result, require: Require) -> bool:
-    """Whether a documented loss took messages that had to survive."""
+    """Whether a documented loss took messages that had to survive, or left a session in part."""
+    if require == WHOLE_SESSIONS:
+        return result.verdict.partly_lost_sessions > 0 and result.verdict.status in UNDER_STRICT
     if result.verdict.status != "documented-loss":
         return False
     needed = SURVIVES_IF.get(result.scenario.fault)

@@ -16,7 +16,7 @@ from recollect.secret import SecretUrl, shown
 from recollect.verify import engines, providers
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.faults.process import ONE_WRITER
-from recollect.verify.running.scenario import KINDS, Scenario
+from recollect.verify.running.scenario import KINDS, SESSIONS, Scenario
 from recollect.verify.running.workloads import WORKLOADS
 from recollect.verify.target.registry import named_targets
 from recollect.verify.target.target import BUILT_IN
@@ -51,6 +51,8 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     shard: tuple[int, int] = (1, 1)
     writers: int | None = None
+    sessions: int | None = None
+    session_messages: int | None = None
     programs: tuple[str, ...] = ()
     """What the clients do when orders of events are tried; if empty, whatever the target's abilities allow."""
 
@@ -70,6 +72,9 @@ class Cell(msgspec.Struct, frozen=True):
     scenario: Scenario
     skipped: str | None = None
 
+
+FILLED_MAX = 10_000_000
+"""The most messages that a cell writes before its fault: more would take hours, and prove nothing else."""
 
 CORE_POLICIES: dict[str, tuple[str, ...]] = {
     "sqlite": ("wal-full", "wal-normal", "delete-extra"),
@@ -180,6 +185,7 @@ def check(request: VerifyRequest) -> None:
                 raise BadRequest(f"unknown {what} {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
     _check_variants(request)
     _check_settings(request)
+    _check_size(request)
     for target in request.targets:
         engine = engine_of(request, target)
         try:
@@ -237,6 +243,15 @@ def _check_settings(request: VerifyRequest) -> None:
     if request.previous_python is not None and shutil.which(request.previous_python) is None:
         raise BadRequest(
             f"--previous-python {request.previous_python}: not a program; give the path of a Python"
+        )
+
+
+def _check_size(request: VerifyRequest) -> None:
+    sessions, messages = request.sessions or SESSIONS, request.session_messages or 0
+    if sessions * messages > FILLED_MAX:
+        raise BadRequest(
+            f"--sessions {sessions} with --messages-per-session {messages} is {sessions * messages:,} messages in each "
+            f"cell; at most {FILLED_MAX:,}"
         )
 
 
@@ -339,8 +354,14 @@ def _of_target(request: VerifyRequest, target: str, abilities: frozenset[str] | 
                 path=request.path,
                 seed=request.seed,
             )
-            if writers is not None:
-                scenario = msgspec.structs.replace(scenario, writers=writers)
+            size = {
+                "writers": writers,
+                "sessions": request.sessions,
+                "session_messages": request.session_messages,
+            }
+            scenario = msgspec.structs.replace(
+                scenario, **{name: value for name, value in size.items() if value is not None}
+            )
             yield Cell(scenario, misfit or FAULTS[case.fault].obstacle(scenario))
 
 

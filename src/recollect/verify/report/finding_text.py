@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recollect.verify.judging.steps import EVERYONE
-from recollect.verify.matrix.findings import Finding
+from recollect.verify.matrix.findings import Finding, rate_of_finding
 from recollect.verify.matrix.results import Results
 from recollect.verify.report.symbols import client_of, counted, place_of, size_of
 
@@ -40,6 +40,8 @@ def seen_in(finding: Finding, results: Results) -> str:
     if finding.hides:
         hidden = [place_of(results.results[place].scenario) for place in finding.hides]
         text += f"; hides {hidden[0] if len(hidden) == 1 else counted(len(hidden), 'cell')}"
+    if (often := rate_of_finding(finding, results)) is not None:
+        text += f"; shown in {often.told}"
     return text
 
 

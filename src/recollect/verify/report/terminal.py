@@ -17,6 +17,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.steps import EVERYONE, shortened
 from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
+from recollect.verify.matrix.rates import CONFIDENCE, rate
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.finding_text import headline, seen_in
 from recollect.verify.report.symbols import STYLES, against, client_of, counted, size_of
@@ -53,6 +54,7 @@ def show(console: Console, results: Results, *, verbose: bool = False) -> None:
     _left_out(console, results, verbose)
     _count(console, results, found)
     _baseline(console, results)
+    _repeated(console, results)
     for finding in reversed(found):
         _finding(console, results, finding, stepwise=verbose or finding.number == 1, verbose=verbose)
 
@@ -260,6 +262,26 @@ def _baseline(console: Console, results: Results) -> None:
     if (known := results.baseline) is None:
         return
     console.print(f"against the baseline: {against(known)}", highlight=False, markup=False)
+
+
+def _repeated(console: Console, results: Results) -> None:
+    """How many rounds, and what they prove about the cells that showed nothing."""
+    if (repeated := results.repeated) is None:
+        return
+    first, last = repeated.seeds
+    console.print(
+        f"{counted(repeated.rounds, 'round')}, {counted(repeated.runs, 'run')} (seeds {first} to {last})",
+        highlight=False,
+    )
+    clean = [cell.runs for cell in repeated.cells if cell.runs and not cell.shown]
+    if clean:
+        least = min(clean)
+        console.print(
+            f"{counted(len(clean), 'cell')} showed no violation in at least {counted(least, 'run')} each: what they "
+            f"did not show happens in less than {100 * rate(0, least).high:.1f} % of runs like these, with "
+            f"{100 * CONFIDENCE:.0f} % confidence",
+            highlight=False,
+        )
 
 
 # ---- a finding

@@ -17,7 +17,7 @@ from recollect.verify.engines import Endpoint
 from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.workloads import WORKLOADS, Intent, Plan, Planner
+from recollect.verify.running.workloads import WORKLOADS, Filling, Intent, Plan, Planner
 from recollect.verify.target import pipe
 from recollect.verify.target.outcomes import Outcome
 from recollect.verify.target.workers import CLOSE_TIMEOUT_S, Listener, TargetBroken, Worker, Workers
@@ -62,6 +62,7 @@ class Clients:
         self._scenario = scenario
         self._workload = WORKLOADS[scenario.workload]
         self._sessions = self._workload.sessions or tuple(f"session-{n}" for n in range(scenario.sessions))
+        self._filling = Filling(self._sessions, scenario.filled)
         self._notes = notes
         self._workers = Workers(log, preload)
         self._listener = Listener()
@@ -101,6 +102,11 @@ class Clients:
     def number(self) -> int:
         """A process number for asking the engine directly."""
         return self._workers.number()
+
+    @property
+    def missing(self) -> int:
+        """Messages that sessions lack before the fault may strike."""
+        return self._filling.missing
 
     # ---- how the next ones are started
 
@@ -212,7 +218,8 @@ class Clients:
             whole_reads=self._workload.unmarked,
             writers=max(1, self._writers_wanted),
         )
-        client = self._at_work[worker.number] = Client(worker, plan(planner), writer)
+        begun = self._filling.plan(planner, plan) if writer and self._filling.missing else plan(planner)
+        client = self._at_work[worker.number] = Client(worker, begun, writer)
         self._listener.add(worker)
         return client
 

@@ -41,6 +41,8 @@ RECOVERY_TIMEOUT_S = 4.0
 
 FIRST_TIMEOUT_S = 5.0
 
+FILL_IDLE_S = 20.0
+
 WINDOW_MAX_S = 1.0
 """Waiting out a longer window would take most of a cell; the report then gives the size of the loss."""
 
@@ -193,6 +195,7 @@ class Run:
 
     def _work(self, transcript: Transcript, driver: Driver) -> None:
         self._progress("working")
+        _fill(self._clients, transcript, driver)
         judged_from = time.monotonic() + promised_s(self.scenario)
         driver.work_on(self.scenario.before_s * self._live.rng.uniform(0.7, 1.3))
         _await_writes(transcript, driver)
@@ -253,6 +256,20 @@ def promised_s(scenario: Scenario) -> float:
         return 0.0
     window_s = given.window_s or 0.0
     return window_s * 1.2 if given.allows and window_s <= WINDOW_MAX_S else 0.0
+
+
+def _fill(clients: Clients, transcript: Transcript, driver: Driver) -> None:
+    """Waits until every session is as long as the scenario wants it; gives up when nothing is written any more."""
+    end = time.monotonic() + FILL_IDLE_S
+    before = transcript.written
+    while clients.missing:
+        driver.go_on(0.05)
+        if transcript.written > before:
+            before, end = transcript.written, time.monotonic() + FILL_IDLE_S
+        elif time.monotonic() > end:
+            raise RunStopped(
+                f"the sessions lack {clients.missing} messages, and no write succeeded for {FILL_IDLE_S:g} s"
+            )
 
 
 def _await_recovery(transcript: Transcript, driver: Driver, written: int) -> None:

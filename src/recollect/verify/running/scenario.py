@@ -31,6 +31,10 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 """Anything else is refused on loading: a scenario may come from anywhere."""
 
 
+SESSIONS = 3
+"""How many a run has, unless it says otherwise."""
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     target: Text
     engine: Text
@@ -53,7 +57,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     writers: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 3
     readers: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 1
-    sessions: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 3
+    sessions: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = SESSIONS
+    session_messages: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    """Messages that every session has when the fault strikes, at least; None: as many as there is time for."""
     apart: bool = False
     """Every writer has sessions of its own, so that bugs that need two writers in one session stay out of the way."""
     ops_max: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -99,6 +105,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         if targets:  # with a Chroma server, any target may need Chroma's client as well
             return (*targets, *SLOW_IMPORTS["embedded"])
         return SLOW_IMPORTS.get(self.policy, ())
+
+    @property
+    def filled(self) -> int:
+        """Messages that sessions get before anything else; none in a run that was made smaller."""
+        return self.session_messages or 0 if self.ops_max is None else 0
 
     def rng(self, purpose: str) -> random.Random:
         """A generator for one purpose, so that changing one does not move the others."""

@@ -16,6 +16,7 @@ from typing import Any
 from recollect.secret import SecretUrl
 from recollect.verify.durations import seconds
 from recollect.verify.engines import ENGINES, EngineError
+from recollect.verify.matrix.results import refused_requirement
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check
 from recollect.verify.providers import url as addresses
 from recollect.verify.running.faults import FAULTS
@@ -100,8 +101,8 @@ def declare(cls: type, marked: Mapping[str, Any], chosen: Chosen) -> list[Suite]
 def _declared(cls: type, wanted: Mapping[str, Any], chosen: Chosen, engine: str, name: str) -> Suite:
     target = _spec(cls, "factory")
     previous = None if getattr(cls, "previous", None) is None else _spec(cls, "previous")
-    if wanted["require"] not in (None, "written", "fsynced"):
-        raise BadRequest(f"require = {wanted['require']!r}: 'written' or 'fsynced'")
+    if (wrong := refused_requirement(wanted["require"])) is not None:
+        raise BadRequest(f"require = {wrong}")
     url = chosen.url(engine)
     request = VerifyRequest(
         targets=(target,),

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 _MARK = re.compile(r"#(\d{1,12})\.([0-9a-f]{8}) ")
 _MARK_OF_KIND = re.compile(r"#(\d{1,12})\.([0-9a-f]{8})~([a-z]{1,20}) ")
 _RAW_MARK = re.compile(rb"#(\d{1,12})\.[0-9a-f]{8}(?:~[a-z]{1,20})? ")
+_RAW_END = re.compile(rb"[^ !#-\[\]-~]")
+"""Whatever is no plain letter, sign or space: a quote, a backslash, a control character, a byte of another format."""
 ROLES = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"}
 """What frameworks call them."""
 
@@ -73,6 +75,13 @@ def kind_marked(text: str) -> tuple[int, str] | None:
 def numbers_in(raw: bytes) -> Iterator[int]:
     """The numbers of all test messages in an engine's raw bytes."""
     return (int(found[1]) for found in _RAW_MARK.finditer(raw))
+
+
+def marks_in(raw: bytes) -> Iterator[tuple[int, int, int]]:
+    """Where the texts of test messages are in an engine's raw bytes: the mark's beginning, the text's, its end."""
+    for found in _RAW_MARK.finditer(raw):
+        ended = _RAW_END.search(raw, found.end())
+        yield found.start(), found.end(), len(raw) if ended is None else ended.start()
 
 
 def _crc(role: str, body: str) -> int:

@@ -1,6 +1,7 @@
 """The table of faults: each by its name, with what it verifies and what it does not."""
 
 from recollect.verify.running.faults.at_line import LINE_FAULTS
+from recollect.verify.running.faults.bit_rot import ROT_FAULTS
 from recollect.verify.running.faults.clock import CLOCK_FAULTS
 from recollect.verify.running.faults.disk import DISK_FAULTS
 from recollect.verify.running.faults.fault import Fault
@@ -18,6 +19,7 @@ FAULTS: dict[str, Fault] = {
         LINE_FAULTS,
         DISK_FAULTS,
         STORAGE_FAULTS,
+        ROT_FAULTS,
         NETWORK_FAULTS,
         CLOCK_FAULTS,
         CONFIG_FAULTS,

@@ -7,6 +7,7 @@ ends by itself; the runner stops asking. `WORKLOADS` is the table.
 from recollect.verify.running.workloads.append import append, mixed, trimmed, turns
 from recollect.verify.running.workloads.changes import changes
 from recollect.verify.running.workloads.contents import contents, left_out
+from recollect.verify.running.workloads.filling import Filling
 from recollect.verify.running.workloads.intents import (
     CALLED,
     AppendTurn,
@@ -49,6 +50,7 @@ __all__ = [
     "WORKLOADS",
     "AppendTurn",
     "Body",
+    "Filling",
     "Intent",
     "Plan",
     "Planner",

@@ -1,0 +1,77 @@
+"""`--require whole-sessions`: all there or all gone, never in part."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import build
+from recollect.verify.matrix.results import Result, too_bad
+from recollect.verify.running.scenario import Scenario
+
+from .history_script import Script, save_history
+
+
+def run(policy: str, fault: str, kept: int, *, after: int = 0) -> Script:
+    """Four messages and a fault, of which a read then shows the first `kept`, and `after` that were written later."""
+    script = Script(policy=policy, fault=fault)
+    for _ in range(4):
+        script.append(1)
+    script.read(2, 0, 1, 2, 3)
+    script.crash(fault)
+    for _ in range(after):
+        script.append(1)
+    script.read(2, *range(kept), *range(4, 4 + after))
+    return script
+
+
+@pytest.mark.parametrize(
+    ("policy", "fault", "kept", "after", "partly", "status"),
+    [
+        ("aof-everysec", "power-loss", 2, 0, 1, "documented-loss"),
+        ("aof-everysec", "power-loss", 2, 3, 1, "documented-loss"),
+        ("aof-everysec", "power-loss", 4, 0, 0, "held"),
+        ("rdb", "kill-engine", 0, 0, 0, "documented-loss"),
+        ("rdb", "kill-engine", 0, 3, 0, "documented-loss"),
+    ],
+)
+def test_a_session_is_whole_or_not(
+    policy: str, fault: str, kept: int, after: int, partly: int, status: str
+) -> None:
+    """The correct twins: nothing lost, or everything that had been written before."""
+    verdict = run(policy, fault, kept, after=after).verdict()
+    assert (verdict.partly_lost_sessions, verdict.status) == (partly, status)
+    cell = Result(scenario=Scenario(target="t", engine="redis", policy=policy, fault=fault), verdict=verdict)
+    assert too_bad(cell, "whole-sessions", False) is (partly > 0)
+
+
+def test_only_the_sessions_that_lost_something_are_counted() -> None:
+    script = Script(policy="aof-everysec", fault="power-loss")
+    for session in ("whole", "half", "gone"):
+        script.append(1, session)
+        script.append(1, session)
+    script.crash("power-loss")
+    script.read(2, 0, 1, session="whole")
+    script.read(2, 2, session="half")
+    script.read(2, session="gone")
+    assert script.verdict().partly_lost_sessions == 1
+
+
+@pytest.mark.parametrize(("kept", "code"), [(2, 1), (4, 0)])
+def test_the_command_fails_and_names_the_cell(kept: int, code: int, tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    save_history(run("aof-everysec", "power-loss", kept).history(), file)
+    words = ["report", str(file), "--require", "whole-sessions"]
+    done = CliRunner().invoke(build(words), words)
+    assert done.exit_code == code, done.output
+    told = re.search(r"--require whole-sessions: .*power-loss.*: 1 sessions? .* in part", done.output)
+    assert (told is not None) is bool(code), done.output
+
+
+def test_the_figure_is_part_of_the_saved_verdict() -> None:
+    verdict = run("aof-everysec", "power-loss", 2).verdict()
+    assert msgspec.to_builtins(verdict)["partly_lost_sessions"] == 1
