@@ -19,7 +19,7 @@ import msgspec
 
 from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.matrix.repeating import Tally
+from recollect.verify.matrix.repeating import RunTally
 from recollect.verify.matrix.results import Results
 from recollect.verify.running.scenario import Scenario
 
@@ -44,14 +44,14 @@ def main(cells: int) -> int:
     pool = CellPool(1)
     folder = Path(tempfile.mkdtemp(prefix="recollect-long-"))
     sizes: list[tuple[int, ...]] = []
-    tally: Tally | None = None
+    tally: RunTally | None = None
     print("cells   cell process: KiB, descriptors, threads   counting process: KiB, descriptors, threads")
     try:
         for number in range(cells):
             one = msgspec.structs.replace(scenario, seed=1 + number)
             result = pool.run(Order(one, str(folder / "cell")))
             if tally is None:
-                tally = Tally(Results(results=(result,)))
+                tally = RunTally(Results(results=(result,)))
             else:
                 tally.add(result)
             shutil.rmtree(folder / "cell", ignore_errors=True)

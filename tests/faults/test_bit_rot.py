@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recollect.verify.judging.op import Element
 from recollect.verify.running.faults import FAULTS
-from recollect.verify.running.faults.bit_rot import METADATA, RECORDS, Place, flip, places
+from recollect.verify.running.faults.bit_rot import METADATA, RECORDS, BitPlace, flip, places
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.target.marked_text import mark, marks_in
 from tests.checkers.history_script import Script
@@ -62,7 +63,7 @@ def test_flipping_twice_changes_nothing(folder: Path) -> None:
     file = folder / "memory.db"
     before = file.read_bytes()
     for _ in range(2):
-        flip(Place(file, 30, 3))
+        flip(BitPlace(file, 30, 3))
     assert file.read_bytes() == before
 
 
@@ -104,7 +105,7 @@ def test_wrong_content_before_any_bit_flipped_is_the_stores_own() -> None:
         ("redis", "rdb", {"provider": "docker"}, "inside its container"),
     ],
 )
-def test_where_no_bit_can_flip(engine: str, policy: str, more: dict[str, str], says: str) -> None:
+def test_where_no_bit_can_flip(engine: str, policy: str, more: dict[str, Any], says: str) -> None:
     scenario = Scenario(target=engine, engine=engine, policy=policy, fault="bit-rot", **more)
     assert says in (FAULTS["bit-rot"].obstacle(scenario) or "")
 

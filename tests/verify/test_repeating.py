@@ -13,7 +13,7 @@ from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
 from recollect.verify.matrix import repeating
 from recollect.verify.matrix.findings import findings, rate_of_finding
 from recollect.verify.matrix.rates import rate
-from recollect.verify.matrix.repeating import Tally, repeat
+from recollect.verify.matrix.repeating import RunTally, repeat
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.report.finding_text import seen_in
@@ -123,7 +123,7 @@ def test_time_that_is_up_ends_it(scripted: type[ScriptedMatrix], tmp_path: Path)
 
 def test_a_first_session_in_part_is_news() -> None:
     whole = Verdict(status="documented-loss")
-    tally = Tally(Results(results=(Result(scenario=cell(), verdict=whole),)))
+    tally = RunTally(Results(results=(Result(scenario=cell(), verdict=whole),)))
     assert not tally.add(Result(scenario=cell(seed=2), verdict=whole))
     partly = Verdict(status="documented-loss", partly_lost_sessions=1)
     assert tally.add(Result(scenario=cell(seed=3), verdict=partly))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from msgspec.structs import replace
@@ -220,19 +220,11 @@ def verify(
     limits = run_limits(budget, repeat, for_time, full=full)
     console = PlainConsole(stderr=json_file == "-")
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
-    address = _address(provider, next(iter(engine or ()), None) or (targets or [""])[0])
     request = VerifyRequest(
         targets=names_first(listed, targets) or tuple(BUILT_IN),
         overview=not targets,
-        engine=engine[0] if engine and len(engine) == 1 else None,
-        engines=tuple(engine or ()),
-        provider=None if address is not None else provider,
-        url=address,
-        engine_config=None if engine_config is None else str(engine_config.absolute()),
-        policies=tuple(policy or ()),
-        faults=tuple(fault or ()),
-        workloads=tuple(workload or ()),
-        variants=tuple(variant or ()),
+        **_engine_asked_for(engine, engine_config, provider, targets),
+        **_lists(policies=policy, faults=fault, workloads=workload, variants=variant, programs=program),
         previous=previous,
         previous_python=previous_python,
         retain_s=None if retain is None else seconds(retain),
@@ -243,7 +235,6 @@ def verify(
         writers=writers,
         sessions=sessions,
         session_messages=messages_per_session,
-        programs=tuple(program or ()),
     )
     tell(console, run(request, console, out, limits, workers, fail_fast, confirm), wanted)
 
@@ -269,6 +260,25 @@ def run_limits(budget: str | None, repeat: int | None, for_time: str | None, *, 
     if budget is not None:
         return RunLimits(seconds(budget), repeat or 1, seconds(budget))
     return RunLimits(None if full else BUDGET_S, repeat or 1)
+
+
+def _lists(**given: list[str] | None) -> dict[str, Any]:
+    """Repeatable options, as a request has them."""
+    return {name: tuple(values or ()) for name, values in given.items()}
+
+
+def _engine_asked_for(
+    engine: list[str] | None, engine_config: Path | None, provider: str | None, targets: list[str] | None
+) -> dict[str, Any]:
+    """What a request says about its engine."""
+    address = _address(provider, next(iter(engine or ()), None) or (targets or [""])[0])
+    return {
+        "engine": engine[0] if engine and len(engine) == 1 else None,
+        "engines": tuple(engine or ()),
+        "provider": None if address is not None else provider,
+        "url": address,
+        "engine_config": None if engine_config is None else str(engine_config.absolute()),
+    }
 
 
 def _here(targets: list[str] | None) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ BUDGET = "budget"
 """The reason of cells that the first round had no time for: a later one may."""
 
 
-class Tally:
+class RunTally:
     """What every cell has shown so far, and the results that have something new to say."""
 
     def __init__(self, first: Results) -> None:
@@ -110,13 +110,13 @@ def repeat(
     until_s: float | None = None,
     workers: int = 2,
     watch: Callable[[int], CellListener] = lambda cells: lambda event: None,
-    after_batch: Callable[[Tally], None] = lambda tally: None,
+    after_batch: Callable[[RunTally], None] = lambda tally: None,
 ) -> Results:
     """The run with its further rounds: `rounds` in all, or as many as fit until the monotonic time `until_s`.
 
-    `watch` gives a listener for a batch of so many cells.
+    `watch` gives a listener for a batch, by its number of cells.
     """
-    tally = Tally(first)
+    tally = RunTally(first)
     seed = first.seed
     for number, batch in enumerate(_batches(first, rounds), 2):
         left_s = None if until_s is None else until_s - time.monotonic()
@@ -157,7 +157,7 @@ def _with_seed(scenario: Scenario, round_: int) -> Cell:
 def _one_batch(
     cells: list[Cell],
     folder: Path,
-    tally: Tally,
+    tally: RunTally,
     workers: int,
     left_s: float | None,
     listener: CellListener,

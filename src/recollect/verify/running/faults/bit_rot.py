@@ -30,7 +30,7 @@ _NOT_READ_AGAIN = frozenset({"pg_wal"})
 """Folders that an engine does not read after an orderly stop."""
 
 
-class Place(NamedTuple):
+class BitPlace(NamedTuple):
     file: Path
     offset: int
     bit: int
@@ -51,26 +51,26 @@ def files_in(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def places(folder: Path, variant: str, rng: random.Random) -> list[Place]:
+def places(folder: Path, variant: str, rng: random.Random) -> list[BitPlace]:
     """Which bits to flip. Where no text is found (a compressed snapshot), any of the largest file."""
-    found: list[Place] = []
+    found: list[BitPlace] = []
     for file in files_in(folder):
         raw = file.read_bytes()
         texts = list(marks_in(raw))
         if variant == METADATA:
-            found += [Place(file, offset, rng.randrange(8)) for offset in _beside(raw, texts, rng)]
+            found += [BitPlace(file, offset, rng.randrange(8)) for offset in _beside(raw, texts, rng)]
         else:
             for _, start, end in texts:
                 letters = [start + letter.start() for letter in _LETTER.finditer(raw[start:end])]
                 # The lowest bit of a letter makes another letter or a sign, never a quote or a line's end.
-                found += [Place(file, rng.choice(letters), 0)] if letters else []
+                found += [BitPlace(file, rng.choice(letters), 0)] if letters else []
     if found:
         return rng.sample(found, min(len(found), METADATA_BITS if variant == METADATA else RECORD_BITS))
     largest = max(files_in(folder), key=lambda file: file.stat().st_size, default=None)
     if largest is None:
         return []
     size = largest.stat().st_size
-    return [Place(largest, rng.randrange(size), rng.randrange(8)) for _ in range(METADATA_BITS)]
+    return [BitPlace(largest, rng.randrange(size), rng.randrange(8)) for _ in range(METADATA_BITS)]
 
 
 def _beside(raw: bytes, texts: list[tuple[int, int, int]], rng: random.Random) -> Iterator[int]:
@@ -85,7 +85,7 @@ def _beside(raw: bytes, texts: list[tuple[int, int, int]], rng: random.Random) -
         yield from rng.sample(free, min(len(free), METADATA_BITS))
 
 
-def flip(place: Place) -> None:
+def flip(place: BitPlace) -> None:
     with place.file.open("r+b") as file:
         file.seek(place.offset)
         byte = file.read(1)[0]
