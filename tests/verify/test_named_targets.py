@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.target.registry import NamedTarget, address_of, named_targets
-from recollect.verify.target.target import BadTarget, resolve
+from recollect.verify.target.shape import BadTarget
+from recollect.verify.target.target import resolve
 
 PROJECT = Path(__file__).parent.parent.parent
 

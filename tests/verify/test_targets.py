@@ -8,7 +8,8 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.pipe import Said
 from recollect.verify.target.returned import elements, recognised
-from recollect.verify.target.target import BadTarget, FactoryRaised, Target, resolve
+from recollect.verify.target.shape import BadTarget
+from recollect.verify.target.target import FactoryRaised, Target, resolve
 from tests.verify.stores import KEPT
 
 ENDPOINT = Endpoint(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from recollect.store import Receipt, Stored
 from recollect.verify.engines.endpoint import Endpoint
@@ -22,6 +22,7 @@ from recollect.verify.target.interfaces import Interface, interface_of, paramete
 from recollect.verify.target.pipe import Acked, Said
 from recollect.verify.target.registry import address_of
 from recollect.verify.target.returned import is_loss_marker
+from recollect.verify.target.shape import BadTarget, Shape, shape_of
 
 BUILT_IN: dict[str, str] = {
     "sqlite": "recollect.verify.builtin:sqlite",
@@ -34,35 +35,6 @@ BUILT_IN: dict[str, str] = {
 TRAITS = ("single_writer", "no_batches", "at_least_once", "ordered_by_clock")
 KEEPS_LAST = "keeps_last="
 """Prefix of the trait that declares a window; the number of messages follows."""
-
-
-class BadTarget(Exception):
-    """The target cannot be used; the message is one sentence for the person who named it."""
-
-
-class Shape(NamedTuple):
-    """How a store is written to and read."""
-
-    name: str
-    write: str
-    reads: tuple[str, ...]
-    per_session: bool
-    whole_list: bool
-    batches: bool
-    origin: str
-
-
-SHAPES: tuple[Shape, ...] = (
-    Shape("append/history", "append", ("history",), False, False, True, "recollect's own"),
-    Shape("append_message/get_history", "append_message", ("get_history", "get_messages"), False, False, False,
-          "append_message(session, message) with get_history(session, limit=…) or get_messages(session)"),
-    Shape("save/load", "save", ("load",), False, True, True,
-          "save(session, messages) of the whole list with load(session)"),
-    Shape("add_messages/messages", "add_messages", ("messages", "get_messages"), True, False, True,
-          "LangChain chat history, one per session"),
-    Shape("add_items/get_items", "add_items", ("get_items",), True, False, True,
-          "OpenAI Agents SDK session, one per session"),
-)  # fmt: skip
 
 
 # ---- finding the factory
@@ -142,7 +114,7 @@ class Target:
     async def open(self) -> None:
         """Makes the first store, so that a factory that raises is known before anything is written."""
         probe = await self._make("recollect-probe" if self._per_session else "")
-        self.shape = _shape_of(probe, self.spec, self._per_session)
+        self.shape = shape_of(probe, self.spec, self._per_session)
         self._methods = _Methods(probe, self.shape)
         if not self._per_session:
             self._stores[""] = probe
@@ -363,20 +335,6 @@ def _takes_session(factory: Callable[..., Any]) -> bool:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
     return len(required) >= 2 or any(p.name.startswith("session") for p in positional[1:2])
-
-
-def _shape_of(store: Any, spec: str, per_session: bool) -> Shape:
-    for shape in SHAPES:
-        fits = shape.per_session == per_session and hasattr(store, shape.write)
-        if fits and any(hasattr(type(store), read) or hasattr(store, read) for read in shape.reads):
-            return shape
-    found = [name for name in dir(store) if not name.startswith("_") and callable(getattr(store, name, None))]
-    shapes = "; ".join(f"{shape.write} with {' or '.join(shape.reads)} ({shape.origin})" for shape in SHAPES)
-    kind = "factory(endpoint, session)" if per_session else "factory(endpoint)"
-    raise BadTarget(
-        f"target {spec!r}: {type(store).__name__} has no known shape. Found: {', '.join(found[:12]) or 'no methods'}. "
-        f"Known shapes: {shapes}. It was made by {kind}; the last two need a session argument."
-    )
 
 
 # ---- what the store's methods take

@@ -29,7 +29,8 @@ from recollect.verify.target.line_watching import LineWatch, files_of, wrapped_b
 from recollect.verify.target.patience import GaveUp, Patience
 from recollect.verify.target.returned import elements
 from recollect.verify.target.sent_requests import Sending
-from recollect.verify.target.target import BadTarget, FactoryRaised, Target, prepare_of, resolve
+from recollect.verify.target.shape import BadTarget
+from recollect.verify.target.target import FactoryRaised, Target, prepare_of, resolve
 
 _PR_SET_PDEATHSIG = 1
 SWITCH_S = 0.0005
