@@ -15,6 +15,7 @@ from recollect.verify.running.workloads import AppendTurn, Planner, SaveBack
 from recollect.verify.running.workloads.contents import IDS, SAID_NOTHING, SAID_TWICE, contents, left_out
 from recollect.verify.target import pipe
 from recollect.verify.target.contents import AGAIN, CONTENT, KINDS, REAL_IDS, TEXTS, real_id, text_of
+from recollect.verify.target.interface_choice import interface_of
 from recollect.verify.target.interfaces import (
     AgentItems,
     Interface,
@@ -23,7 +24,6 @@ from recollect.verify.target.interfaces import (
     OurMessages,
     OwnClass,
     Texts,
-    interface_of,
     parameters,
 )
 from recollect.verify.target.marked_text import numbers_in

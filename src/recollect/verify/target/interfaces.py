@@ -46,13 +46,18 @@ class Interface(Protocol):
 
 
 def parameters(method: Any) -> dict[str, inspect.Parameter]:
-    try:
-        return dict(inspect.signature(method, eval_str=True).parameters)
-    except (TypeError, ValueError, NameError):
-        return {}
+    """What a method takes; annotations that cannot be resolved here stay as they are written."""
+    for resolved in (True, False):
+        try:
+            return dict(inspect.signature(method, eval_str=resolved).parameters)
+        except (NameError, AttributeError, SyntaxError):
+            continue  # imported for type checkers only
+        except (TypeError, ValueError):
+            break
+    return {}
 
 
-def _spoken(one: Said) -> Spoken:
+def as_spoken(one: Said) -> Spoken:
     if not one.kind:
         return Spoken(role_of(one.number), one.text)
     return Spoken("user", one.text) if one.kind == AGAIN else spoken(one.number, one.kind)
@@ -64,7 +69,7 @@ class Texts:
     kinds = TEXTS
 
     def make(self, one: Said) -> str:
-        content = _spoken(one).content
+        content = as_spoken(one).content
         assert isinstance(content, str)
         return content
 
@@ -91,7 +96,7 @@ class Mappings:
         self.kinds = ALL_KINDS if hints is None else _expressed(hints)
 
     def make(self, one: Said) -> OpenMapping:
-        role, content, fields = self._fitting(_spoken(one))
+        role, content, fields = self._fitting(as_spoken(one))
         return OpenMapping(role=role, content=content, **fields)
 
     def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
@@ -110,7 +115,7 @@ class OwnClass:
         self.kinds = _expressed({name: found.annotation for name, found in self._wanted.items()})
 
     def make(self, one: Said) -> Any:
-        role, content, fields = _spoken(one)
+        role, content, fields = as_spoken(one)
         values = {**fields, "role": role, "content": content, "text": content, "timestamp": time.time()}
         return self._kind(**{name: value for name, value in values.items() if name in self._wanted})
 
@@ -127,7 +132,7 @@ class OurMessages:
     def make(self, one: Said) -> Message:
         if not one.kind:
             return Message(role_of(one.number), one.text, metadata={"n": one.number})
-        said = _as_blocks(_spoken(one), one.number)
+        said = _as_blocks(as_spoken(one), one.number)
         return Message(said.role, said.content, metadata=said.fields.get("metadata", {}))
 
     def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
@@ -155,7 +160,7 @@ class LangChainMessages:
     def make(self, one: Said) -> Any:
         from langchain_core import messages  # the target's own dependency
 
-        role, content, fields = _spoken(one)
+        role, content, fields = as_spoken(one)
         if "tool_calls" in fields:
             call = {"name": TOOL, "args": {"query": content}, "id": call_id(one.number), "type": "tool_call"}
             return messages.AIMessage(content=content, tool_calls=[call])
@@ -187,7 +192,7 @@ class AgentItems:
     kinds = ALL_KINDS
 
     def make(self, one: Said) -> OpenMapping:
-        role, content, fields = _spoken(one)
+        role, content, fields = as_spoken(one)
         if "tool_calls" in fields:
             arguments = json.dumps({"query": content})
             call = {"type": "function_call", "call_id": call_id(one.number), "name": TOOL}
@@ -209,28 +214,6 @@ class AgentItems:
             if not _same(written, read):
                 return Difference(_changed(name, written, read))
         return None
-
-
-def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interface:
-    """The interface of a store of this shape, whose write method has these parameters."""
-    if shape == "append/history":
-        return OurMessages()
-    if shape == "add_messages/messages":
-        return LangChainMessages()
-    if shape == "add_items/get_items":
-        return AgentItems()
-    annotation = next(
-        (p.annotation for name, p in write.items() if name.startswith(("message", "msg", "item"))), None
-    )
-    if get_origin(annotation) is not None and len(get_args(annotation)) == 1:
-        annotation = get_args(annotation)[0]  # list[Turn]
-    if annotation is str:
-        return Texts()
-    if is_typeddict(annotation):
-        return Mappings(annotation)
-    if inspect.isclass(annotation) and {"content", "text"} & parameters(annotation).keys():
-        return OwnClass(annotation)
-    return Mappings()
 
 
 # ---- what an interface can express

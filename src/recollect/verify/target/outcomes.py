@@ -20,6 +20,9 @@ SAID_SO: frozenset[str] = frozenset(
         "recollect.errors.Refused",
         "recollect.errors.EngineUnavailable",
         "recollect.errors.DurabilityUnavailable",
+        # Compared before anything is written: somebody else was quicker.
+        "google.adk.errors._stale_session_error.StaleSessionError",
+        "pydantic_ai.conversation_store.ConversationConflict",
     }
 )
 

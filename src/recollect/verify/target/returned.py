@@ -71,7 +71,7 @@ def _fields(raw: Any) -> tuple[str, str | None, Mapping[str, Any] | None]:
     if isinstance(raw, Mapping):
         content, role, metadata = raw.get("content"), raw.get("role", raw.get("type")), raw.get("metadata")
     else:
-        content = getattr(raw, "content", raw)
+        content = getattr(raw, "content", getattr(raw, "text", raw))
         role, metadata = getattr(raw, "role", getattr(raw, "type", None)), getattr(raw, "metadata", None)
     return (
         _text(content),

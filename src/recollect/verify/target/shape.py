@@ -1,6 +1,28 @@
-"""How a store is written to and read."""
+"""Shapes: how a store is written to and read, recognised by its methods and by what they take.
 
+`SHAPES` is the table; to support another shape, add a row. A name alone proves nothing (`save(session, messages)` and
+`save(conversation)` are different things), so a method has to accept the arguments that the row would call it with, and
+what stands in the session's place has to be able to be a text. Rows with `drive` are stores that are used in several
+steps; see `driving`.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import types
+import typing
+from collections.abc import Callable
 from typing import Any, NamedTuple
+from uuid import UUID
+
+from recollect.verify.target.driving import Driven
+from recollect.verify.target.driving.checkpoints import Checkpoints
+from recollect.verify.target.driving.conversations import Conversations
+from recollect.verify.target.driving.events import Events
+from recollect.verify.target.driving.repositories import Repository
+from recollect.verify.target.driving.vectors import Vectors, VectorsOfSession
+from recollect.verify.target.interfaces import parameters
 
 
 class BadTarget(Exception):
@@ -17,6 +39,43 @@ class Shape(NamedTuple):
     whole_list: bool
     batches: bool
     origin: str
+    drive: Callable[[Any], Driven] | None = None
+    """Makes what is driven instead of the store, with `append` and `history`."""
+    write_takes: int | None = None
+    """How many arguments a write is called with; None means the session, unless there is a store for each, and the
+    messages."""
+    read_takes: int | tuple[str, ...] | None = None
+    """The same for a read, or the names of its arguments."""
+
+    @property
+    def driven(self) -> Shape:
+        """The shape of what `drive` makes."""
+        return self if self.drive is None else self._replace(write="append", reads=("history",))
+
+    def fits(self, store: Any, per_session: bool) -> bool:
+        return self.named_by(store, per_session) and not self.misfits(store)
+
+    def named_by(self, store: Any, per_session: bool) -> bool:
+        """Whether the store has methods of these names."""
+        return per_session == self.per_session and _has(store, self.write) and self.read_of(store) is not None
+
+    def read_of(self, store: Any) -> str | None:
+        """The first of the reads that the store has."""
+        return next((name for name in self.reads if _has(store, name)), None)
+
+    def misfits(self, store: Any) -> list[str]:
+        """The methods that do not take what they would be called with."""
+        read = self.read_of(store)
+        assert read is not None
+        write_takes = 1 + (not self.per_session) if self.write_takes is None else self.write_takes
+        read_takes = int(not self.per_session) if self.read_takes is None else self.read_takes
+        keyed = not self.per_session and self.drive is None
+        found = []
+        if not _takes(store, self.write, write_takes, keyed=keyed):
+            found.append(self.write)
+        if not _takes(store, read, read_takes, keyed=keyed):
+            found.append(read)
+        return found
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -25,22 +84,101 @@ SHAPES: tuple[Shape, ...] = (
           "append_message(session, message) with get_history(session, limit=…) or get_messages(session)"),
     Shape("save/load", "save", ("load",), False, True, True,
           "save(session, messages) of the whole list with load(session)"),
+    Shape("save_messages/get_messages", "save_messages", ("get_messages",), False, False, True,
+          "save_messages(session, messages), as the histories of Agent Framework"),
+    Shape("add_messages/get_messages", "add_messages", ("get_messages",), False, False, True,
+          "add_messages(session, messages), as LlamaIndex's chat stores"),
+    Shape("add_message/get_messages", "add_message", ("get_messages",), False, False, False,
+          "add_message(session, message), as LlamaIndex's chat stores"),
+    Shape("create_message/list_messages", "create_message", ("list_messages",), False, False, False,
+          "create_message(session, message) with list_messages(session)"),
+    Shape("put/get_tuple", "put", ("get_tuple",), False, False, True,
+          "LangGraph's checkpoint savers", Checkpoints, 4, 1),
+    Shape("append_event/get_session", "append_event", ("get_session",), False, False, False,
+          "session services of Google's ADK", Events, 2, ("app_name", "user_id", "session_id")),
+    Shape("create_message/list_messages of an agent", "create_message", ("list_messages",), False, False, False,
+          "session repositories of Strands Agents", Repository, 3, 2),
+    Shape("save/load of a conversation", "save", ("load",), False, False, True,
+          "conversation stores of Pydantic AI", Conversations, 1, 1),
+    Shape("add_texts/similarity_search", "add_texts", ("similarity_search",), False, False, True,
+          "LangChain vector stores, with the session as a filter", Vectors, 1, 1),
     Shape("add_messages/messages", "add_messages", ("messages", "get_messages"), True, False, True,
           "LangChain chat history, one per session"),
     Shape("add_items/get_items", "add_items", ("get_items",), True, False, True,
           "OpenAI Agents SDK session, one per session"),
+    Shape("add_texts/similarity_search of a session", "add_texts", ("similarity_search",), True, False, True,
+          "LangChain vector stores, one per session", VectorsOfSession, 1, 1),
 )  # fmt: skip
 
 
 def shape_of(store: Any, spec: str, per_session: bool) -> Shape:
     for shape in SHAPES:
-        fits = shape.per_session == per_session and hasattr(store, shape.write)
-        if fits and any(hasattr(type(store), read) or hasattr(store, read) for read in shape.reads):
+        if shape.fits(store, per_session):
             return shape
+    raise BadTarget(f"target {spec!r}: {type(store).__name__} has no known shape. {_why(store, per_session)}")
+
+
+def _why(store: Any, per_session: bool) -> str:
+    """What was found and what is known, and what is wrong with methods that have the right names."""
     found = [name for name in dir(store) if not name.startswith("_") and callable(getattr(store, name, None))]
+    near = {
+        name: f"{name}{inspect.signature(getattr(store, name))} does not take what {shape.origin} take"
+        for shape in SHAPES
+        if shape.named_by(store, per_session)
+        for name in shape.misfits(store)
+    }
     shapes = "; ".join(f"{shape.write} with {' or '.join(shape.reads)} ({shape.origin})" for shape in SHAPES)
     kind = "factory(endpoint, session)" if per_session else "factory(endpoint)"
-    raise BadTarget(
-        f"target {spec!r}: {type(store).__name__} has no known shape. Found: {', '.join(found[:12]) or 'no methods'}. "
-        f"Known shapes: {shapes}. It was made by {kind}; the last two need a session argument."
-    )
+    other = "without" if per_session else "with"
+    parts = [f"Found: {', '.join(found[:12]) or 'no methods'}", *near.values(), f"Known shapes: {shapes}"]
+    return f"{'. '.join(parts)}. It was made by {kind}; some shapes are made {other} a session argument."
+
+
+# ---- what a method takes
+
+NOT_A_SESSION = frozenset({"role", "content", "text", "message", "messages", "item", "items"})
+"""Names of a first argument that is something else."""
+
+
+def _has(store: Any, name: str) -> bool:
+    return hasattr(type(store), name) or hasattr(store, name)
+
+
+def _takes(store: Any, name: str, given: int | tuple[str, ...], *, keyed: bool) -> bool:
+    """Whether the method can be called with so many arguments, or with those names; `keyed` means that the first of
+    them is a session's id."""
+    if isinstance(inspect.getattr_static(type(store), name, None), property):
+        return given == 0
+    method = getattr(store, name)
+    if not callable(method):
+        return given == 0
+    try:
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):
+        return True  # no signature to go by: the name has to do
+    arguments = [None] * given if isinstance(given, int) else []
+    named = {} if isinstance(given, int) else dict.fromkeys(given)
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError:
+        return False
+    first = next(iter(parameters(method).values()), None)
+    return not (keyed and first is not None and not _may_be_a_session(first))
+
+
+def _may_be_a_session(parameter: inspect.Parameter) -> bool:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return True
+    return parameter.name not in NOT_A_SESSION and _takes_text(parameter.annotation)
+
+
+def _takes_text(annotation: Any) -> bool:
+    """False if it says that it is something else."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(map(_takes_text, typing.get_args(annotation)))
+    if origin is not None:
+        return not (inspect.isclass(origin) and issubclass(origin, collections.abc.Collection))
+    if not inspect.isclass(annotation) or annotation is inspect.Parameter.empty:
+        return True
+    return annotation is UUID or issubclass(str, annotation) or issubclass(annotation, str)

@@ -1,8 +1,8 @@
 """The store under test, as the kit drives it.
 
-A target goes by a name: a built-in (`sqlite`, `redis`, `postgres`, `chroma`), or ``package.module:factory``. `SHAPES`
-is the table of stores that are recognised without any adapter; to support another shape, add a row. A store may be
-synchronous or asynchronous, one for all sessions or one per session; a factory may return it or something to await.
+A target goes by a name: a built-in (`sqlite`, `redis`, `postgres`, `chroma`), a released store of the `registry`, or
+``package.module:factory``. What is recognised without any adapter is in `shape`. A store may be synchronous or
+asynchronous, one for all sessions or one per session; a factory may return it or something to await.
 
 Everything here runs inside a worker process, which is one sequential client, or several callers of the same stores.
 """
@@ -18,7 +18,9 @@ from typing import Any, cast
 from recollect.store import Receipt, Stored
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.contents import CONTENT, real_id
-from recollect.verify.target.interfaces import Interface, interface_of, parameters
+from recollect.verify.target.driving import Driven
+from recollect.verify.target.interface_choice import interface_of
+from recollect.verify.target.interfaces import Interface, parameters
 from recollect.verify.target.pipe import Acked, Said
 from recollect.verify.target.registry import address_of
 from recollect.verify.target.returned import is_loss_marker
@@ -114,10 +116,13 @@ class Target:
     async def open(self) -> None:
         """Makes the first store, so that a factory that raises is known before anything is written."""
         probe = await self._make("recollect-probe" if self._per_session else "")
-        self.shape = shape_of(probe, self.spec, self._per_session)
-        self._methods = _Methods(probe, self.shape)
+        shape = shape_of(probe, self.spec, self._per_session)
+        self._kind = type(probe)
+        self._drive, self.shape = shape.drive, shape.driven
+        store = self._driven(probe)
+        self._methods = _Methods(store, self.shape)
         if not self._per_session:
-            self._stores[""] = probe
+            self._stores[""] = store
 
     @property
     def abilities(self) -> list[str]:
@@ -140,7 +145,8 @@ class Target:
     @property
     def stores(self) -> list[Any]:
         """The stores made so far, or, before the first per-session one, the kind they will be of."""
-        return list(self._stores.values()) or [self._methods.kind]
+        made = [store.store if isinstance(store, Driven) else store for store in self._stores.values()]
+        return made or [self._kind]
 
     @property
     def traits(self) -> list[str]:
@@ -167,7 +173,7 @@ class Target:
 
     @property
     def _declared_traits(self) -> Sequence[str]:
-        return getattr(self._factory, "traits", None) or getattr(self._methods.kind, "traits", None) or ()
+        return getattr(self._factory, "traits", None) or getattr(self._kind, "traits", None) or ()
 
     @property
     def is_async(self) -> bool:
@@ -178,7 +184,7 @@ class Target:
     def expected_errors(self) -> list[str]:
         """Names of exceptions that the target declares as answers: nothing was written, and the caller may retry."""
         declared: Any = getattr(self._factory, "expected_errors", None)
-        declared = declared or getattr(self._methods.kind, "expected_errors", ())
+        declared = declared or getattr(self._kind, "expected_errors", self._methods.expected_errors)
         if isinstance(declared, str) or not all(isinstance(name, str) for name in declared):
             raise BadTarget(
                 f"target {self.spec!r}: expected_errors is {declared!r}, not the names of exceptions"
@@ -188,9 +194,7 @@ class Target:
     @property
     def retention_s(self) -> float | None:
         """How long the store says memory lives after a session's latest append; None means for ever."""
-        declared = getattr(self._factory, "retention_s", None) or getattr(
-            self._methods.kind, "retention_s", None
-        )
+        declared = getattr(self._factory, "retention_s", None) or getattr(self._kind, "retention_s", None)
         if declared is not None and (not isinstance(declared, int | float) or declared <= 0):
             raise BadTarget(f"target {self.spec!r}: retention_s is {declared!r}, not a number of seconds")
         return declared
@@ -280,7 +284,7 @@ class Target:
     async def _store(self, session: str) -> Any:
         key = session if self._per_session else ""
         if key not in self._stores:
-            made = await self._make(session)
+            made = self._driven(await self._make(session))
             if self._stores.setdefault(key, made) is not made:
                 await _closed(made)  # another caller of this process was quicker
         return self._stores[key]
@@ -295,6 +299,9 @@ class Target:
             raise FactoryRaised(
                 f"target {self.spec!r}: the factory raised {type(error).__name__}: {error}"
             ) from error
+
+    def _driven(self, store: Any) -> Any:
+        return store if self._drive is None else self._drive(store)
 
     def _named(self, session: str) -> str:
         """On an engine that others use too, every session id contains our word, by which keys are cleaned up."""
@@ -318,6 +325,7 @@ UNLIMITED = 10_000_000
 
 
 async def _closed(store: Any) -> None:
+    store = store.store if isinstance(store, Driven) else store
     close = getattr(store, "close", None) or getattr(store, "aclose", None)
     if callable(close):
         await _resolved(close())
@@ -344,20 +352,24 @@ class _Methods:
     """What the first store's methods take; the other stores are of the same kind."""
 
     def __init__(self, store: Any, shape: Shape) -> None:
-        self.kind = type(store)
+        kind = type(store)
         self._shape = shape
         self._store = store
         self._write = parameters(getattr(store, shape.write))
-        self.read = next(name for name in shape.reads if hasattr(self.kind, name) or hasattr(store, name))
-        reader = inspect.getattr_static(self.kind, self.read, None)
+        self.read = next(name for name in shape.reads if hasattr(kind, name) or hasattr(store, name))
+        reader = inspect.getattr_static(kind, self.read, None)
         self._read = {} if isinstance(reader, property) else parameters(getattr(store, self.read))
         self.limit = next((name for name in ("last", "limit", "n", "k") if name in self._read), "")
         default = self._read[self.limit].default if self.limit else None
         self.limit_has_default = isinstance(default, int) and not isinstance(default, bool)
-        self.interface = interface_of(shape.name, self._write)
+        driven = isinstance(store, Driven)
+        self.interface = store.interface if driven else interface_of(shape.name, self._write)
+        self.expected_errors: Sequence[str] = store.expected_errors if driven else ()
 
     @property
     def is_async(self) -> bool:
+        if isinstance(self._store, Driven):
+            return self._store.is_async
         methods = (getattr(self._store, name, None) for name in (self._shape.write, self.read))
         return any(inspect.iscoroutinefunction(method) for method in methods)
 

@@ -1,0 +1,44 @@
+"""Which interface a store has: by its shape, or by what its write method says that it takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import get_args, get_origin, is_typeddict
+
+from recollect.verify.target.interfaces import (
+    AgentItems,
+    Interface,
+    LangChainMessages,
+    Mappings,
+    OurMessages,
+    OwnClass,
+    Texts,
+    parameters,
+)
+from recollect.verify.target.native_messages import native_interface
+
+
+def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interface:
+    """The interface of a store of this shape, whose write method has these parameters."""
+    if shape == "append/history":
+        return OurMessages()
+    if shape == "add_messages/messages":
+        return LangChainMessages()
+    if shape == "add_items/get_items":
+        return AgentItems()
+    annotation = next(
+        (p.annotation for name, p in write.items() if name.startswith(("message", "msg", "item", "event"))),
+        None,
+    )
+    if get_origin(annotation) is not None and len(get_args(annotation)) == 1:
+        annotation = get_args(annotation)[0]  # list[Turn]
+    if (native := native_interface(annotation)) is not None:
+        return native
+    if annotation is str:
+        return Texts()
+    if is_typeddict(annotation):
+        return Mappings(annotation)
+    if inspect.isclass(annotation) and {"content", "text"} & parameters(annotation).keys():
+        return OwnClass(annotation)
+    return Mappings()
