@@ -207,7 +207,7 @@ class Target:
             options["expect"] = expect
         store = await self._store(session)
         answer: Any = None
-        if self.shape.batches:
+        if self.shape.batches or self._drive is not None:
             messages = [self._methods.interface.make(one) for one in said]
             answer = await self._call(store, self.shape.write, session, messages, **options)
         else:

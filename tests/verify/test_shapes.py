@@ -1,0 +1,233 @@
+"""A store is what its methods take, and not what they are called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from recollect.verify.target.driving import Driven, play
+from recollect.verify.target.interfaces import parameters
+from recollect.verify.target.shape import SHAPES, BadTarget, shape_of
+
+if TYPE_CHECKING:
+    from somewhere.else_entirely import Unresolvable
+
+
+class WholeList:
+    def save(self, session: str, messages: list[Any]) -> None: ...
+
+    def load(self, session: str) -> list[Any]:
+        return []
+
+
+class Conversation:
+    def __init__(self, conversation_id: str, messages: list[Any]) -> None: ...
+
+
+class ByConversation:
+    """As Pydantic AI's stores have it: the names of a whole list, and another meaning."""
+
+    async def save(self, conversation: Conversation | int, *, scope: str | None = None) -> None: ...
+
+    async def load(self, conversation_id: str, *, limit: int | None = None) -> Conversation | None:
+        return None
+
+
+class Keyed:
+    def add_messages(self, key: str, messages: list[Any], status: str = "active") -> None: ...
+
+    def get_messages(self, key: str, limit: int | None = None) -> list[Any]:
+        return []
+
+
+class OneByOne:
+    def add_message(self, key: str, message: Any, idx: int | None = None) -> None: ...
+
+    def get_messages(self, key: str) -> list[Any]:
+        return []
+
+
+class Saved:
+    async def save_messages(self, session_id: str | None, messages: list[Any], **options: Any) -> None: ...
+
+    async def get_messages(self, session_id: str | None, *, state: Any = None) -> list[Any]:
+        return []
+
+
+class OfSession:
+    def add_messages(self, messages: list[Any]) -> None: ...
+
+    @property
+    def messages(self) -> list[Any]:
+        return []
+
+
+class Saver:
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any: ...
+
+    def get_tuple(self, config: Any) -> Any: ...
+
+
+class Queue:
+    """What everything that holds things has."""
+
+    def put(self, item: Any) -> None: ...
+
+    def get_tuple(self, config: Any) -> Any: ...
+
+
+class Service:
+    async def append_event(self, session: Any, event: dict[str, Any]) -> Any: ...
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: Any = None
+    ) -> Any: ...
+
+
+class Thread:
+    def create_message(self, thread_id: str, message: Any) -> None: ...
+
+    def list_messages(self, thread_id: str) -> list[Any]:
+        return []
+
+
+class Repository:
+    def create_message(self, session_id: str, agent_id: str, session_message: Any, **more: Any) -> None: ...
+
+    def list_messages(self, session_id: str, agent_id: str, limit: int | None = None) -> list[Any]:
+        return []
+
+
+class Vectors:
+    def add_texts(self, texts: list[str], metadatas: Any = None, **more: Any) -> list[str]:
+        return []
+
+    def similarity_search(self, query: str, k: int = 4, **more: Any) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_session", "name"),
+    [
+        (WholeList, False, "save/load"),
+        (ByConversation, False, "save/load of a conversation"),
+        (Keyed, False, "add_messages/get_messages"),
+        (OneByOne, False, "add_message/get_messages"),
+        (Saved, False, "save_messages/get_messages"),
+        (OfSession, True, "add_messages/messages"),
+        (Saver, False, "put/get_tuple"),
+        (Service, False, "append_event/get_session"),
+        (Thread, False, "create_message/list_messages"),
+        (Repository, False, "create_message/list_messages of an agent"),
+        (Vectors, False, "add_texts/similarity_search"),
+        (Vectors, True, "add_texts/similarity_search of a session"),
+    ],
+)
+def test_the_arguments_decide(kind: type, per_session: bool, name: str) -> None:
+    assert shape_of(kind(), "shop:memory", per_session).name == name
+
+
+class RoleAndContent:
+    def append_message(self, role: str, content: str) -> None: ...
+
+    def get_messages(self, session: str) -> list[Any]:
+        return []
+
+
+class MessagesFirst:
+    def save_messages(self, messages: list[Any], scope: str) -> None: ...
+
+    def get_messages(self, scope: str) -> list[Any]:
+        return []
+
+
+class ASessionObject:
+    def append(self, session: Conversation, messages: list[Any]) -> None: ...
+
+    def history(self, session: Conversation) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_session", "says"),
+    [
+        (Queue, False, r"put\(item: 'Any'\)"),
+        (RoleAndContent, False, "append_message(role"),
+        (MessagesFirst, False, "save_messages(messages"),
+        (ASessionObject, False, "append(session: 'Conversation'"),
+        (OfSession, False, "made with a session"),
+        (Saver, True, "made without a session"),
+    ],
+)
+def test_names_alone_are_no_shape(kind: type, per_session: bool, says: str) -> None:
+    with pytest.raises(BadTarget) as refused:
+        shape_of(kind(), "shop:memory", per_session)
+    assert says.replace("\\", "") in str(refused.value)
+
+
+def annotated_for_a_type_checker(session: str, messages: list[Unresolvable]) -> None: ...
+
+
+def test_an_annotation_that_cannot_be_resolved_hides_no_argument() -> None:
+    assert list(parameters(annotated_for_a_type_checker)) == ["session", "messages"]
+
+
+def test_every_shape_has_a_name_of_its_own() -> None:
+    assert len({shape.name for shape in SHAPES}) == len(SHAPES)
+
+
+# ---- courses: one text for synchronous and asynchronous stores
+
+
+def course(log: list[str], answer: Any) -> Generator[Any, Any, list[str]]:
+    try:
+        log.append((yield answer("first")))
+        log.append((yield answer("second")))
+    except ValueError as error:
+        log.append(f"caught {error}")
+    return log
+
+
+def told(word: str) -> str:
+    return word
+
+
+async def told_later(word: str) -> str:
+    await asyncio.sleep(0)
+    return word
+
+
+def refused(word: str) -> str:
+    raise ValueError(word)
+
+
+async def refused_later(word: str) -> str:
+    await asyncio.sleep(0)
+    raise ValueError(word)
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(told, ["first", "second"]), (refused, ["caught first"])])
+def test_a_course_of_a_synchronous_store_ends_at_once(answer: Any, expected: list[str]) -> None:
+    assert play(course([], answer)) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(told_later, ["first", "second"]), (refused_later, ["caught first"])]
+)
+async def test_a_course_of_an_asynchronous_store_is_awaited(answer: Any, expected: list[str]) -> None:
+    played = play(course([], answer))
+    assert not isinstance(played, list)
+    assert await played == expected
+
+
+def test_what_is_driven_stays_synchronous_or_asynchronous() -> None:
+    """Several callers of a store are threads or tasks, whichever it was written for."""
+    made: list[Driven] = []
+    for store in (Saver(), Service(), Repository(), ByConversation(), Vectors()):
+        drive = shape_of(store, "shop:memory", False).drive
+        assert drive is not None
+        made.append(drive(store))
+    assert [one.is_async for one in made] == [False, True, False, True, False]
