@@ -13,7 +13,7 @@ from recollect.verify.target.interfaces import parameters
 from recollect.verify.target.shape import SHAPES, BadTarget, shape_of
 
 if TYPE_CHECKING:
-    from somewhere.else_entirely import Unresolvable
+    from tests.verify.stores import ChatMessage
 
 
 class WholeList:
@@ -168,7 +168,7 @@ def test_names_alone_are_no_shape(kind: type, per_session: bool, says: str) -> N
     assert says.replace("\\", "") in str(refused.value)
 
 
-def annotated_for_a_type_checker(session: str, messages: list[Unresolvable]) -> None: ...
+def annotated_for_a_type_checker(session: str, messages: list[ChatMessage]) -> None: ...
 
 
 def test_an_annotation_that_cannot_be_resolved_hides_no_argument() -> None:
