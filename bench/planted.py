@@ -1,16 +1,13 @@
 """How often each planted bug is caught, and how often anybody who is right is accused, with many seeds.
 
-Usage: python bench/planted.py [--seeds 20] [--first-seed 0] [--workers 2] [--default [--budget 60]] [NAME …]
+Usage: python bench/planted.py [--seeds 20] [--first-seed 0] [--workers 2] [--default …] [NAME …]
 
 Three counts, each in the cell that the store declares: every planted store is to be caught, at least 19 of 20 times;
 its twin without the bug, and every correct store, is never to be accused. For a run that went otherwise it prints what
 it said instead; one that crashes or hangs has caught nothing and accused nobody. A correct store that is known to be
 accused today is counted like the others, and marked.
 
-With --default it is what a user sees who names nothing but the store: `recollect verify` with its default cells and
-budget. The planted bug is to be the first finding, under one of its names, with at most one more beside it; the twin
-has none. Stores that are caught as a documented loss have no finding, and are left out. Results go to
-bench/results/planted-default.json.
+With --default it is what a user sees who names nothing but the store: see planted_default.py.
 
 bench/results/planted.json is written after each store, so a run that is cut short keeps what it has; with names, only
 theirs are replaced.
@@ -18,8 +15,6 @@ theirs are replaced.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -31,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.planted.correct.cells import correct_stores
 from tests.planted.planted import catalogue, told
 
+import planted_default
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.pool import CellPool
@@ -38,8 +34,6 @@ from recollect.verify.running.scenario import Scenario
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "planted.json"
-DEFAULT_RESULTS = RESULTS.with_name("planted-default.json")
-FINDINGS_MAX = 2
 LEAST = 0.95
 PATH = (str(ROOT),)
 SIDES = ("caught", "accused", "correct")
@@ -107,84 +101,6 @@ class Bench:
         return said
 
 
-class DefaultRun:
-    """The command as a user gives it, for one planted store or its twin."""
-
-    def __init__(self, budget_s: int) -> None:
-        self.budget_s = budget_s
-
-    def findings(self, name: str, seed: int, *, twin: bool) -> list[dict[str, Any]]:
-        planted = catalogue()[name]
-        with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder) / "report.json"
-            command = [
-                *(sys.executable, "-m", "recollect", "verify"),
-                f"tests.planted.{name}:{'twin' if twin else 'factory'}",
-                *("--engine", planted.engine, "--seed", str(seed), "--budget", f"{self.budget_s}s"),
-                *("--json", str(report), "--out", str(Path(folder) / "run")),
-                *_options(planted.more | planted.twin_more if twin else planted.more),
-            ]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
-            if not report.exists():
-                sys.exit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.decode()[-500:]}")
-            found: list[dict[str, Any]] = json.loads(report.read_text())["findings"]
-            return found
-
-    def measure(self, name: str, seeds: range) -> Row:
-        planted = catalogue()[name]
-        first, crowded, accused = 0, 0, 0
-        odd: dict[str, str] = {}
-        for seed in seeds:
-            found = self.findings(name, seed, twin=False)
-            named = bool(found) and not {found[0]["name"], *found[0]["also"]}.isdisjoint(planted.anomalies)
-            first += named
-            crowded += len(found) > FINDINGS_MAX
-            if not named or len(found) > FINDINGS_MAX:
-                odd[str(seed)] = _summary(found)
-            if wrongly := self.findings(name, seed, twin=True):
-                accused += 1
-                odd[f"{seed}, its twin"] = _summary(wrongly)
-        return {"first": first, "crowded": crowded, "accused": accused, "of": len(seeds), "said": odd}
-
-
-def _summary(found: list[dict[str, Any]]) -> str:
-    return "; ".join(f"{one['name']} in {', '.join(one['cells'][:2])}" for one in found) or "no finding"
-
-
-def _options(more: dict[str, Any]) -> list[str]:
-    """What a store cannot be tried without, as options of the command."""
-    given = {"previous": "--previous", "retain_s": "--retain"}
-    return [
-        text
-        for field, option in given.items()
-        if field in more
-        for text in (option, f"{more[field]:g}s" if field == "retain_s" else str(more[field]))
-    ]
-
-
-def default_runs(names: list[str], seeds: range, budget_s: int) -> int:
-    """Every planted store in a default run; 1 if any of them is told badly."""
-    wanted = [name for name in names if name in catalogue() and catalogue()[name].status == "violated"]
-    rows: dict[str, Row] = json.loads(DEFAULT_RESULTS.read_text()) if DEFAULT_RESULTS.exists() else {}
-    runs = DefaultRun(budget_s)
-    bad = []
-    for name in wanted:
-        row = rows[name] = runs.measure(name, seeds)
-        DEFAULT_RESULTS.parent.mkdir(exist_ok=True)
-        DEFAULT_RESULTS.write_text(json.dumps(rows, indent=2) + "\n")
-        if row["first"] < row["of"] or row["crowded"] or row["accused"]:
-            bad.append(name)
-        print(
-            f"{name:32} first finding {row['first']:3} of {row['of']}, more than two {row['crowded']:3}, "
-            f"its twin accused {row['accused']:3}",
-            *(f"\n  seed {seed}: {said}" for seed, said in row["said"].items()),
-            flush=True,
-        )
-    print(f"told badly: {', '.join(bad) or 'none'} of {len(wanted)}")
-    return 1 if bad else 0
-
-
 def write(tables: dict[str, dict[str, Row]]) -> None:
     """Rows of stores that are no more are left out."""
     kept = only(tables, {*catalogue(), *correct_stores()})
@@ -222,6 +138,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--default", action="store_true", help="as a user gives the command")
     parser.add_argument("--budget", type=int, default=60, help="seconds of a default run")
+    parser.add_argument(
+        "--only", action="append", choices=planted_default.SIDES, help="one side of default runs"
+    )
+    parser.add_argument("--again", action="store_true", help="repeat the default runs that went wrong")
     options = parser.parse_args()
     known = [*sorted(catalogue()), *sorted(correct_stores())]
     if unknown := [name for name in options.names if name not in known]:
@@ -229,7 +149,13 @@ def main() -> None:
     names = options.names or known
     if options.default:
         seeds = range(options.first_seed, options.first_seed + options.seeds)
-        sys.exit(default_runs(names, seeds, options.budget))
+        sys.exit(
+            planted_default.default_runs(
+                *(names, seeds, options.budget, options.only or []),
+                is_again=options.again,
+                workers=options.workers,
+            )
+        )
     tables: dict[str, dict[str, Row]] = {side: {} for side in SIDES}
     if options.names and RESULTS.exists():
         tables |= {side: table for side, table in json.loads(RESULTS.read_text()).items() if side in SIDES}
