@@ -69,7 +69,7 @@ class Trial:
             else:
                 line["crashed"] = done.stderr.decode(errors="replace")[-500:]
         line["good"] = self.is_good(line)
-        return line | {"elapsed_s": round(time.monotonic() - started_s, 1)}
+        return line | {"budget_s": budget_s, "elapsed_s": round(time.monotonic() - started_s, 1)}
 
     def is_good(self, line: Line) -> bool:
         found = line.get("findings")
@@ -92,7 +92,11 @@ def _told(document: dict[str, Any]) -> Line:
         if cell["status"] == "unknown"
     }
     statuses = dict(Counter(cell["status"] for cell in document["cells"]))
-    return {"findings": found, "cells": statuses, **({"unknown": unknown} if unknown else {})}
+    late = sorted(
+        {cell["fault"] for cell in document["cells"] if (cell["reason"] or "").startswith("budget")}
+    )
+    told: Line = {"findings": found, "cells": statuses}
+    return told | ({"unknown": unknown} if unknown else {}) | ({"no_time_for": late} if late else {})
 
 
 def _options(more: dict[str, Any]) -> list[str]:
@@ -161,5 +165,7 @@ def _summary(trial: Trial, line: Line) -> str:
     )
     said = line.get("crashed") or found or "no finding"
     unknown = "".join(f"\n    unknown: {cell}: {reason}" for cell, reason in line.get("unknown", {}).items())
+    if not line["good"] and line.get("no_time_for"):
+        said += f"\n    no time for {', '.join(line['no_time_for'])}"
     mark = "ok " if line["good"] else "BAD"
     return f"{mark} {trial.side} {trial.store} {trial.seed} ({line['elapsed_s']} s): {said}{unknown}"
