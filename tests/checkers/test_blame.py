@@ -201,3 +201,15 @@ def test_nor_did_a_clock_take_it() -> None:
     script.heal("clock-forward")
     script.read(2)
     assert script.counts() == {"dropped": 2}
+
+
+def test_what_was_read_before_the_fault_is_the_faults_also_where_other_messages_are_dropped() -> None:
+    script = written()
+    script.append(1)
+    script.read(2, 0, 1, 2)
+    script.append(1)
+    script.append(1)
+    script.read(2, 0, 1, 2, 4, 5)
+    script.crash()
+    script.read(2, 0, 1, 2, 5)
+    assert script.counts() == {"dropped": 1, "hole": 1}

@@ -107,6 +107,15 @@ def test_a_write_that_was_tried_again_may_take_the_room_of_two(first: str, names
     assert script.names() == names
 
 
+def test_but_not_of_three() -> None:
+    script = Script(keeps_last=3)
+    script.append(1)
+    again = script.append(1, outcome="unknown")
+    script.append(1, first=again)
+    script.read(2, again)
+    assert script.names() == ["dropped"]
+
+
 @pytest.mark.parametrize(
     ("abilities", "again", "names"),
     [((), True, []), (("turn",), True, ["reorder"]), ((), False, ["reorder"])],

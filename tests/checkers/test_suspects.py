@@ -273,3 +273,112 @@ def test_a_list_that_the_same_process_saved_is_not_anothers() -> None:
     script.append(1, operation="save", base=base)
     script.read(2, 1, 2, 4)
     named(script, "dropped")
+
+
+def test_the_other_wrote_back_a_list_it_read_while_the_message_was_written_and_that_lacks_it() -> None:
+    script = written()
+    script.begin(1)
+    script.begin_read(3)
+    script.ok(1)
+    base = script.end_read(3, 1, 2)
+    script.append(3, operation="save", base=base)
+    script.read(2, 1, 2, 4)
+    named(script, "lost-update")
+
+
+def test_the_other_wrote_back_a_list_it_read_while_the_message_was_written_and_that_has_it() -> None:
+    script = written()
+    script.begin(1)
+    script.begin_read(3)
+    script.ok(1)
+    base = script.end_read(3, 1, 2, 3)
+    script.append(3, operation="save", base=base)
+    script.read(2, 1, 2, 4)
+    named(script, "dropped")
+
+
+def test_the_other_wrote_back_an_old_list_that_it_was_given_late() -> None:
+    """Another client sees the message in between: it was there until the old list was saved over it."""
+    script = written()
+    script.append(1)
+    base = script.read(3, 1, 2)
+    script.read(2, 1, 2, 3)
+    script.append(3, operation="save", base=base)
+    script.read(2, 1, 2, 4)
+    named(script, "lost-update")
+
+
+def test_an_old_list_that_is_saved_after_the_message_was_missed_took_nothing() -> None:
+    script = written()
+    base = script.read(3, 1, 2)
+    script.append(1)
+    script.read(2, 1, 2)
+    script.append(3, operation="save", base=base)
+    script.read(2, 1, 2, 4)
+    named(script, "dropped")
+
+
+def test_an_old_list_that_was_read_together_with_the_message_did_not_go_over_it() -> None:
+    """Nobody knows when the save took effect, but when a read shows both it is over."""
+    script = written()
+    base = script.read(3, 1, 2)
+    script.append(1)
+    script.append(3, operation="save", base=base, outcome="unknown")
+    script.read(2, 1, 2, 3, 4)
+    script.read(2, 1, 2, 4)
+    named(script, "dropped")
+
+
+def test_a_write_that_was_read_together_with_the_message_did_not_go_over_it() -> None:
+    script = written()
+    script.begin_each(1, 3)
+    script.ok(1)
+    script.unknown(3)
+    script.read(2, 1, 2, 3, 4)
+    script.read(2, 1, 2, 4)
+    named(script, "dropped")
+
+
+def test_one_in_the_wrong_place_that_came_after_the_message_was_missed_did_not_take_it() -> None:
+    script = written()
+    script.read(2, 1)
+    script.append(3)
+    script.read(2, 3, 1)
+    assert script.counts() == {"dropped": 1, "reorder": 1}
+
+
+@pytest.mark.parametrize("outcome", ["ok", "unknown"])
+def test_one_in_the_wrong_place_that_stood_beside_the_message_did_not_take_it(outcome: str) -> None:
+    script = Script()
+    script.append(9, "other")
+    script.append(1)
+    script.append(3, outcome=outcome)
+    script.append(1)
+    script.read(2, 2, 1, 3)
+    script.read(2, 2, 1)
+    assert script.counts() == {"dropped": 1, "reorder": 1}
+
+
+def test_one_message_that_vanished_alone_is_enough_to_believe_no_overlap() -> None:
+    """Also when one that had been read before is missed after it."""
+    script = written()
+    script.append(1)
+    script.append(1)
+    script.begin_each(3, 1)
+    script.ok(3)
+    script.ok(1)
+    script.append(1)
+    script.read(2, 1, 2, 4, 5, 7)
+    script.read(2, 1, 2, 5, 7)
+    assert script.counts() == {"dropped": 3}
+
+
+def test_an_old_list_that_was_seen_before_the_message_was_did_not_go_over_it() -> None:
+    script = written()
+    base = script.read(3, 1, 2)
+    script.append(3, operation="save", base=base, outcome="unknown")
+    script.read(2, 1, 2, 3)
+    script.append(1)
+    script.read(2, 1, 2, 3, 4)
+    script.read(2, 1, 2, 3)
+    named(script, "dropped")

@@ -24,11 +24,12 @@ class Turns(PostgresRows):
         self.error = error
 
     async def append(self, session: str, messages: Sequence[Message], *, turn: str = "") -> None:
-        insert = "INSERT INTO said (session, role, content, turn) VALUES ($1, $2, $3, $4)"
+        insert = "INSERT INTO said (session, role, content, turn) VALUES ($1, $2, $3, $4) ON CONFLICT (turn) DO NOTHING"
         try:
-            for place, message in enumerate(messages):
-                row = (session, message.role, message.content, f"{turn}/{place}")
-                await self.pool.execute(f"{insert} ON CONFLICT (turn) DO NOTHING", *row)
+            async with self.pool.acquire() as connection, connection.transaction():
+                for place, message in enumerate(messages):
+                    row = (session, message.role, message.content, f"{turn}/{place}")
+                    await connection.execute(insert, *row)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise self.error(f"the message could not be stored: {error}") from error
 

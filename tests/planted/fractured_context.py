@@ -8,6 +8,7 @@ import asyncpg
 from recollect import Message
 from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
+from tests.planted.postgres_rows import pool_of
 
 PLANTED = Planted("postgres", "default", "concurrent-writers", "context", ("fractured-read",))
 
@@ -21,34 +22,37 @@ async def prepare(endpoint: Endpoint) -> None:
 
 
 class Assembled:
-    def __init__(self, connection: Any, isolation: str) -> None:
-        self.connection = connection
+    def __init__(self, pool: Any, isolation: str) -> None:
+        self.pool = pool
         self.isolation = isolation
 
     async def append(self, session: str, messages: Sequence[Message]) -> None:
         rows = [(session, message.role, message.content) for message in messages]
-        async with self.connection.transaction():
-            await self.connection.executemany(
+        async with self.pool.acquire() as connection, connection.transaction():
+            await connection.executemany(
                 "INSERT INTO chat (session, role, content) VALUES ($1, $2, $3)", rows
             )
 
     async def history(self, session: str) -> list[Any]:
-        rows = await self.connection.fetch(
+        return await self.select(self.pool, session)
+
+    async def select(self, connection: Any, session: str) -> list[Any]:
+        rows = await connection.fetch(
             "SELECT role, content FROM chat WHERE session = $1 ORDER BY id", session
         )
         return [dict(row) for row in rows]
 
     async def context(self, session: str) -> list[list[Any]]:
         # READ COMMITTED: each statement has a snapshot of its own.
-        async with self.connection.transaction(isolation=self.isolation):
-            first = await self.history(session)
-            await self.connection.execute("SELECT pg_sleep(0.01)")
-            return [first, await self.history(session)]
+        async with self.pool.acquire() as connection, connection.transaction(isolation=self.isolation):
+            first = await self.select(connection, session)
+            await connection.execute("SELECT pg_sleep(0.01)")
+            return [first, await self.select(connection, session)]
 
 
 async def factory(endpoint: Endpoint) -> Assembled:
-    return Assembled(await asyncpg.connect(endpoint.url), "read_committed")
+    return Assembled(await pool_of(endpoint), "read_committed")
 
 
 async def twin(endpoint: Endpoint) -> Assembled:
-    return Assembled(await asyncpg.connect(endpoint.url), "repeatable_read")
+    return Assembled(await pool_of(endpoint), "repeatable_read")

@@ -7,11 +7,14 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import connect
 
-# One writer: several that save whole lists would overwrite each other in the twin too.
-PLANTED = Planted("redis", "aof-always", "restart", "rewrite", ("hidden",), more={"writers": 1})
+PLANTED = Planted("redis", "aof-always", "restart", "rewrite", ("hidden",))
 
 
 class Paged:
+    """For one writer: two that save whole lists would put their messages in each other's places."""
+
+    traits = ("single_writer",)
+
     def __init__(self, endpoint: Endpoint, last: int) -> None:
         self.last = last
         self.client: Any = connect(endpoint)
@@ -25,7 +28,7 @@ class Paged:
 
 
 def factory(endpoint: Endpoint) -> Paged:
-    return Paged(endpoint, last=19)
+    return Paged(endpoint, last=9)
 
 
 def twin(endpoint: Endpoint) -> Paged:

@@ -7,30 +7,36 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import RedisList
 
-# One writer: several would overwrite each other's document in the twin too.
-PLANTED = Planted("redis", "aof-always", "clock-forward", "append", ("never-expired",), more={"writers": 1})
+PLANTED = Planted("redis", "aof-always", "clock-forward", "append", ("never-expired",))
 DAY_S = 86400
+
+_ADD = """
+local known = redis.call('GET', KEYS[1])
+if known and ARGV[3] == 'only at first' then
+  redis.call('SET', KEYS[1], known .. ARGV[1])
+else
+  redis.call('SET', KEYS[1], (known or '') .. ARGV[1], 'EX', ARGV[2])
+end
+"""
 
 
 class Document(RedisList):
+    """One line of JSON for each message."""
+
     retention_s = DAY_S
+    expiry = "every time"
 
     def append_message(self, session: str, message: Any) -> None:
-        known = self.client.get(self.key(session))
-        messages = [*json.loads(known or "[]"), message]
-        self.client.set(self.key(session), json.dumps(messages), ex=self.expiry(known is None))
-
-    def expiry(self, new: bool) -> int | None:
-        return DAY_S
+        line = json.dumps(message) + "\n"
+        self.client.eval(_ADD, 1, self.key(session), line, DAY_S, self.expiry)
 
     def get_history(self, session: str, limit: int = 100) -> list[Any]:
-        messages: list[Any] = json.loads(self.client.get(self.key(session)) or "[]")
-        return messages[-limit:]
+        lines = (self.client.get(self.key(session)) or b"").splitlines()
+        return [json.loads(line) for line in lines[-limit:]]
 
 
 class OnlyAtFirst(Document):
-    def expiry(self, new: bool) -> int | None:
-        return DAY_S if new else None
+    expiry = "only at first"
 
 
 def factory(endpoint: Endpoint) -> OnlyAtFirst:

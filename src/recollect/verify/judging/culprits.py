@@ -3,7 +3,7 @@
 Another writer is named only with a proof:
 
 - two compare-and-set writes were accepted with the same `expect` (the checker itself looks for that);
-- another process saved a whole list that it had read before the message was there;
+- another process saved a whole list that it had read without the message;
 - another's write stands where the message stood: before messages that are older than it;
 - another's write overlapped this one, and no message of the run vanished without such an overlap. A store that drops
   messages also drops some while nobody else writes; then an overlap alone proves nothing.
@@ -83,25 +83,30 @@ def _decided(evidence: Evidence) -> dict[int, tuple[Fate, int]]:
     return found
 
 
-def _ended(evidence: Evidence, turn: int) -> int:
-    """The event by which the write had certainly happened; NEVER if nothing proves that it did."""
-    if evidence.turn_done[turn] != NEVER:
-        return evidence.turn_done[turn]
-    seen = [
-        evidence.seen_at[message] for message in evidence.turn_messages(turn) if was_seen(evidence, message)
-    ]
-    return evidence.read_done[min(seen)] if seen else NEVER
-
-
 def _last_there(evidence: Evidence, loss: Loss) -> int:
-    """The last read after the acknowledgement that had the message, or its own write. What took it ended later."""
+    """The beginning of the last read after the acknowledgement that had the message, or of its own write."""
     turn = evidence.message_turn[loss.message]
     is_sight = loss.absence.since > evidence.turn_done[turn]
     return loss.absence.since if is_sight else evidence.turn_invoked[turn]
 
 
+def _could_take(evidence: Evidence, turn: int, loss: Loss) -> bool:
+    """Whether the write certainly happened, and may have happened after the message was last there."""
+    after = _last_there(evidence, loss)
+    if evidence.turn_done[turn] != NEVER:
+        return evidence.turn_done[turn] > after
+    seen = [
+        evidence.seen_at[message] for message in evidence.turn_messages(turn) if was_seen(evidence, message)
+    ]
+    if not seen:
+        return False
+    # The read that first showed the write is not the last that showed the message: if it shows both, the write is over.
+    first = min(seen)
+    return evidence.read_done[first] > after and evidence.read_invoked[first] != after
+
+
 def _saved_over(evidence: Evidence, loss: Loss) -> int:
-    """A list that another process saved, having read it before this message was there."""
+    """A list that another process saved, having read it without this message."""
     if not evidence.bases:
         return NEVER
     mine = evidence.message_turn[loss.message]
@@ -113,20 +118,20 @@ def _saved_over(evidence: Evidence, loss: Loss) -> int:
             and _read_before(evidence, base, loss.message)
             and evidence.turn_process[turn] != evidence.turn_process[mine]
             and evidence.turn_invoked[turn] < ended
-            and _ended(evidence, turn) > _last_there(evidence, loss)
+            and _could_take(evidence, turn, loss)
         ):
             return turn
     return NEVER
 
 
 def _read_before(evidence: Evidence, base: int, message: int) -> bool:
-    """Whether the read that ended at `base` ended before the acknowledgement, or overlapped it without the message."""
-    acknowledged = evidence.turn_done[evidence.message_turn[message]]
-    if base <= acknowledged:
+    """Whether the list that was read at `base` lacks the message: the read ended before the acknowledgement, or before
+    the first read that showed it."""
+    if base <= evidence.turn_done[evidence.message_turn[message]]:
         return True
-    read = bisect_left(evidence.read_done, base)
-    under_way = read < len(evidence.read_done) and evidence.read_invoked[read] <= acknowledged
-    return under_way and not (was_seen(evidence, message) and evidence.seen_at[message] <= read)
+    return not was_seen(evidence, message) or evidence.seen_at[message] > bisect_left(
+        evidence.read_done, base
+    )
 
 
 def _intruders(evidence: Evidence) -> dict[int, list[int]]:
@@ -147,7 +152,7 @@ def _in_its_place(evidence: Evidence, loss: Loss, intruders: list[int] | tuple[i
         if (
             evidence.turn_process[turn] != evidence.turn_process[mine]
             and evidence.turn_invoked[turn] < evidence.read_done[loss.absence.read]
-            and _ended(evidence, turn) > loss.absence.since
+            and _could_take(evidence, turn, loss)
         ):
             return turn
     return NEVER
@@ -156,15 +161,14 @@ def _in_its_place(evidence: Evidence, loss: Loss, intruders: list[int] | tuple[i
 def _overlapping(evidence: Evidence, loss: Loss) -> int:
     """A turn of another process that was under way while this one was, and after the message was last seen."""
     mine = evidence.message_turn[loss.message]
-    acknowledged, after = evidence.turn_done[mine], _last_there(evidence, loss)
-    session = evidence.turn_session[mine]
+    acknowledged, session = evidence.turn_done[mine], evidence.turn_session[mine]
     for turn in range(max(0, mine - NEAR), min(len(evidence.turn_first), mine + NEAR + 1)):
         if evidence.turn_session[turn] != session:
             continue
         if (
             evidence.turn_process[turn] != evidence.turn_process[mine]
             and evidence.turn_invoked[turn] < acknowledged
-            and _ended(evidence, turn) > after
+            and _could_take(evidence, turn, loss)
             # If its outcome is unknown, the end of a write does not say when it took effect.
             and (evidence.turn_done[turn] != NEVER or turn > mine)
         ):

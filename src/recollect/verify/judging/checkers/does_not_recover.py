@@ -3,7 +3,8 @@
 Verifies: the writes that began after the last healing, if they went on for `OUTAGE_S` and every one failed. A store
 whose only connection died with the engine does this: its data is safe, but nobody can add to it.
 Does not verify: how long a store takes to recover, if it takes less than that; reads that do not recover
-(`unreadable`); a target that was given no time, or no writer, after the healing.
+(`unreadable`); a target that was given no time, or no writer, after the healing; one that never acknowledged a write,
+also before the fault: it had nothing to come back to.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from recollect.verify.judging.evidence import Evidence
 NAME = "does-not-recover"
 OUTAGE_S = 3.0
 FAILED_MIN = 5
+UNDISTURBED = "none"
+"""The fault of the cells where nothing breaks."""
 
 
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     outage = evidence.outage
     if outage is None or outage.lasted_s < OUTAGE_S or outage.failed < FAILED_MIN or evidence.refusals:
+        return []
+    if not evidence.acked:
         return []
     events = (outage.healed, outage.last)
     return [Detection(-1 - outage.last, -1, events, silent=False, text=outage.error, elements=outage.failed)]
@@ -29,7 +34,11 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 def describe(evidence: Evidence, detection: Detection) -> str:
     outage = evidence.outage
     assert outage is not None
+    if outage.fault == UNDISTURBED:
+        since = f"Nothing was broken, but from event {outage.healed} on none of the {outage.failed} writes in"
+    else:
+        healed = f"{outage.fault} was healed at event {outage.healed}"
+        since = f"{healed}, and none of the {outage.failed} writes in the next"
     return (
-        f"{outage.fault} was healed at event {outage.healed}, and none of the {outage.failed} writes in the "
-        f"{outage.lasted_s:.1f} s since succeeded; the last one (event {outage.last}) said: {outage.error}."
+        f"{since} {outage.lasted_s:.1f} s succeeded; the last one (event {outage.last}) said: {outage.error}."
     )

@@ -1,0 +1,64 @@
+"""Whether writes succeed again after a fault is healed."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.verify.judging.checkers.does_not_recover import FAILED_MIN, OUTAGE_S
+
+from .history_script import Script, written
+
+
+def failing(script: Script, *, writes: int = FAILED_MIN, seconds: float = OUTAGE_S + 1) -> Script:
+    for _ in range(writes):
+        script.wait(seconds / writes)
+        script.append(1, outcome="unknown")
+    return script
+
+
+def healed(fault: str = "restart", messages: int = 3) -> Script:
+    script = written(messages)
+    script.inject(fault)
+    script.heal(fault)
+    return script
+
+
+def test_no_write_succeeds_after_the_healing() -> None:
+    anomaly = failing(healed()).only()
+    assert (anomaly.name, anomaly.silent) == ("does-not-recover", False)
+    assert (
+        "restart was healed at event 9, and none of the 5 writes in the next 4.1 s succeeded"
+        in anomaly.sentence
+    )
+
+
+def test_without_a_fault_nothing_was_healed() -> None:
+    anomaly = failing(healed("none")).only()
+    assert anomaly.name == "does-not-recover"
+    assert anomaly.sentence.startswith(
+        "Nothing was broken, but from event 9 on none of the 5 writes in 4.1 s"
+    )
+
+
+@pytest.mark.parametrize("fault", ["none", "restart"])
+def test_a_store_that_never_acknowledged_a_write_has_nothing_to_come_back_to(fault: str) -> None:
+    """Such as one that insists on a replica where there is none: it says so, and nothing is concluded."""
+    script = Script()
+    failing(script)
+    script.inject(fault)
+    script.heal(fault)
+    verdict = failing(script).verdict()
+    assert (verdict.status, verdict.anomalies) == ("unknown", ())
+
+
+@pytest.mark.parametrize(
+    ("writes", "seconds"), [(FAILED_MIN - 1, OUTAGE_S + 1), (FAILED_MIN, OUTAGE_S - 1)], ids=["few", "short"]
+)
+def test_a_few_failures_or_a_short_time_prove_nothing(writes: int, seconds: float) -> None:
+    assert failing(healed(), writes=writes, seconds=seconds).names() == []
+
+
+def test_one_success_is_enough() -> None:
+    script = failing(healed())
+    script.append(1)
+    assert script.names() == []
