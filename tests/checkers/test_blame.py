@@ -213,3 +213,43 @@ def test_what_was_read_before_the_fault_is_the_faults_also_where_other_messages_
     script.crash()
     script.read(2, 0, 1, 2, 5)
     assert script.counts() == {"dropped": 1, "hole": 1}
+
+
+def test_what_was_being_written_when_the_clock_was_set_went_with_its_session() -> None:
+    """Stored with the expiry of the old time, acknowledged in the new one."""
+    script = Script()
+    script.append(9, "other")
+    script.inject("clock-back", -3600.0)
+    script.append(1)
+    script.begin(1)
+    script.heal("clock-back")
+    script.ok(1)
+    script.begin(1, "other")
+    script.ok(1)
+    script.read(9)
+    script.read(9, 0, 3, session="other")
+    assert script.counts() == {"expired-early": 2}
+
+
+def test_but_not_with_another_session() -> None:
+    script = Script()
+    script.inject("clock-back", -3600.0)
+    script.append(1, "other")
+    script.begin(1)
+    script.heal("clock-back")
+    script.ok(1)
+    script.append(1)
+    script.read(9, session="other")
+    script.read(9, 2)
+    assert script.counts() == {"dropped": 1, "expired-early": 1}
+
+
+def test_nor_if_it_was_written_after_the_clock_was_right_again() -> None:
+    script = Script()
+    script.inject("clock-back", -3600.0)
+    script.append(1)
+    script.heal("clock-back")
+    script.append(1)
+    script.append(1)
+    script.read(9, 2)
+    assert script.counts() == {"dropped": 1, "expired-early": 1}

@@ -68,6 +68,17 @@ def test_two_copies_are_the_callers_only_if_its_attempts_explain_them(
     assert copies(abilities, attempts, seen).verdict().status == status
 
 
+@pytest.mark.parametrize("order", [(2, 3), (3, 2), (3, 4)])
+def test_one_read_with_a_copy_too_many_is_enough(order: tuple[int, int]) -> None:
+    """Sent twice, it may be there twice; the first read with three copies is the one to tell of."""
+    script = copies((), 2, order[0])
+    script.read(2, *[0] * order[1])
+    verdict = script.verdict()
+    assert verdict.status == "violated"
+    too_many = 5 if order[0] > 2 else 7
+    assert f"One read (event {too_many})" in verdict.anomalies[0].sentence
+
+
 @pytest.mark.parametrize(("unkept", "status"), [(True, "exposed"), (False, "violated")])
 def test_a_field_that_the_interface_never_named_is_exposed(unkept: bool, status: Status) -> None:
     script = Script()
@@ -79,9 +90,39 @@ def test_a_field_that_the_interface_never_named_is_exposed(unkept: bool, status:
     assert "it came back without its name" in verdict.anomalies[0].sentence
 
 
-def test_a_message_that_also_came_back_changed_is_violated() -> None:
+def seen_twice(first: Element, second: Element) -> Verdict:
     script = Script()
     script.append(1)
-    script.read(2, Element(0, 77, text="without its name", unkept=True))
-    script.read(2, Element(0, 77, text="other text"))
-    assert script.verdict().status == "violated"
+    script.read(2, first)
+    script.read(2, second)
+    return script.verdict()
+
+
+def test_a_message_that_also_came_back_changed_is_violated() -> None:
+    unkept, changed = Element(0, 77, text="without its name", unkept=True), Element(0, 77, text="other text")
+    for verdict in (seen_twice(unkept, changed), seen_twice(changed, unkept)):
+        assert verdict.status == "violated"
+        assert "other text" in verdict.anomalies[0].sentence
+
+
+def test_of_two_that_are_told_alike_the_first_is_told() -> None:
+    for unkept in (True, False):
+        verdict = seen_twice(
+            Element(0, 77, text="one", unkept=unkept), Element(0, 78, text="two", unkept=unkept)
+        )
+        assert "(one)" in verdict.anomalies[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("element", "end"),
+    [
+        (Element(0, 77, text="other text"), "with other content, role or metadata (other text)."),
+        (Element(0, 77), "with other content, role or metadata."),
+        (Element(0, damaged=True, text="half of it"), "marked as damaged."),
+    ],
+)
+def test_what_is_known_of_the_change_is_told(element: Element, end: str) -> None:
+    script = Script()
+    script.append(1)
+    script.read(2, element)
+    assert script.only().sentence.endswith(end)

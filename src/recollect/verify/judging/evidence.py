@@ -100,6 +100,15 @@ class Sighting(NamedTuple):
     read: int
 
 
+class Repeat(NamedTuple):
+    """A message that is in a read once more, for the `copies`-th time."""
+
+    element: int
+    session: int
+    read: int
+    copies: int
+
+
 class Inversion(NamedTuple):
     """`later` stands before `message` in the read, although `message` comes first."""
 
@@ -293,7 +302,7 @@ class Evidence:
     strangers: list[Sighting] = field(default_factory=list)
     altered: list[Sighting] = field(default_factory=list)
     damaged: list[Sighting] = field(default_factory=list)
-    repeated: list[Sighting] = field(default_factory=list)
+    repeated: list[Repeat] = field(default_factory=list)
     resurrected: list[tuple[Sighting, int]] = field(default_factory=list)
     overdue: dict[int, Overdue] = field(default_factory=dict)
     inversions: dict[int, Inversion] = field(default_factory=dict)

@@ -30,6 +30,7 @@ from recollect.verify.judging.evidence import (
     Inversion,
     Overdue,
     Regression,
+    Repeat,
     Sighting,
 )
 from recollect.verify.judging.op import ReadAsked, Seen
@@ -328,7 +329,8 @@ class ReadFolder:
 
     def _doubled(self, session: SessionEvidence, chain: Chain, read: int, message: int) -> None:
         chain.doubled.add(message)
-        self.evidence.repeated.append(Sighting(message, session.number, read))
+        copies = 1 + chain.view.count(message)
+        self.evidence.repeated.append(Repeat(message, session.number, read, copies))
 
     def _returned(self, session: SessionEvidence, message: int, read: int) -> bool:
         """A read has a missing message again. It does not count if it overlaps the read without it: it may be older."""

@@ -27,7 +27,7 @@ def losses(evidence: Evidence) -> list[Loss]:
             for absent in evidence.absences
             if absent.back == NEVER and not out_of_window(evidence, absent.message, absent.read)
         ]
-        evidence.losses = _not_blamed(evidence, found)
+        evidence.losses = _not_blamed(evidence, _gone_with_their_session(evidence, found))
     return evidence.losses
 
 
@@ -56,6 +56,36 @@ def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
 def was_seen(evidence: Evidence, message: int) -> bool:
     """Whether any read ever showed it."""
     return bool(evidence.state[message] & SEEN)
+
+
+def _gone_with_their_session(evidence: Evidence, found: list[Loss]) -> list[Loss]:
+    """A message that was being written while a clock was set may be stored before the step and acknowledged after it.
+    Where the clock took other messages of its session, it took this one too."""
+    taken = {
+        (evidence.session_of(loss.message), loss.disturbance.injected)
+        for loss in found
+        if loss.expired and loss.disturbance is not None
+    }
+    if not taken:
+        return found
+    return [
+        Loss(loss.message, loss.absence, step, True)
+        if loss.disturbance is None
+        and not loss.expired
+        and (step := _clock_set_meanwhile(evidence, loss.message)) is not None
+        and (evidence.session_of(loss.message), step.injected) in taken
+        else loss
+        for loss in found
+    ]
+
+
+def _clock_set_meanwhile(evidence: Evidence, message: int) -> Disturbance | None:
+    acknowledged = evidence.acknowledged(message)
+    invoked = evidence.turn_invoked[evidence.message_turn[message]]
+    for found in evidence.disturbances:
+        if found.name in CLOCK_FAULTS and found.injected < acknowledged and found.healed > invoked:
+            return found
+    return None
 
 
 def _not_blamed(evidence: Evidence, found: list[Loss]) -> list[Loss]:

@@ -9,7 +9,6 @@ Does not verify: copies in different reads; two messages with equal content. A t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Set
 
 from recollect.verify.judging.detection import Detection, subject
@@ -21,7 +20,6 @@ NAME = "duplicate"
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     lenient = "at_least_once" in evidence.header.traits
     found: dict[int, Detection] = {}
-    copies = Counter((sighting.element, sighting.read) for sighting in evidence.repeated)
     for sighting in evidence.repeated:
         turn = evidence.message_turn[sighting.element]
         if lenient and (turn in evidence.retries or turn in evidence.unknown):
@@ -32,7 +30,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
             sighting.session,
             events,
             other=evidence.retries.get(turn, -1),
-            exposed=_unprotected(evidence, turn, 1 + copies[sighting.element, sighting.read]),
+            exposed=_unprotected(evidence, turn, sighting.copies),
         )
         former = found.setdefault(sighting.element, detection)
         if former.exposed and not detection.exposed:
