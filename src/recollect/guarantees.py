@@ -40,6 +40,7 @@ FAULTS: tuple[str, ...] = (
     "disk-full",
     "wipe-volume",
     "bit-rot",
+    "restore",
     "concurrent-writers",
     "cancel",
     "lost-ack",
@@ -400,6 +401,15 @@ _ANY_ENGINE: tuple[_Rule, ...] = (
         "deleted files are gone; the loss must reach the caller as an error, never as an empty memory",
         "no engine documents that it notices a deleted folder",
         "`open_store(url, witness=path)` turns it into StoreReplaced",
+    ),
+    _Rule(
+        ("restore",),
+        (*_LOUD, *_TAIL, "silent-reset", "resurrected"),
+        None,
+        "what was acknowledged before the backup began is there; what is newer is gone, as the backup does not have it",
+        "Redis documentation, Persistence: Backing up Redis data; PostgreSQL documentation, 25 Backup and Restore;"
+        " SQLite documentation, Online Backup API, and How To Corrupt An SQLite Database File, 1.2",
+        "more frequent backups, a replica, archived logs; `open_store(url, witness=path)` tells that it was set back",
     ),
     _Rule(
         ("downgrade",),

@@ -6,7 +6,7 @@ wiped or swapped, a lower sequence that it was rolled back.
 
 The file is written on opening, on closing, and in between at most once a second. In between, the mark is the one from
 the previous write, at least a second old: what the engine's own promise allows it to lose raises no alarm, a
-rolled-back store does.
+rolled-back store does. Several processes may share the file: one that appended nothing has nothing to say on closing.
 """
 
 import asyncio
@@ -45,6 +45,7 @@ class Witness:
         self._newest: Mark | None = None
         self._aged: Mark | None = None
         self._written_at = 0.0
+        self._noted = False
         self._writing: asyncio.Future[None] | None = None
 
     @classmethod
@@ -78,6 +79,7 @@ class Witness:
     def note(self, session: str, sequence: int) -> None:
         """Called with every acknowledged append; writes the file in the background when a second has passed."""
         self._newest = Mark(session, sequence)
+        self._noted = True
         now = time.monotonic()
         if now - self._written_at < INTERVAL_S or (self._writing is not None and not self._writing.done()):
             return
@@ -102,7 +104,8 @@ class Witness:
     async def close(self) -> None:
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        await asyncio.to_thread(self._write_if_possible, self._newest)
+        if self._noted:  # else the mark is the one from opening, and another process may have written a newer one
+            await asyncio.to_thread(self._write_if_possible, self._newest)
 
     def _write_if_possible(self, mark: Mark | None) -> None:
         """A failure is only logged: an older mark catches less, but raises no false alarm."""

@@ -109,3 +109,18 @@ def _sqlite_in_a_folder_of_its_own(own_place: Place, tmp_path: Path) -> None:
     if own_place.name == "sqlite":
         (tmp_path / "db").mkdir()
         own_place.url = f"sqlite:///{tmp_path}/db/memory.db"
+
+
+async def test_a_store_that_appended_nothing_leaves_the_newer_mark_of_another(
+    own_place: Place, tmp_path: Path
+) -> None:
+    """Several processes share the file, and a reader may close last."""
+    witness = tmp_path / "witness.json"
+    async with open_store(own_place.url, witness=witness) as first:
+        await first.append("s", [Message("user", "one")])
+    async with open_store(own_place.url, witness=witness):
+        async with open_store(own_place.url, witness=witness) as writer:
+            await writer.append("s", [Message("user", "two")])
+        newest = witness.read_text()
+    assert witness.read_text() == newest
+    assert json.loads(newest)["mark"]["sequence"] == 2

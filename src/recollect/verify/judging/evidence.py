@@ -38,6 +38,12 @@ LASTING = frozenset({"disk-full", "slow-fsync", "fsync-error"})
 NOT_A_DISTURBANCE = frozenset({"none", "concurrent-writers", "clock-frozen"})
 
 
+NOTICED = "noticed"
+"""What a fault says of itself when the store refused to go on with other data than it knew."""
+UNSAFE_COPY = "unsafe-copy"
+"""The same, of a backup that the engine's documentation warns of: files copied while they are in use."""
+
+
 class Absence(NamedTuple):
     """An acknowledged message that a read, begun after the acknowledgement, did not return.
 
@@ -340,6 +346,8 @@ class Evidence:
     operations: set[str] = field(default_factory=set)  # the rarer ones that were acknowledged
     has_batches: bool = False
     injected: set[str] = field(default_factory=set)
+    details: set[tuple[str, str]] = field(default_factory=set)
+    """Faults with what was said about them when they were injected."""
 
     def acknowledged(self, message: int) -> int:
         """Index of the acknowledgement, or NEVER."""

@@ -484,6 +484,8 @@ class _Collector:
         elif kind == "fault-injected":
             self.healed = self.evidence.outage = None
             self.evidence.injected.add(fault)
+            if type(event.value) is FaultDetail:
+                self.evidence.details.add((fault, event.value.detail))
             if fault not in NOT_A_DISTURBANCE:
                 self._begin_disturbance(fault, event)
             if fault in CLOCK_FAULTS:

@@ -16,7 +16,7 @@ from recollect.guarantees import SURVIVES_IF, Promise, promise
 from recollect.verify.judging.checkers import ANOMALIES, Crash, Named, find
 from recollect.verify.judging.coverage import coverage
 from recollect.verify.judging.detection import Detection, lead_of, name_of
-from recollect.verify.judging.evidence import CLAIMS, IN_WHOLE, NEVER, Evidence, Loss
+from recollect.verify.judging.evidence import CLAIMS, IN_WHOLE, NEVER, NOTICED, UNSAFE_COPY, Evidence, Loss
 from recollect.verify.judging.losses import loss_window_s, losses
 from recollect.verify.judging.survivors import overlapped, partly_lost
 
@@ -25,6 +25,10 @@ WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "exposed", "documented
 
 UNNOTICED = frozenset({"wipe-volume", "policy-change", "downgrade", "restore"})
 """Faults that put other data under a store. A store without an identity of its own cannot notice."""
+
+
+SET_BACK = frozenset({"lost-tail", "silent-reset", "hole", "non-monotonic-read", "resurrected"})
+"""What a memory looks like that was set back to an older state."""
 
 
 class WitnessEvents(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -222,8 +226,20 @@ def _too_young(evidence: Evidence, named: list[Named], found: list[Loss], given:
     )
 
 
+def _newer_than_the_backup(evidence: Evidence, group: Named) -> bool:
+    """Whether all that a restored backup lacks was acknowledged after it had begun."""
+    began = next((each.injected for each in evidence.disturbances if each.name == "restore"), None)
+    return began is not None and all(
+        found.element < 0 or evidence.acknowledged(found.element) > began for found in group.detections
+    )
+
+
 def _is_exposed(evidence: Evidence, given: Promise, group: Named) -> bool:
     """Whether the store did what it says, but its caller is left unprotected."""
+    if given.fault == "restore":
+        if ("restore", UNSAFE_COPY) in evidence.details:
+            return all(_after_the_rot(evidence, given, found) for found in group.detections)
+        return group.name in SET_BACK and _newer_than_the_backup(evidence, group)
     if given.unchecked:
         return all(_after_the_rot(evidence, given, found) for found in group.detections)
     if group.name in ("silent-reset", "lost-tail", "hole", "torn-turn", "non-monotonic-read", "resurrected"):
@@ -244,6 +260,8 @@ def _unprotected(evidence: Evidence, given: Promise, named: list[Named]) -> str 
     """What the caller of a correct store has to know, or None."""
     for group in named:
         if not _allows(evidence, given, group) and _is_exposed(evidence, given, group):
+            if ("restore", UNSAFE_COPY) in evidence.details:
+                return "the copy is torn: files were copied while they were in use, which is no backup"
             if given.unchecked:
                 return "bits that flipped at rest are not noticed: neither the engine nor the store has a checksum"
             if group.name == "duplicate":
@@ -269,6 +287,8 @@ def _false_claim(evidence: Evidence, found: list[Loss]) -> str | None:
 def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
     if given.fault == "bit-rot" and not any(found.silent for found in group.detections):
         return True  # whatever is damaged, the caller is told
+    if given.fault == "restore" and group.name in SET_BACK:
+        return ("restore", NOTICED) in evidence.details and _newer_than_the_backup(evidence, group)
     if group.name == "non-monotonic-read" and given.fault != "replica-lag":
         # Only the fault may take away what a reader saw.
         return group.name in given.allows and all(f.disturbance is not None for f in group.detections)

@@ -143,7 +143,7 @@ class LiveRun:
 
     def stop_engine(self) -> None:
         if self.engine.embedded:
-            self._close_clients()
+            self.close_clients()
         else:
             self.engine.stop()
         self._record_stop()
@@ -171,10 +171,10 @@ class LiveRun:
     # ---- the clients
 
     def restart_clients(self) -> None:
-        self._close_clients()
+        self.close_clients()
         self.clients.start_missing()
 
-    def _close_clients(self) -> None:
+    def close_clients(self) -> None:
         self._driver.settle()
         self.clients.leave()
 

@@ -9,6 +9,7 @@ from recollect.verify.running.faults.network import NETWORK_FAULTS
 from recollect.verify.running.faults.policy_change import CONFIG_FAULTS
 from recollect.verify.running.faults.process import PROCESS_FAULTS
 from recollect.verify.running.faults.replication import REPLICATION_FAULTS
+from recollect.verify.running.faults.restore import RESTORE_FAULTS
 from recollect.verify.running.faults.storage import STORAGE_FAULTS
 from recollect.verify.running.faults.version import VERSION_FAULTS
 
@@ -20,6 +21,7 @@ FAULTS: dict[str, Fault] = {
         DISK_FAULTS,
         STORAGE_FAULTS,
         ROT_FAULTS,
+        RESTORE_FAULTS,
         NETWORK_FAULTS,
         CLOCK_FAULTS,
         CONFIG_FAULTS,

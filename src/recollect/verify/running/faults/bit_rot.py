@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recollect.verify.running.faults.fault import Fault, Witnessed, container_of, ours_only
-from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.faults.storage import data_folder
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.target.marked_text import marks_in
 
@@ -34,12 +34,6 @@ class BitPlace(NamedTuple):
     file: Path
     offset: int
     bit: int
-
-
-def data_folder(run: FaultedRun) -> Path:
-    path = run.endpoint.path
-    assert path is not None, "the obstacle keeps engines out whose files are elsewhere"
-    return path if path.is_dir() else path.parent
 
 
 def files_in(folder: Path) -> Iterator[Path]:

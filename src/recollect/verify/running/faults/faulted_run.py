@@ -136,6 +136,9 @@ class FaultedRun(Protocol):
     def start_engine(self, start: Callable[[], Endpoint] | None = None) -> None:
         """Starts it again on its own data, or by `start`; if it refuses, the run ends with that as a finding."""
 
+    def close_clients(self) -> None:
+        """Waits until nothing is under way, and closes all clients cleanly."""
+
     def restart_clients(self) -> None:
         """Closes all clients cleanly and opens new ones, which see the endpoint as it is now."""
 

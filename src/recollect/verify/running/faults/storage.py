@@ -15,13 +15,13 @@ INDEX = "index"
 _DATABASE, _VECTORS = "chroma.sqlite3", "data_level0.bin"
 
 
-def _data_folder(run: FaultedRun) -> Path:
+def data_folder(run: FaultedRun) -> Path:
     path = run.endpoint.path
     assert path is not None, "only of an engine whose files are on this machine"
     return path if path.is_dir() else path.parent
 
 
-def _empty(folder: Path) -> None:
+def empty(folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -35,12 +35,12 @@ class WipeVolume(Witnessed):
         # A container's folder cannot be reached from here: its volume is recycled with the container.
         running = variant != "between-runs" and run.endpoint.path is not None
         only_index = variant == INDEX
-        delete, wipe = (_without_chroma, _wipe_chroma) if only_index else (_empty, _wipe)
+        delete, wipe = (_without_chroma, _wipe_chroma) if only_index else (empty, _wipe)
         with run.striking("wipe-volume", INDEX if only_index else "running" if running else "between-runs"):
             if not running:
                 run.stop_engine()
             else:
-                delete(_data_folder(run))
+                delete(data_folder(run))
                 run.go_on(run.scenario.before_s / 2)
                 run.kill_engine()
             wipe(run)
@@ -51,7 +51,7 @@ class WipeVolume(Witnessed):
 def _wipe(run: FaultedRun) -> None:
     """Removes whatever is left, and makes what the engine needs to start at all, as on a new volume."""
     if run.engine.embedded:
-        _empty(_data_folder(run))
+        empty(data_folder(run))
     else:
         run.engine.wipe()
 
@@ -67,7 +67,7 @@ def _without_chroma(folder: Path) -> None:
 
 
 def _wipe_chroma(run: FaultedRun) -> None:
-    _without_chroma(_data_folder(run))
+    _without_chroma(data_folder(run))
 
 
 def _wipe_obstacle(scenario: Scenario) -> str | None:

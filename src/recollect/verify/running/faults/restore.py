@@ -1,0 +1,118 @@
+"""A backup is made under load, the volume is lost, and the backup is put back.
+
+The fault begins when the backup begins: what was acknowledged before that must be there again, what is newer cannot be.
+A store that notices that it was set back, as ours does with a witness, refuses to open; the run then does what an
+operator does, and removes the witness, so that what was restored is read too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from recollect.verify.engines import Endpoint
+from recollect.verify.engines import postgres_cluster as cluster
+from recollect.verify.host import folder
+from recollect.verify.host.errors import EngineError
+from recollect.verify.judging.evidence import NOTICED, UNSAFE_COPY
+from recollect.verify.running.faults.backups import BACKUPS, Backup
+from recollect.verify.running.faults.fault import Fault, Witnessed, container_of, ours_only
+from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.faults.storage import data_folder, empty
+from recollect.verify.running.scenario import Scenario
+
+_STEP_S = 0.02
+_USUAL = {"postgres": "pg-dump", "sqlite": "sqlite-backup", "chroma": "folder-copy"}
+
+
+def backup_of(scenario: Scenario) -> Backup:
+    """The one that the variant names, or the usual one of the engine and its policy."""
+    usual = _USUAL.get(scenario.engine_kind) or ("rdb-copy" if scenario.policy == "rdb" else "aof-copy")
+    return BACKUPS[scenario.variant or usual]
+
+
+class Restore(Witnessed):
+    def strike(self) -> None:
+        run, backup = self.run, backup_of(self.run.scenario)
+        copy = cluster.workspace(folder.current(), "backup")
+        run.at_end(lambda: folder.discard(copy))
+        with run.striking("restore", backup.name if backup.safe else UNSAFE_COPY):
+            self._make(backup, copy)
+            run.go_on(run.scenario.before_s / 2)
+            run.close_clients()  # nobody restores under a running application
+            run.stop_engine()
+            data = data_folder(run)
+            if run.engine.embedded:
+                empty(data)
+            else:
+                run.engine.wipe()
+            backup.put_back(run.engine, data, copy)
+            run.start_engine(_starting(run, backup, copy))
+            run.clients.start_missing()
+        if not run.clients.writers:
+            self._accept()
+
+    def _make(self, backup: Backup, copy: Path) -> None:
+        """Beside the clients, which go on."""
+        run = self.run
+        failed: list[Exception] = []
+
+        def make() -> None:
+            try:
+                backup.make(run.engine, run.endpoint, copy)
+            except (EngineError, OSError, shutil.Error) as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=make, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            run.go_on(_STEP_S)
+        if failed:
+            run.give_up(f"the backup {backup.name} could not be made: {failed[0]}")
+
+    def _accept(self) -> None:
+        """The store refused to open what was restored; an operator accepts it."""
+        self.run.remark(
+            "the store noticed that it was set back, and refused to open until its witness was removed"
+        )
+        with self.run.striking("restore", NOTICED):
+            (self.run.folder / "witness.json").unlink(missing_ok=True)
+            self.run.restart_clients()
+
+
+def _starting(run: FaultedRun, backup: Backup, copy: Path) -> Callable[[], Endpoint] | None:
+    start = backup.start
+    return None if start is None else lambda: start(run.engine, copy)
+
+
+def _obstacle(scenario: Scenario) -> str | None:
+    if (reason := ours_only(scenario)) is not None:
+        return reason
+    backup = backup_of(scenario)
+    if backup.engine != scenario.engine_kind:
+        return f"{backup.name} is a backup of {backup.engine}, not of {scenario.engine_kind}"
+    if (provider := container_of(scenario)) is not None:
+        return f"the files of an engine from {provider} are inside its container"
+    if scenario.engine_kind == "redis" and scenario.policy in ("none", "custom"):
+        return "which files to keep depends on the settings: it is known for rdb and the append-only policies"
+    if backup.name == "rdb-copy" and scenario.policy != "rdb":
+        return "with appendonly yes Redis does not load a dump.rdb: its append-only files are restored (aof-copy)"
+    if backup.name == "aof-copy" and scenario.policy == "rdb":
+        return "there is no append-only file: a snapshot is restored (rdb-copy)"
+    return None
+
+
+RESTORE_FAULTS = (
+    Fault(
+        "restore",
+        Restore,
+        verifies="after a lost volume and a restored backup, what was acknowledged before the backup began is there and"
+        " readable; a store with an identity notices that it was set back",
+        does_not_verify="what is newer than the backup, which is gone; recovery to a point in time from archived logs;"
+        " a backup of yours",
+        obstacle=_obstacle,
+        variants=("", *BACKUPS),
+    ),
+)
