@@ -104,7 +104,8 @@ class Witness:
     async def close(self) -> None:
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        if self._noted:  # else the mark is the one from opening, and another process may have written a newer one
+        # Otherwise the mark is the one from opening, and another process may have written a newer one.
+        if self._noted:
             await asyncio.to_thread(self._write_if_possible, self._newest)
 
     def _write_if_possible(self, mark: Mark | None) -> None:
