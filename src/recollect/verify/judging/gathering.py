@@ -484,14 +484,13 @@ class _Collector:
         elif kind == "fault-injected":
             self.healed = self.evidence.outage = None
             self.evidence.injected.add(fault)
-            if type(event.value) is FaultDetail:
-                self.evidence.details.add((fault, event.value.detail))
+            told = event.value if type(event.value) is FaultDetail else FaultDetail()
+            self.evidence.details.add((fault, told.detail))
             if fault not in NOT_A_DISTURBANCE:
                 self._begin_disturbance(fault, event)
             if fault in CLOCK_FAULTS:
-                offset_s = event.value.offset_s if type(event.value) is FaultDetail else 0.0
                 self._pass_time(event)
-                self.clock.inject(fault, offset_s, event.time_s)
+                self.clock.inject(fault, told.offset_s, event.time_s)
                 self._rewind(event.time_s)
                 self._pass_time(event)
         elif kind == "fault-healed":
