@@ -12,6 +12,7 @@ NEEDS = {
     "test_openai_agents.py": "agents",
     "test_langchain.py": "langchain_core",
     "test_langgraph.py": "langgraph",
+    "test_langgraph_store.py": "langgraph",
     "test_pydantic_ai.py": "pydantic_ai",
 }
 

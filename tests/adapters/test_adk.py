@@ -51,7 +51,7 @@ CONTENTS = st.none() | st.builds(
 KEYS = st.sampled_from(["k", "l", "app:k", "user:k", "user:l", "temp:k", "other:k", "app:"])
 STATES = st.dictionaries(KEYS, JSON, max_size=3)
 USERS = st.sampled_from(["u", "u/v", "v"])
-SESSIONS = st.sampled_from(["s", "t", " s ", "s/t"])
+SESSIONS = st.sampled_from(["s", "t", "S", "s/t"])
 
 
 class Sessions(Compared):
@@ -248,6 +248,17 @@ async def test_what_a_broken_deletion_left_is_not_in_the_next(store: Store, sess
     assert (await service.list_sessions(app_name=session)).sessions == []
     made = await service.create_session(app_name=session, user_id="u", session_id="s")
     assert (made.events, made.state) == ([], {})
+
+
+async def test_blanks_around_an_id_make_it_another_session(store: Store, session: str) -> None:
+    service = RecollectSessionService(store)
+    for name in ("s", "s ", "s\u00a0"):
+        held = await service.create_session(app_name=session, user_id="u", session_id=name)
+        await service.append_event(held, _says(f"in {name!r}"))
+    for name in ("s", "s ", "s\u00a0"):
+        assert _texts(await _got(service, session, name)) == [f"in {name!r}"]
+    made = await service.create_session(app_name=session, user_id="u", session_id=" ")
+    assert made.id.strip()
 
 
 async def test_an_answer_that_is_lost_stores_nothing_twice(store: Store, session: str) -> None:

@@ -84,7 +84,8 @@ class RecollectSessionService(BaseSessionService):
         session_id: str | None = None,
     ) -> Session:
         """A new session with this state; `AlreadyExistsError` if there is one with this id."""
-        name = (session_id.strip() if session_id else "") or str(uuid.uuid4())
+        # Blanks around an id are part of it, unlike in ADK's own services: "a" and "a " may be two people's.
+        name = session_id if session_id and session_id.strip() else str(uuid.uuid4())
         places = SessionPlaces(app_name, user_id, name)
         scopes = _scopes(state or {})
         created = {
@@ -148,7 +149,7 @@ class RecollectSessionService(BaseSessionService):
         config: GetSessionConfig | None = None,
     ) -> Session | None:
         """The session with its events and the state of all three scopes; None if there is none."""
-        places = SessionPlaces(app_name, user_id, session_id.strip())
+        places = SessionPlaces(app_name, user_id, session_id)
         for _ in range(READS_MAX):
             position = await self._store.position(places.events)
             folded = _SummedState(await self._store.history(places.state))
@@ -203,7 +204,7 @@ class RecollectSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Deletes a session with its events and its own state. What it shares with others stays."""
-        places = SessionPlaces(app_name, user_id, session_id.strip())
+        places = SessionPlaces(app_name, user_id, session_id)
         if not _SummedState(await self._store.history(places.state)).exists:
             return
         # Both positions move, so whoever has read the session before cannot append to it, nor to a new one of its name.

@@ -13,11 +13,9 @@ is finished first (`carrying`).
 
 import asyncio
 import random
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Unpack, cast
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
@@ -35,7 +33,8 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from recollect.adapters.carrying import carried, settled
+from recollect.adapters.carrying import carried
+from recollect.adapters.langgraph.own_loop import OwnLoop
 from recollect.adapters.langgraph.shelf import (
     EMPTY,
     CheckpointListing,
@@ -51,8 +50,7 @@ from recollect.adapters.langgraph.shelf import (
     text_of,
     unpacked,
 )
-from recollect.errors import CannotOpen, MissingExtra, Refused, StoreClosed
-from recollect.owner import Owner
+from recollect.errors import CannotOpen, MissingExtra, Refused
 from recollect.secret import check_address, scheme_of
 from recollect.store import OpenOptions, Options
 
@@ -76,8 +74,6 @@ ANCESTORS_AT_ONCE = 100
 COUNTERS = "counters_since_delta_snapshot"
 """The metadata key that names the delta channels of a checkpoint."""
 
-Value = TypeVar("Value")
-
 list_ = list
 """The built-in: inside the class, `list` is LangGraph's method."""
 
@@ -94,22 +90,22 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde)
         kind = _shelf_class(url)
-        self._saver_loop = _SaverLoop()
+        self._loop = OwnLoop("saver")
         try:
-            self._shelf: Shelf = self._saver_loop.wait(kind.open(url, _checked(options)))
+            self._shelf: Shelf = self._loop.wait(kind.open(url, _checked(options)))
         except BaseException:
-            self._saver_loop.end()
+            self._loop.end()
             raise
 
     # ---- reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that the config names, or the latest of its thread."""
-        return self._saver_loop.wait(self._get(config))
+        return self._loop.wait(self._get(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple`."""
-        return await self._saver_loop.reach(self._get(config))
+        return await self._loop.reach(self._get(config))
 
     def list(
         self,
@@ -122,7 +118,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """Checkpoints, latest first; without a config, those of all threads."""
         listing: CheckpointListing | None = _listing(config, before, filter, limit)
         while listing is not None and (limit is None or limit > 0):
-            found, listing = self._saver_loop.wait(self._page(listing))
+            found, listing = self._loop.wait(self._page(listing))
             for one in found:
                 if _fits(one, filter) and (limit is None or limit > 0):
                     limit = None if limit is None else limit - 1
@@ -139,7 +135,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """`list`."""
         listing: CheckpointListing | None = _listing(config, before, filter, limit)
         while listing is not None and (limit is None or limit > 0):
-            found, listing = await self._saver_loop.reach(self._page(listing))
+            found, listing = await self._loop.reach(self._page(listing))
             for one in found:
                 if _fits(one, filter) and (limit is None or limit > 0):
                     limit = None if limit is None else limit - 1
@@ -149,13 +145,13 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """What was written to these channels since their last stored values, read in large steps."""
-        return self._saver_loop.wait(self._deltas(config, channels))
+        return self._loop.wait(self._deltas(config, channels))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """`get_delta_channel_history`."""
-        return await self._saver_loop.reach(self._deltas(config, channels))
+        return await self._loop.reach(self._deltas(config, channels))
 
     # ---- writing
 
@@ -168,7 +164,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Stores a checkpoint and the channel values that are new in it, in one step."""
         row, values = self._row(config, checkpoint, metadata, new_versions)
-        self._saver_loop.wait(carried(lambda _: self._shelf.put(row, values)))
+        self._loop.wait(carried(lambda _: self._shelf.put(row, values)))
         return _config(row.place, row.id)
 
     async def aput(
@@ -180,53 +176,53 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """`put`."""
         row, values = self._row(config, checkpoint, metadata, new_versions)
-        await self._saver_loop.reach(carried(lambda _: self._shelf.put(row, values)))
+        await self._loop.reach(carried(lambda _: self._shelf.put(row, values)))
         return _config(row.place, row.id)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Stores what a task wrote: if the task is run again, what it wrote first stays."""
-        self._saver_loop.wait(self._put_writes(config, self._pending(writes, task_id, task_path)))
+        self._loop.wait(self._put_writes(config, self._pending(writes, task_id, task_path)))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """`put_writes`."""
-        await self._saver_loop.reach(self._put_writes(config, self._pending(writes, task_id, task_path)))
+        await self._loop.reach(self._put_writes(config, self._pending(writes, task_id, task_path)))
 
     def delete_thread(self, thread_id: str) -> None:
         """Removes everything of a thread."""
-        self._saver_loop.wait(self._delete_thread(thread_id))
+        self._loop.wait(self._delete_thread(thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread`."""
-        await self._saver_loop.reach(self._delete_thread(thread_id))
+        await self._loop.reach(self._delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Removes the checkpoints that these runs made, and their pending writes."""
-        self._saver_loop.wait(self._delete_for_runs(run_ids))
+        self._loop.wait(self._delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """`delete_for_runs`."""
-        await self._saver_loop.reach(self._delete_for_runs(run_ids))
+        await self._loop.reach(self._delete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies everything of a thread to another, in one step."""
-        self._saver_loop.wait(self._copy_thread(source_thread_id, target_thread_id))
+        self._loop.wait(self._copy_thread(source_thread_id, target_thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """`copy_thread`."""
-        await self._saver_loop.reach(self._copy_thread(source_thread_id, target_thread_id))
+        await self._loop.reach(self._copy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keeps the latest checkpoint of each namespace, and the earlier ones that its delta channels are built from;
         with the strategy "delete", keeps nothing."""
-        self._saver_loop.wait(self._prune(thread_ids, strategy))
+        self._loop.wait(self._prune(thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """`prune`."""
-        await self._saver_loop.reach(self._prune(thread_ids, strategy))
+        await self._loop.reach(self._prune(thread_ids, strategy))
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """A growing number with a random part, so that two branches of a thread never share each other's values."""
@@ -237,7 +233,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """Closes the connections. What was acknowledged is not affected."""
-        self._saver_loop.close(self._shelf.close)
+        self._loop.close(self._shelf.close)
 
     async def aclose(self) -> None:
         """`close`."""
@@ -441,56 +437,6 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         channel = text_of(write.channel)
         value = self.serde.loads_typed(unpacked(write.value, f"a write to channel {channel!r}"))
         return text_of(write.task), channel, value
-
-
-class _SaverLoop:
-    """The loop that a saver's connections live on, in its own thread, and how to reach it."""
-
-    def __init__(self) -> None:
-        self._owner = Owner()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="recollect-saver", daemon=True)
-        self._thread.start()
-        self._gate = threading.Lock()
-        self._closed = False
-
-    def wait(self, work: Coroutine[Any, Any, Value]) -> Value:
-        """Runs the work from any thread that may block."""
-        return self._sent(work).result()
-
-    async def reach(self, work: Coroutine[Any, Any, Value]) -> Value:
-        """Runs the work from any event loop."""
-        return await settled(asyncio.wrap_future(self._sent(work)))
-
-    def _sent(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
-        try:
-            if self._owner.forked:
-                raise Refused("a saver does not survive fork: open it in this process")
-            with self._gate:
-                if self._closed:
-                    raise StoreClosed("saver")
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except BaseException:
-            work.close()
-            raise
-
-    def close(self, closing: Any) -> None:
-        if self._owner.forked:
-            return
-        with self._gate:
-            if self._closed:
-                return
-            self._closed = True
-            ended = asyncio.run_coroutine_threadsafe(closing(), self._loop)
-        try:
-            ended.result()
-        finally:
-            self.end()
-
-    def end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 def _shelf_class(url: str) -> Any:

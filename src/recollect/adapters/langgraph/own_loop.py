@@ -1,0 +1,64 @@
+"""LangGraph calls one object from any thread and any event loop, so its connections live on a loop of their own."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from recollect.adapters.carrying import settled
+from recollect.errors import Refused, StoreClosed
+from recollect.owner import Owner
+
+Value = TypeVar("Value")
+
+
+class OwnLoop:
+    """The loop that the connections of a saver or a store live on, in its own thread, and how to reach it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._owner = Owner()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"recollect-{what}", daemon=True)
+        self._thread.start()
+        self._gate = threading.Lock()
+        self._closed = False
+
+    def wait(self, work: Coroutine[Any, Any, Value]) -> Value:
+        """Runs the work from any thread that may block."""
+        return self._sent(work).result()
+
+    async def reach(self, work: Coroutine[Any, Any, Value]) -> Value:
+        """Runs the work from any event loop."""
+        return await settled(asyncio.wrap_future(self._sent(work)))
+
+    def _sent(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
+        try:
+            if self._owner.forked:
+                raise Refused(f"a {self._what} does not survive fork: open it in this process")
+            with self._gate:
+                if self._closed:
+                    raise StoreClosed(self._what)
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+
+    def close(self, closing: Any) -> None:
+        if self._owner.forked:
+            return
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            ended = asyncio.run_coroutine_threadsafe(closing(), self._loop)
+        try:
+            ended.result()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,22 @@
+"""Our saver of LangGraph, one for all threads of a process."""
+
+from functools import cache
+
+from recollect.adapters.langgraph import RecollectSaver
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.named.our_store import address_of
+
+
+class ThreadSaver(RecollectSaver):
+    """A thread is read, changed and put by one run at a time: LangGraph's interface has no compare-and-set."""
+
+    single_writer = True
+
+
+@cache
+def _saver(address: str) -> ThreadSaver:
+    return ThreadSaver(address)
+
+
+def factory(endpoint: Endpoint) -> ThreadSaver:
+    return _saver(address_of(endpoint))
