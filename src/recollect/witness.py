@@ -148,5 +148,5 @@ def remembered_by(path: Path) -> tuple[str, Mark | None] | None:
         content = json.loads(raw)
         mark = content["mark"]
         return str(content["store"]), None if mark is None else Mark(mark["session"], int(mark["sequence"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CannotOpen(f"{path} is not a witness file ({error}); delete it to start over") from error

@@ -45,7 +45,9 @@ async def test_what_others_do_to_postgres(
         await memory.postgres("SELECT 1", "VACUUM", "ANALYZE")  # the healthy twin: what operators do
         await watched.heard()
         await memory.postgres(statement)
-        assert name in [alarm.name for alarm in await watched.told()]
+        assert [alarm.name for alarm in await watched.told()] == [name]
+        if name != "wiped":  # half a schema is nothing that a store opens on
+            await watched.heard(2)  # it is told once, and the watch goes on
 
 
 async def test_settings_of_postgres(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:

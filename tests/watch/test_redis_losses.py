@@ -1,6 +1,8 @@
 """Silent losses on live Redis servers, each told by its name; and the same doings without a loss, which are not."""
 
+import asyncio
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -235,10 +237,21 @@ async def facts_of(watched: Any, url: str) -> Any:
 
 
 async def test_a_slow_acknowledgement(place: tuple[Engine, str, str], tmp_path: Path) -> None:
-    _, url, _ = place
-    async with beside(url, tmp_path / "memory.db") as watched:
-        watched.watch.slow_s = 0.0
-        assert await watched.rounds(3) == ["slow"]  # once, while it lasts
+    engine, url, _ = place
+    async with beside(url, tmp_path / "memory.db", slow_s=5.0) as watched:
+        watched.watch.slow_s = 0.2
+        names: list[str] = []
+        deadline = time.monotonic() + 60
+        with hands_on(engine) as hands:
+            while not names and time.monotonic() < deadline:
+                hands.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")  # reads are answered
+                speaking = asyncio.create_task(watched.rounds(1))
+                await asyncio.sleep(0.6)
+                hands.execute_command("CLIENT", "UNPAUSE")
+                names = await speaking
+        assert names == ["slow"]
+        sentence = str([event for event in watched.events if event["event"] == "alarm"][-1]["sentence"])
+        assert "0.2 s are fine" in sentence
         watched.watch.slow_s = 60.0
-        await watched.rounds(1)
+        assert await watched.rounds(1) == []  # the healthy twin: as quick as it may be
         assert watched.events[-1]["event"] == "over"

@@ -45,7 +45,7 @@ def load(path: Path | None, identity: str | None, place: str) -> AuditProgress:
         return new
     except OSError as error:
         raise Refused(f"{path}: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(
             f"{path} is not the file of an audit ({error}); delete it, or name another with --resume"
         ) from None

@@ -97,7 +97,7 @@ def load_cases(path: Path) -> EvaluationSuite:
         suite = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), EvaluationSuite)
     except FileNotFoundError:
         raise Refused(f"{path}: no such file of cases") from None
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+    except (yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
         raise Refused(f"{path}: not a file of cases: {error}") from error
     for case in suite.cases:
         if not case.memories and not case.messages:
@@ -197,7 +197,7 @@ def load(path: Path) -> Measured:
         return msgspec.json.decode(path.read_bytes(), type=Measured)
     except FileNotFoundError:
         raise Refused(f"{path}: no baseline yet; make one with --save") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"{path}: not a baseline: {error}") from error
 
 

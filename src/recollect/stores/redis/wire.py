@@ -16,6 +16,10 @@ from typing import Any, Union
 from redis.asyncio.connection import AbstractConnection
 
 STRINGS_AT_ONCE_LEAST = 8
+LINE_BYTES_MAX = 1 << 16
+"""Of a number, a length or an error. What is longer and has no end is not Redis, and would be kept for ever."""
+SIZE_MAX = 1 << 32
+"""Of a string or an array; Redis has no larger ones."""
 DEPTH_MAX = 32
 """Arrays within arrays: no reply that a store asks for is nested more than a few levels."""
 
@@ -90,6 +94,9 @@ class Replies:
                 raise ValueError(f"not RESP2: {head[:40]!r}")
             position = end + 2
             self._place(value, complete)
+        else:
+            if len(buffer) - position > LINE_BYTES_MAX:
+                raise ValueError(f"not RESP2: {bytes(buffer[position : position + 40])!r} has no end")
         del buffer[:position]
         return complete
 
@@ -124,7 +131,7 @@ class Replies:
 def _size(head: bytes, depth: int = 0) -> int:
     """The size of a string or an array. A length below -1 would be parsed for ever."""
     size = int(head)
-    if size < -1 or depth >= DEPTH_MAX:
+    if not -1 <= size <= SIZE_MAX or depth >= DEPTH_MAX:
         raise ValueError(f"not RESP2: {head[:40]!r} elements, {depth} deep")
     return size
 

@@ -47,7 +47,7 @@ class Recording:
 def _inodes(file: Path) -> dict[str, int]:
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, int])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedRecording(f"{file} is damaged: {error}") from error
 
 

@@ -146,7 +146,7 @@ def load(folder: Path) -> TargetRun:
     """A run that was recorded before. Raises `DamagedRecording` if its files are not as they were written."""
     try:
         about = msgspec.json.decode((folder / "about.json").read_bytes(), type=About)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedRecording(f"{folder / 'about.json'} is damaged: {error}") from error
     kept = recording.Recording.load(folder / "recording")
     return TargetRun(about, kept.base, kept.records)

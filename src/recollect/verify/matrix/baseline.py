@@ -41,7 +41,7 @@ def load(file: Path) -> tuple[KnownFinding, ...]:
         document: Any = msgspec.json.decode(file.read_bytes())
     except OSError as error:
         raise BadBaseline(f"--baseline {file}: {error.strerror or error}; {again}") from None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise BadBaseline(f"--baseline {file}: not JSON; {again}") from None
     if not isinstance(document, dict) or "findings" not in document:
         raise BadBaseline(f"--baseline {file}: it has no findings; {again}")

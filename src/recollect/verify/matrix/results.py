@@ -150,6 +150,8 @@ def load(folder: Path) -> Results:
         results = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results, dec_hook=from_json)
     except RecursionError:
         raise msgspec.ValidationError(f"{folder / SUMMARY} is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise msgspec.ValidationError(f"{folder / SUMMARY} is not UTF-8: {error}") from None
     for result in results.results:
         smallest = "" if result.smallest_run is None else result.smallest_run.folder
         for named in (result.folder, result.hidden_by, smallest, result.history):

@@ -122,4 +122,8 @@ def save(scenario: Scenario, folder: Path) -> None:
 
 
 def load(folder: Path) -> Scenario:
-    return msgspec.json.decode((folder / FILE).read_bytes(), type=Scenario, dec_hook=from_json)
+    """Raises `msgspec.MsgspecError` if it is not what `save` wrote."""
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=Scenario, dec_hook=from_json)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.ValidationError(f"{folder / FILE} is damaged: {error}") from None
