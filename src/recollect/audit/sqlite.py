@@ -20,6 +20,7 @@ from recollect.audit.finding import AuditFinding
 from recollect.audit.session_reading import SessionPiece
 from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CannotOpen, EngineUnavailable, Refused, Unreadable
+from recollect.raw_reading import first_bytes
 from recollect.stores.sqlite.file import COMPATIBILITY, POLICIES, any_text, is_locked, parse_url, until
 from recollect.stores.sqlite.rows import SEQUENCE_MAX
 
@@ -299,11 +300,11 @@ def _one(query: str, arguments: tuple[int, ...], reader: sqlite3.Connection) -> 
 def _state(path: Path) -> tuple[Any, ...]:
     """What changes when somebody opens the file for writing: a log appears, the file's header changes."""
     wal = path.with_name(path.name + "-wal")
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError):
         found = path.stat()
         return (
             wal.stat().st_size if wal.exists() else None,
-            file.read(100),
+            first_bytes(path, 100),
             found.st_size,
             found.st_mtime_ns,
         )
@@ -311,8 +312,7 @@ def _state(path: Path) -> tuple[Any, ...]:
 
 
 def _is_wal(path: Path) -> bool:
-    with path.open("rb") as file:
-        header = file.read(20)
+    header = first_bytes(path, 20)
     return len(header) > 18 and header[18] == WAL_VERSION
 
 

@@ -15,6 +15,7 @@ from recollect.doctor.diagnosis import Diagnosis, Symptom, loss, ordered
 from recollect.errors import CannotOpen
 from recollect.filesystems import mountinfo_of
 from recollect.guarantees import what_can_be_lost
+from recollect.raw_reading import first_bytes
 
 MAGIC = b"SQLite format 3\x00"
 HOT_JOURNAL = bytes.fromhex("d9d505f920a163d7")
@@ -46,8 +47,7 @@ def examine(path: Path, address: str, policy: str | None) -> Diagnosis:
 
 def read(path: Path, address: str, policy: str | None, mounts: str | None) -> SqliteAnswers:
     try:
-        with path.open("rb") as file:
-            header = file.read(100)
+        header = first_bytes(path, 100)
     except OSError as error:
         raise CannotOpen(f"{address}: {error.strerror}") from None
     if header and not header.startswith(MAGIC):
