@@ -9,6 +9,7 @@ __all__ = ["engine_of", "place", "session", "store"]
 NEEDS = {
     "test_adk.py": "google.adk",
     "test_agent_framework.py": "agent_framework",
+    "test_examples.py": "google.adk",
     "test_openai_agents.py": "agents",
     "test_langchain.py": "langchain_core",
     "test_langgraph.py": "langgraph",
