@@ -1,4 +1,4 @@
-"""An assistant that remembers: `python assistant.py "My name is Li."`, then `python assistant.py "What is my name?"`."""
+"""An assistant that remembers: tell it "My name is Li.", then ask it in another process "What is my name?"."""
 
 import asyncio
 import re

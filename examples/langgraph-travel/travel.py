@@ -1,4 +1,4 @@
-"""Books a trip in three steps, and goes on where it was if it is killed: `python travel.py URL THREAD [--die-in STEP]`."""
+"""Books a trip in three steps, and goes on where it was killed: `python travel.py URL THREAD [--die-in STEP]`."""
 
 import argparse
 import operator
