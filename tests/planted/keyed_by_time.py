@@ -2,6 +2,7 @@
 
 import json
 import time
+from operator import itemgetter
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
@@ -13,19 +14,20 @@ PLANTED = Planted("redis", "aof-always", "clock-frozen", "append", ("lost-update
 
 class KeyedByTime(RedisList):
     def append_message(self, session: str, message: Any) -> None:
-        self.client.hset(self.key(session), self.field(session), json.dumps(message))
+        number = self.client.incr(f"session:{session}:last")
+        self.client.hset(self.key(session), self.field(number), json.dumps([number, message]))
 
-    def field(self, session: str) -> str:
+    def field(self, number: int) -> str:
         return f"{time.time():.6f}"
 
     def get_history(self, session: str, limit: int = 100) -> list[Any]:
-        said = self.client.hgetall(self.key(session))
-        return [json.loads(said[at]) for at in sorted(said, key=float)[-limit:]]
+        said = [json.loads(raw) for raw in self.client.hvals(self.key(session))]
+        return [message for _, message in sorted(said, key=itemgetter(0))[-limit:]]
 
 
 class KeyedByNumber(KeyedByTime):
-    def field(self, session: str) -> str:
-        return str(self.client.incr(f"session:{session}:last"))
+    def field(self, number: int) -> str:
+        return str(number)
 
 
 def factory(endpoint: Endpoint) -> KeyedByTime:

@@ -257,3 +257,27 @@ def test_a_race_that_is_kept_away_is_not_what_few_of_the_other_cells_show() -> N
     assert told(ALONE, race, *shown, moved) == [("reorder", (1, 2, 3, 4, 5, 6))], (
         "keeping apart does not help"
     )
+
+
+def test_what_a_store_loses_by_itself_is_also_missing_from_reads_beside_a_fault() -> None:
+    alone = cell("none", "trimmed", variant="one-writer", workload="turns")
+    assert told(
+        alone,
+        cell("kill-app", "lost-tail", "non-monotonic-read"),
+        cell("slow-fsync", "trimmed", "stale-read"),
+    ) == [("trimmed", (0, 2, 1))]
+    race = cell("none", "lost-update", workload="turns")
+    assert told(race, cell("cut", "stale-read", apart=True)) == [("lost-update", (0,)), ("stale-read", (1,))]
+    changed = cell("none", "corrupted", variant="one-writer", workload="turns")
+    assert told(changed, cell("cut", "stale-read")) == [("corrupted", (0,)), ("stale-read", (1,))]
+
+
+def test_where_one_writer_alone_is_answered_too_early_the_order_of_arrival_is_no_second_bug() -> None:
+    late = cell("none", "stale-read", variant="one-writer", workload="turns")
+    [finding] = findings(Results(results=(order("reorder"), late)))
+    assert (finding.name, finding.cells, finding.names) == ("stale-read", (1, 0), ("stale-read", "reorder"))
+    assert told(order("lost-update"), late) == [("lost-update", (0,)), ("stale-read", (1,))]
+    by_several = cell("none", "stale-read", workload="turns")
+    assert told(order("reorder"), by_several) == [("reorder", (0,)), ("stale-read", (1,))]
+    changed = cell("none", "corrupted", variant="one-writer", workload="turns")
+    assert told(order("reorder"), changed) == [("reorder", (0,)), ("corrupted", (1,))]

@@ -49,6 +49,12 @@ FAMILIES: tuple[frozenset[str], ...] = (
 """Names that the same bug may get, depending on when one looks."""
 
 
+LATE = frozenset({"stale-read", "own-write-missing", "non-monotonic-read"})
+"""What reads show of messages that are not there yet, or no longer."""
+
+LOST = frozenset({"lost-update", "dropped", "trimmed"})
+"""Acknowledged messages that are gone without a fault."""
+
 TIME = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
 """Faults that change nothing but the time: a dead engine or a cut connection is not what caused their findings."""
 
@@ -156,6 +162,7 @@ def _groups(results: Results, target: str) -> list[_Cause]:
     }
     bare = {place: names for place, names in violated.items() if _needs_no_fault(results.results[place])}
     groups = _joined(bare, _races(results, bare), differ=lambda one, other: _differ(results, one, other))
+    groups = _without_late_orders(results, groups)
     rest: dict[int, set[str]] = {}
     for place, names in violated.items():
         if place in bare:
@@ -165,6 +172,25 @@ def _groups(results: Results, target: str) -> list[_Cause]:
         else:
             rest[place] = names - _names_there(results, groups, place, names) or names
     return groups + _joined(rest, differ=lambda one, other: _differ(results, one, other))
+
+
+def _without_late_orders(results: Results, groups: list[_Cause]) -> list[_Cause]:
+    """If one writer alone is acknowledged before its message is there, messages also arrive in any order: that is no
+    second bug."""
+    late = [
+        group
+        for group in groups
+        if group.names & LATE and any(is_alone(results.results[cell]) for cell in group.cells)
+    ]
+    kept = []
+    for group in groups:
+        of_orders = all(_is_of_orders(results.results[cell]) for cell in group.cells)
+        if late and group not in late and of_orders and group.names <= LATE | {"reorder"}:
+            late[0].cells += group.cells
+            late[0].names |= group.names
+        else:
+            kept.append(group)
+    return kept
 
 
 def _names_there(results: Results, groups: list[_Cause], place: int, names: set[str]) -> set[str]:
@@ -239,7 +265,7 @@ def _explained(results: Results, groups: list[_Cause], place: int, names: set[st
         everywhere = any(is_alone(results.results[cell]) for cell in group.cells)
         if not everywhere and _is_avoided(results, group, place, names):
             continue
-        if names <= (_family(group.names) if everywhere else group.names):
+        if names <= (_consequences(group.names) if everywhere else group.names):
             return group
         # Where writers get in each other's way, whatever else the cell shows says nothing new.
         if not everywhere and not results.results[place].scenario.apart and names & group.names:
@@ -281,6 +307,12 @@ def is_alone(result: Result) -> bool:
 def _writers(result: Result) -> int:
     scenario = result.scenario if result.smallest_run is None else result.smallest_run.scenario
     return 1 if scenario.variant == ONE_WRITER else scenario.writers
+
+
+def _consequences(names: set[str]) -> set[str]:
+    """What cells with a fault may call a bug that shows everywhere. What a store loses by itself is missing from reads,
+    and is there again where a write was repeated."""
+    return _family(names) | (LATE if names & LOST else set())
 
 
 def _family(names: set[str]) -> set[str]:
