@@ -1,0 +1,244 @@
+"""Where a promise ends: what it allows, what its window covers, and what leaves the caller exposed."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.verify.judging.op import ReadAsked
+from recollect.verify.judging.verdict import UNNOTICED, Verdict
+
+from .history_script import Script, written
+from .test_exposed import copies
+from .test_recovery import failing
+
+
+@pytest.mark.parametrize("fault", ["wipe-volume", "downgrade"])
+def test_other_data_that_nobody_notices_is_exposed(fault: str) -> None:
+    assert fault in UNNOTICED
+    script = written(fault=fault)
+    script.crash(fault)
+    script.read(2)
+    verdict = script.verdict()
+    assert verdict.status == "exposed"
+    assert (verdict.reason or "").startswith(f"{fault} is not noticed")
+
+
+def test_data_that_a_kill_took_is_not_exposed() -> None:
+    script = written(fault="kill-engine")
+    script.crash()
+    script.read(2)
+    assert script.verdict().status == "violated"
+
+
+def test_nor_what_a_kill_took_beside_a_wipe() -> None:
+    script = written(fault="wipe-volume")
+    script.crash("kill-engine")
+    script.read(2, 0, 1)
+    script.inject("wipe-volume")
+    script.heal("wipe-volume")
+    script.read(2, 0, 1)
+    assert script.verdict().status == "violated"
+
+
+def test_where_the_engine_keeps_nothing_the_loss_is_documented_before_it_is_exposed() -> None:
+    script = written(policy="none", fault="policy-change")
+    script.crash("policy-change")
+    script.read(2)
+    assert script.verdict().status == "documented-loss"
+
+
+def test_two_copies_are_told_as_a_retry() -> None:
+    assert (copies((), 2, 2).verdict().reason or "").startswith("a retry stores twice")
+
+
+# ---- a run younger than the window
+
+
+def young(*, at_s: float = 0.2, policy: str = "async-commit", claim: str | None = None) -> Script:
+    """The engine dies at that moment, and what was written before is gone with its table."""
+    script = Script(engine="postgres", policy=policy, fault="power-loss")
+    for _ in range(5):
+        script.append(1, claim=claim)
+    script.now_s = round(at_s - 0.01, 6)
+    script.crash("power-loss")
+    script.fail_read(2, error="UndefinedTableError")
+    script.fail_read(2, error="UndefinedTableError")
+    return script
+
+
+def window_s() -> float:
+    found = young().verdict().promised_window_s
+    assert found is not None
+    return found
+
+
+def test_a_run_exactly_as_old_as_the_window_can_be_judged() -> None:
+    assert young(at_s=window_s() - 0.01).verdict().status == "unknown"
+    assert young(at_s=window_s()).verdict().status == "violated"
+
+
+def test_without_a_window_there_is_no_age_to_wait_for() -> None:
+    script = written(policy="none", fault="kill-engine")
+    script.crash()
+    script.fail_read(2)
+    assert script.verdict().status == "violated"
+
+
+def test_a_young_run_may_fail_to_read_and_to_write() -> None:
+    verdict = failing(young()).verdict()
+    assert {anomaly.name for anomaly in verdict.anomalies} == {"unreadable", "does-not-recover"}
+    assert verdict.status == "unknown"
+
+
+def test_what_was_acknowledged_as_fsynced_is_missed_at_any_age() -> None:
+    script = Script(engine="postgres", policy="async-commit", fault="power-loss")
+    script.append(1, "other", claim="fsynced")
+    script.append(1)
+    script.crash("power-loss")
+    script.read(2, session="other")
+    script.fail_read(2, error="UndefinedTableError")
+    script.fail_read(2, error="UndefinedTableError")
+    verdict = script.verdict()
+    assert "unreadable" in {anomaly.name for anomaly in verdict.anomalies}
+    assert verdict.status == "violated"
+
+
+# ---- which names a promise covers
+
+
+def holed(policy: str, *, overlap: bool) -> Verdict:
+    """Messages 1 and 2, of which the fault takes the first."""
+    script = Script(policy=policy, fault="kill-engine")
+    script.append(9, "other")
+    if overlap:
+        script.begin_each(1, 2)
+        script.ok_each(1, 2)
+    else:
+        script.append(1)
+        script.append(2)
+    script.read(9, 1, 2)
+    script.crash()
+    script.read(9, 2)
+    script.read(9, 0, session="other")
+    verdict = script.verdict()
+    assert [anomaly.name for anomaly in verdict.anomalies][:1] == ["hole"]
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("policy", "overlap", "status"),
+    [
+        ("aof-everysec", True, "documented-loss"),
+        ("aof-everysec", False, "violated"),
+        ("aof-always", True, "violated"),
+        ("none", False, "documented-loss"),
+    ],
+)
+def test_a_hole_is_a_tail_only_between_overlapping_writes(policy: str, overlap: bool, status: str) -> None:
+    assert holed(policy, overlap=overlap).status == status
+
+
+def back_again(*, base: bool, before: bool = False) -> Verdict:
+    """A read lacks a message that a later read has; the engine died in between, or before it was written."""
+    script = Script(policy="aof-everysec", fault="power-loss")
+    script.append(9, "other")
+    loaded = script.read(1)
+    if before:
+        script.crash("power-loss")
+    script.append(1, operation="save" if base else "append", base=loaded if base else None)
+    script.read(2, 1)
+    if not before:
+        script.crash("power-loss")
+    script.read(3)
+    script.read(2, 1)
+    return script.verdict()
+
+
+def test_only_a_list_that_somebody_saves_again_comes_back_after_a_documented_loss() -> None:
+    assert back_again(base=True).status == "documented-loss"
+    assert back_again(base=False).status == "violated"
+    assert back_again(base=True, before=True).status == "violated"
+
+
+# ---- a retract that the engine lost
+
+
+def retracted(
+    policy: str, fault: str, *, engine: str = "redis", claim: str | None = None, late_s: float = 0.0
+) -> Verdict:
+    """A message is taken back, and is there again after the fault."""
+    script = Script(engine=engine, policy=policy, fault=fault)
+    for _ in range(3):
+        script.append(1)
+    script.read(2, 0, 1, 2)
+    script.wait(5.0)
+    script.retract(1, 1, claim=claim)
+    script.wait(late_s)
+    script.crash(fault)
+    script.read(2, 0, 1, 2)
+    verdict = script.verdict()
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["resurrected"]
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("policy", "fault", "late_s", "status"),
+    [
+        ("aof-everysec", "power-loss", 0.0, "documented-loss"),
+        ("aof-everysec", "power-loss", 1.98, "documented-loss"),
+        ("aof-everysec", "power-loss", 2.5, "violated"),
+        ("aof-always", "power-loss", 0.0, "violated"),
+        ("rdb", "kill-engine", 60.0, "documented-loss"),
+        ("rdb", "failover", 0.0, "documented-loss"),
+    ],
+)
+def test_a_retract_is_part_of_the_tail(policy: str, fault: str, late_s: float, status: str) -> None:
+    assert retracted(policy, fault, late_s=late_s).status == status
+
+
+def test_a_retract_that_was_acknowledged_as_fsynced_stays() -> None:
+    assert retracted("aof-everysec", "power-loss", claim="fsynced").status == "violated"
+    assert retracted("aof-everysec", "power-loss", claim="written").status == "documented-loss"
+
+
+@pytest.mark.parametrize(("stays", "status"), [(True, "violated"), (False, "documented-loss")])
+def test_a_replica_may_show_a_retracted_message_for_a_while(stays: bool, status: str) -> None:
+    script = Script(fault="replica-lag")
+    for _ in range(3):
+        script.append(1)
+    script.read(2, 0, 1, 2)
+    script.inject("replica-lag")
+    script.retract(1, 1)
+    script.read(3, 0, 1, 2, ask=None if stays else ReadAsked(last=3))
+    script.heal("replica-lag")
+    script.read(3, 0, *([1] if stays else []), 2)
+    assert script.verdict().status == status
+
+
+# ---- runs that were stopped
+
+
+@pytest.mark.parametrize(("refused", "status"), [(False, "unknown"), (True, "documented-loss")])
+def test_a_run_that_was_stopped_concludes_only_what_the_engine_said(refused: bool, status: str) -> None:
+    script = written(policy="aof-everysec", fault="power-loss")
+    script.inject("power-loss")
+    if refused:
+        script.step()
+        script.writer.engine_refused("bad file format")
+    script.step()
+    script.writer.run_stopped("the run was stopped")
+    verdict = script.verdict()
+    assert verdict.status == status, verdict.reason
+    assert verdict.reason == (None if refused else "the run was stopped")
+
+
+def test_a_loss_exactly_as_long_as_the_window_is_covered() -> None:
+    script = Script(policy="aof-everysec", fault="power-loss")
+    script.append(1)
+    script.begin(1)
+    script.now_s = 0.99
+    script.ok(1)
+    script.now_s = 2.98
+    script.crash("power-loss")
+    script.read(2, 0)
+    assert [anomaly.covered for anomaly in script.verdict().anomalies] == [True]
