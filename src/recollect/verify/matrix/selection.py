@@ -111,6 +111,8 @@ CORE_FAULTS: tuple[str, ...] = (
     "latency",
     "newer-writer",
     "older-writer",
+    "ttl-drift",
+    "upgrade",
 )
 DURABILITY_FAULTS: tuple[str, ...] = ("kill-engine", "restart", "power-loss", "slow-fsync")
 

@@ -1,5 +1,7 @@
 """Reading, changing and writing back, where a newer message can be overwritten."""
 
+import itertools
+
 from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (
     AppendTurn,
@@ -46,9 +48,11 @@ def _summarise(planner: Planner) -> Plan:
 
 
 def _forget(planner: Planner) -> Plan:
-    """Each client talks in a session of its own, and forgets it now and then; the ids are close to each other."""
-    session = planner.sessions[planner.number % len(planner.sessions)]
-    while True:
+    """Each client talks in a session of its own, and forgets it now and then; the ids are close to each other. One that
+    is alone talks in all of them, so that what it forgets has neighbours."""
+    first = planner.number % len(planner.sessions)
+    mine = planner.sessions if planner.writers == 1 else planner.sessions[first : first + 1]
+    for session in itertools.cycle(mine):
         for _ in range(planner.rng.randint(2, 10)):
             yield AppendTurn(session, (Body(sentence(planner.rng)),))
         yield ReadBack(session)
