@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.verify.judging.op import ReadAsked
+from recollect.verify.judging.op import Element, ReadAsked
 from recollect.verify.judging.verdict import UNNOTICED, Verdict
 
 from .history_script import Script, written
@@ -40,6 +40,14 @@ def test_nor_what_a_kill_took_beside_a_wipe() -> None:
     assert script.verdict().status == "violated"
 
 
+def test_nor_what_a_wipe_took_that_nobody_asked_for() -> None:
+    script = written(fault="restart")
+    script.crash("restart")
+    script.crash("wipe-volume")
+    script.read(2)
+    assert script.verdict().status == "violated"
+
+
 def test_where_the_engine_keeps_nothing_the_loss_is_documented_before_it_is_exposed() -> None:
     script = written(policy="none", fault="policy-change")
     script.crash("policy-change")
@@ -49,6 +57,38 @@ def test_where_the_engine_keeps_nothing_the_loss_is_documented_before_it_is_expo
 
 def test_two_copies_are_told_as_a_retry() -> None:
     assert (copies((), 2, 2).verdict().reason or "").startswith("a retry stores twice")
+
+
+# ---- bits that flip at rest, where the engine has no checksum
+
+
+OTHER, DAMAGED = Element(1, 77), Element(1, damaged=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "status"),
+    [((OTHER,), "exposed"), ((DAMAGED,), "documented-loss"), ((DAMAGED, Element(2, 78)), "exposed")],
+    ids=["silent", "loud", "one of each"],
+)
+def test_rot_that_is_told_is_documented_and_rot_that_is_not_is_exposed(
+    shown: tuple[Element, ...], status: str
+) -> None:
+    script = written(fault="bit-rot")
+    script.crash("bit-rot")
+    script.read(2, 0, *shown, *range(1 + len(shown), 3))
+    verdict = script.verdict()
+    assert verdict.status == status
+    assert (verdict.reason or "").startswith("bits that flipped") == (status == "exposed")
+
+
+@pytest.mark.parametrize("rots", [True, False])
+def test_other_content_before_the_rot_is_the_stores_own(rots: bool) -> None:
+    script = written(fault="bit-rot")
+    script.read(2, 0, OTHER, 2)
+    if rots:
+        script.crash("bit-rot")
+        script.read(2, 0, OTHER, 2)
+    assert script.verdict().status == "violated"
 
 
 # ---- a run younger than the window
