@@ -431,8 +431,13 @@ _CUSTOM = "custom settings promise nothing we can look up, so nothing acknowledg
 
 
 def promise(engine: str, policy: str, fault: str) -> Promise:
-    """What the engine promises when this fault strikes under this policy."""
+    """What the engine promises when this fault strikes under this policy.
+
+    Of two faults at once (``a+b``) the engine promises what it promises under both: the weaker of the two.
+    """
     name, policy = _known(engine, policy)
+    if "+" in fault:
+        return _weaker(fault, [promise(engine, policy, part) for part in fault.split("+")])
     if fault not in FAULTS:
         raise ValueError(f"unknown fault {fault!r}; known are {', '.join(FAULTS)}")
     rules = _ANY_ENGINE  # these apply whatever the settings
@@ -456,6 +461,25 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
     if policy == "custom":
         sentence = _CUSTOM
     return Promise(engine, policy, fault, frozenset(), 0.0, sentence, source)
+
+
+def _weaker(fault: str, parts: list[Promise]) -> Promise:
+    """Everything that any of them allows, within the widest window."""
+    allowing = [part for part in parts if part.allows] or parts[:1]
+    windows = [part.window_s for part in allowing]
+    turns = [part.turns_max for part in allowing]
+    return Promise(
+        parts[0].engine,
+        parts[0].policy,
+        fault,
+        frozenset(name for part in parts for name in part.allows),
+        None if None in windows else max(window for window in windows if window is not None),
+        "; and ".join(dict.fromkeys(part.sentence for part in allowing)),
+        "; ".join(dict.fromkeys(part.source for part in allowing)),
+        "; ".join(dict.fromkeys(part.remedy for part in allowing if part.remedy)),
+        None if None in turns else sum(most for most in turns if most is not None),
+        any(part.unchecked for part in parts),
+    )
 
 
 def what_can_be_lost(engine: str, policy: str, faults: Iterable[str] = UNPROVOKED_FAULTS) -> list[Promise]:

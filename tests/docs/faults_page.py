@@ -4,6 +4,7 @@ from pathlib import Path
 
 from recollect.verify.matrix.selection import CORE_FAULTS
 from recollect.verify.running.faults import FAULTS, Fault
+from recollect.verify.running.faults.compound import FAMILIES, PAIRS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "faults.md"
 
@@ -20,8 +21,28 @@ runs all of them in all their variants, and `--fault NAME@VARIANT` (or `--fault 
 """
 
 
+COMPOUND = """
+## Two at once
+
+`--fault kill-engine+latency`: one of the two lasts, the other strikes and is healed meanwhile; `@latency-lasts` says
+which, so both orders of healing can be had. The engine promises what it promises under both: the weaker of the two. The
+parts run alone as well, and what one of them shows alone is its own finding, not the pair's.
+
+These can be combined, one of each kind: {families}. A failover cannot happen together with a fault of the engine or of
+the network. `--full` runs {pairs}.
+"""
+
+
 def page() -> str:
-    return HEAD + "\n".join(_section(fault) for fault in FAULTS.values())
+    return HEAD + "\n".join(_section(fault) for fault in FAULTS.values()) + _compound()
+
+
+def _compound() -> str:
+    kinds: dict[str, list[str]] = {}
+    for name, family in FAMILIES.items():
+        kinds.setdefault(family, []).append(f"`{name}`")
+    families = "; ".join(f"{family}: {', '.join(names)}" for family, names in kinds.items())
+    return COMPOUND.format(families=families, pairs=", ".join(f"`{pair}`" for pair in PAIRS))
 
 
 def _section(fault: Fault) -> str:

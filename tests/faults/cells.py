@@ -5,7 +5,7 @@ from typing import Any
 
 from recollect.verify.judging.history import History
 from recollect.verify.judging.verdict import Verdict
-from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults import fault_named
 from recollect.verify.running.run import Run
 from recollect.verify.running.scenario import Scenario
 
@@ -21,7 +21,7 @@ def our_cell(store: str, fault: str, **more: Any) -> Scenario:
 
 
 def run_cell(scenario: Scenario, folder: Path) -> Verdict:
-    assert FAULTS[scenario.fault].obstacle(scenario) is None
+    assert fault_named(scenario.fault).obstacle(scenario) is None
     return Run(scenario, folder).execute()
 
 

@@ -104,9 +104,11 @@ def test_every_engine_has_a_usual_backup() -> None:
 def test_our_witness_notices_and_nothing_older_is_lost(
     store: str, variant: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
-    scenario = our_cell(store, "restore", variant=variant)
+    """One writer: the witness is its own, and what it wrote last is newer than the backup."""
+    alone: dict[str, Any] = {"writers": 1, "readers": 0, "variant": variant}
+    scenario = our_cell(store, "restore", **alone)
     if more:
-        scenario = Scenario(target=store, engine=store, fault="restore", variant=variant, seed=1, **more)
+        scenario = Scenario(target=store, engine=store, fault="restore", seed=1, **alone, **more)
     assert FAULTS["restore"].obstacle(scenario) is None
     run = Run(scenario, tmp_path)
     verdict = run.execute()

@@ -8,7 +8,7 @@ import pytest
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults import fault_named
 from recollect.verify.running.scenario import Scenario
 
 
@@ -18,7 +18,7 @@ class Cells:
 
     def run(self, scenario: Scenario, folder: Path) -> Verdict:
         """Runs one cell; where this machine cannot, the test is skipped with the reason."""
-        if (obstacle := FAULTS[scenario.fault].obstacle(scenario)) is not None:
+        if (obstacle := fault_named(scenario.fault).obstacle(scenario)) is not None:
             pytest.skip(obstacle)
         verdict = self._pool.run(Order(scenario, str(folder))).verdict
         if verdict.status == "skipped":

@@ -7,7 +7,7 @@ import pytest
 
 import tests.planted
 from recollect.verify.judging.checkers import ANOMALIES
-from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults import FAULTS, fault_named
 from tests.planted.planted import WITHOUT_A_STORE, by_anomaly, by_fault, catalogue
 
 
@@ -32,7 +32,7 @@ def test_no_reason_has_outlived_itself() -> None:
 
 def test_what_stores_declare_exists() -> None:
     for name, planted in catalogue().items():
-        assert planted.fault in FAULTS, name
+        assert fault_named(planted.fault).name == planted.fault, name
         assert set(planted.anomalies) <= set(ANOMALIES), name
 
 

@@ -27,7 +27,8 @@ from recollect.verify.report import terminal
 from recollect.verify.report.progress import LiveProgress
 from recollect.verify.running import scenario as scenarios
 from recollect.verify.running import seal
-from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults import FAULTS, fault_named
+from recollect.verify.running.faults.compound import CannotCombine
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
@@ -84,8 +85,14 @@ def _check_names(scenario: Scenario, run: Path) -> None:
     """The scenario may come from another release, with names that this one does not have."""
     known: dict[str, Collection[str]] = {"fault": FAULTS, "workload": (*WORKLOADS, INTERLEAVINGS)}
     wrong = [kind for kind, names in known.items() if getattr(scenario, kind) not in names]
-    if not wrong and scenario.variant not in ("", *FAULTS[scenario.fault].variants):
-        wrong = [] if FAULTS[scenario.fault].named_variant else ["variant"]
+    try:
+        fault = fault_named(scenario.fault)
+    except (KeyError, CannotCombine):
+        fault = None
+    else:
+        wrong = [kind for kind in wrong if kind != "fault"]
+    if fault is not None and not wrong and scenario.variant not in ("", *fault.variants):
+        wrong = [] if fault.named_variant else ["variant"]
     if wrong:
         told = " and ".join(f"{kind} {getattr(scenario, kind)!r}" for kind in wrong)
         echo(f"{run}: this release does not know {told}; replay it with the release that saved it", err=True)

@@ -217,7 +217,9 @@ def _too_young(evidence: Evidence, named: list[Named], found: list[Loss], given:
         or _false_claim(evidence, found) is not None
     ):
         return None
-    struck_s = next((each.injected_s for each in evidence.disturbances if each.name == given.fault), None)
+    struck_s = next(
+        (each.injected_s for each in evidence.disturbances if each.name in given.fault.split("+")), None
+    )
     if struck_s is None or not given.allows or not given.window_s or struck_s >= given.window_s:
         return None
     return (
@@ -345,9 +347,11 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
         return "no write was acknowledged"
     if evidence.refusals:
         return None  # the engine's refusal is the conclusion, and nothing could be read after it
-    if header.fault and header.fault not in evidence.injected:
-        return f"the fault {header.fault} was never injected"
-    struck = [evidence.stopped_during(found) for found in evidence.disturbances if found.name == header.fault]
+    parts = header.fault.split("+") if header.fault else []
+    for part in parts:
+        if part not in evidence.injected:
+            return f"the fault {part} was never injected"
+    struck = [evidence.stopped_during(found) for found in evidence.disturbances if found.name in parts]
     answered = max(evidence.last_ok_read.values(), default=-1)
     refused = max((failed.at for failed in evidence.failed_reads), default=-1)
     if struck and max(answered, refused) < struck[0]:

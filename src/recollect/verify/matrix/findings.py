@@ -370,7 +370,7 @@ def _finding(results: Results, number: int, group: _Cause) -> Finding:
     )
 
 
-def _clarity(result: Result, group: _Cause, alone: bool) -> tuple[bool, bool, bool, bool, bool]:
+def _clarity(result: Result, group: _Cause, alone: bool) -> tuple[bool, ...]:
     """The clearest cell comes first: made smaller, run again, without a fault, under a name of its own.
 
     What one writer alone shows is no question of order."""
@@ -379,6 +379,7 @@ def _clarity(result: Result, group: _Cause, alone: bool) -> tuple[bool, bool, bo
         alone and _is_of_orders(result),
         result.smallest_run is None,
         result.reproduced is None,
+        "+" in result.scenario.fault,  # what one fault shows is not a matter of two
         not _needs_no_fault(result),
         not own,
     )

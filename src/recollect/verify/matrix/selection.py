@@ -14,7 +14,8 @@ import msgspec
 
 from recollect.secret import SecretUrl, shown
 from recollect.verify import engines, providers
-from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults import FAULTS, fault_named
+from recollect.verify.running.faults.compound import PAIRS, CannotCombine, is_compound
 from recollect.verify.running.faults.process import ONE_WRITER
 from recollect.verify.running.scenario import KINDS, SESSIONS, Scenario
 from recollect.verify.running.workloads import WORKLOADS
@@ -178,13 +179,15 @@ def check(request: VerifyRequest) -> None:
             raise BadRequest(
                 f"{shown(target)} is an address, not a store: name the store, and say --provider with the address"
             )
+    single = tuple(name for name, _ in map(_split, request.faults) if not is_compound(name))
     for names, known, what in (
-        (tuple(_split(fault)[0] for fault in request.faults), FAULTS, "fault"),
+        (single, FAULTS, "fault"),
         (request.workloads, WORKLOADS, "workload"),
     ):
         for name in names:
             if name not in known:
                 raise BadRequest(f"unknown {what} {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
+    _check_compounds(request)
     _check_variants(request)
     _check_settings(request)
     _check_size(request)
@@ -202,11 +205,20 @@ def check(request: VerifyRequest) -> None:
                 )
 
 
+def _check_compounds(request: VerifyRequest) -> None:
+    for name, _ in map(_split, request.faults):
+        if is_compound(name):
+            try:
+                fault_named(name)
+            except CannotCombine as wrong:
+                raise BadRequest(f"--fault {wrong}") from None
+
+
 def _check_variants(request: VerifyRequest) -> None:
     if any(request.variants) and not request.faults:
         raise BadRequest(f"--variant {request.variants[0]} needs the --fault that it is a variant of")
     for name, own in map(_split, request.faults):
-        fault = FAULTS[name]
+        fault = fault_named(name)
         for variant in request.variants if own is None else (own,):
             if variant not in fault.variants and not fault.named_variant:
                 known = ", ".join(repr(name) for name in fault.variants)
@@ -310,7 +322,7 @@ class FaultCase(NamedTuple):
     @property
     def name(self) -> str:
         """Without the variant if it is the fault's usual one."""
-        usual = self.variant == FAULTS[self.fault].variants[0]
+        usual = self.variant == fault_named(self.fault).variants[0]
         return "-".join(filter(None, (self.engine, self.policy, self.fault, "" if usual else self.variant)))
 
 
@@ -329,9 +341,8 @@ def fault_cases(request: VerifyRequest, target: str) -> list[FaultCase]:
 def _variants(request: VerifyRequest, fault: str, own: str | None) -> Sequence[str]:
     if own is not None:
         return (own,)
-    return (
-        request.variants or FAULTS[fault].variants[: None if request.full else FAULTS[fault].usual_variants]
-    )
+    row = fault_named(fault)
+    return request.variants or row.variants[: None if request.full else row.usual_variants]
 
 
 def _of_target(request: VerifyRequest, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:
@@ -364,7 +375,7 @@ def _of_target(request: VerifyRequest, target: str, abilities: frozenset[str] | 
             scenario = msgspec.structs.replace(
                 scenario, **{name: value for name, value in size.items() if value is not None}
             )
-            yield Cell(scenario, misfit or FAULTS[case.fault].obstacle(scenario))
+            yield Cell(scenario, misfit or fault_named(case.fault).obstacle(scenario))
 
 
 def _policies(request: VerifyRequest, engine: str) -> Sequence[str]:
@@ -379,13 +390,21 @@ def _policies(request: VerifyRequest, engine: str) -> Sequence[str]:
 
 def _faults(request: VerifyRequest, engine: str, *, first_policy: bool) -> Sequence[str]:
     if request.faults:
-        return request.faults
+        return (*_parts_alone(request.faults), *request.faults)
     if request.full:
-        return tuple(FAULTS)
+        return (*FAULTS, *PAIRS)
     if request.overview and engine in OVERVIEW:
         return OVERVIEW[engine][1]
     wanted = CORE_FAULTS if first_policy else DURABILITY_FAULTS
     return tuple(name for name in wanted if name in FAULTS)
+
+
+def _parts_alone(faults: Sequence[str]) -> list[str]:
+    """The parts of compound faults that were not asked for themselves: what one of them shows alone is not a matter of
+    both."""
+    asked = {_split(fault)[0] for fault in faults}
+    parts = [part for name in asked if is_compound(name) for part in name.split("+")]
+    return [f"{part}@{FAULTS[part].variants[0]}" for part in dict.fromkeys(parts) if part not in asked]
 
 
 def _workloads(
@@ -416,7 +435,8 @@ def _rank(scenario: Scenario) -> tuple[int, int]:
     behind = policies.index(scenario.policy) if scenario.policy in policies else len(policies)
     if scenario.fault == "none":
         return -1, behind
-    return order.get(scenario.fault, len(order)) + 2 * behind, behind
+    last = len(order) + is_compound(scenario.fault)  # after its parts
+    return order.get(scenario.fault, last) + 2 * behind, behind
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ from recollect.verify.judging.verdict import Verdict, must_recover
 from recollect.verify.running import engine_inspection, logs, seal
 from recollect.verify.running.clients import Clients
 from recollect.verify.running.driver import Driver
-from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults import fault_named
 from recollect.verify.running.live_run import LiveRun
 from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
 from recollect.verify.running.real_policy import real_policy, told
@@ -65,7 +65,7 @@ class Run:
         self.real_policy = ""
         """The policy of the store's own connections, if it is not the scenario's."""
         self._progress = progress
-        self._fault = FAULTS[scenario.fault]
+        self._fault = fault_named(scenario.fault)
         self._clients = Clients(
             scenario,
             folder / logs.TARGET_LOG,

@@ -3,6 +3,7 @@
 from recollect.verify.running.faults.at_line import LINE_FAULTS
 from recollect.verify.running.faults.bit_rot import ROT_FAULTS
 from recollect.verify.running.faults.clock import CLOCK_FAULTS
+from recollect.verify.running.faults.compound import combined, is_compound
 from recollect.verify.running.faults.disk import DISK_FAULTS
 from recollect.verify.running.faults.fault import Fault
 from recollect.verify.running.faults.network import NETWORK_FAULTS
@@ -31,4 +32,10 @@ FAULTS: dict[str, Fault] = {
     for fault in family
 }
 
-__all__ = ["FAULTS", "Fault"]
+
+def fault_named(name: str) -> Fault:
+    """One fault, or two at once (``a+b``); raises `KeyError`, or `CannotCombine` with the part that cannot be."""
+    return combined(name, FAULTS) if is_compound(name) else FAULTS[name]
+
+
+__all__ = ["FAULTS", "Fault", "fault_named"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from recollect.verify.running.faults.storage import data_folder, empty
 from recollect.verify.running.scenario import Scenario
 
 _STEP_S = 0.02
+NEWER_LEAST = 10
+"""Messages acknowledged after the backup was made."""
+NEWER_TIMEOUT_S = 5.0
 _USUAL = {"postgres": "pg-dump", "sqlite": "sqlite-backup", "chroma": "folder-copy"}
 
 
@@ -40,7 +44,7 @@ class Restore(Witnessed):
         run.at_end(lambda: folder.discard(copy))
         with run.striking("restore", backup.name if backup.safe else UNSAFE_COPY):
             self._make(backup, copy)
-            run.go_on(run.scenario.before_s / 2)
+            self._go_on()
             run.close_clients()  # nobody restores under a running application
             run.stop_engine()
             data = data_folder(run)
@@ -71,6 +75,13 @@ class Restore(Witnessed):
             run.go_on(_STEP_S)
         if failed:
             run.give_up(f"the backup {backup.name} could not be made: {failed[0]}")
+
+    def _go_on(self) -> None:
+        """Until there is something newer than the backup, even on a slow machine."""
+        run, before, end = self.run, self.run.written, time.monotonic() + NEWER_TIMEOUT_S
+        run.go_on(run.scenario.before_s / 2)
+        while run.written < before + NEWER_LEAST and time.monotonic() < end:
+            run.go_on(_STEP_S)
 
     def _accept(self) -> None:
         """The store refused to open what was restored; an operator accepts it."""
