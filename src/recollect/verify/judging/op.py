@@ -213,6 +213,8 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     recollect: str
     seed: int = 0
     target: str = ""
+    release: str = ""
+    """The distribution and version of a target that has a name."""
     engine: str = ""
     engine_version: str = ""
     provider: str = ""

@@ -51,6 +51,8 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         verdict=verdict,
         engine_version=run.engine_version,
         provider=run.provider,
+        release=run.release,
+        traits=run.traits,
         real_policy=run.real_policy,
         elapsed_s=time.monotonic() - started,
         operations=run.operations,

@@ -33,6 +33,8 @@ def _cell(result: Result, results: Results) -> dict[str, Any]:
     figures: dict[str, Any] = msgspec.to_builtins(result.verdict)
     return {
         "target": scenario.target,
+        "target_version": result.release or None,
+        "traits": list(result.traits),
         "engine": scenario.engine_name,
         "engine_version": result.engine_version,
         "provider": result.provider,

@@ -61,6 +61,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     engine_version: str = ""
     provider: str = ""
+    release: str = ""
+    """The distribution and version of a target that has a name."""
+    traits: tuple[str, ...] = ()
+    """What the target says that it does not claim."""
     real_policy: str = ""
     """The policy of the store's own connections, if it differs from the scenario's."""
     elapsed_s: float = 0.0
@@ -196,6 +200,8 @@ def of_history(path: Path) -> Results:
         verdict=analyze(history),
         engine_version=header.engine_version,
         provider=header.provider,
+        release=header.release,
+        traits=header.traits,
         real_policy=header.real_policy,
         folder=str(path.parent) if replayable else "",
         history=str(path),

@@ -344,7 +344,15 @@ def _budgets(ran: list[Result]) -> list[int]:
 def _card(result: Result, number: int, results: Results, budget: int) -> Card:
     scenario, verdict = result.scenario, result.verdict
     engine = f"{scenario.engine_name} {result.engine_version}".strip()
-    title = (scenario.target, engine, scenario.policy, scenario.fault, scenario.variant, scenario.workload)
+    title = (
+        scenario.target,
+        result.release,
+        engine,
+        scenario.policy,
+        scenario.fault,
+        scenario.variant,
+        scenario.workload,
+    )
     history = results.history_of(result)
     return Card(
         anchor=f"run-{number}",

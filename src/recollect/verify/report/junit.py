@@ -49,7 +49,11 @@ def _suite(
     mine = [results.results[place] for place in members]
     engines = {f"{r.scenario.engine_name} {r.engine_version}" for r in mine if r.engine_version}
     told = {"seed": str(results.seed), "recollect": results.recollect, "engines": ", ".join(sorted(engines))}
+    told["target"] = ", ".join(sorted({r.release for r in mine if r.release}))
+    told["traits"] = ", ".join(sorted({trait for r in mine for trait in r.traits}))
     for name, value in told.items():
+        if not value and name in ("target", "traits"):
+            continue  # the same document as before for stores without a name
         Xml.SubElement(properties, "property", name=name, value=plain(value))
     counts: Counter[str] = Counter()
     found = {place: finding for finding in findings(results) for place in finding.cells}

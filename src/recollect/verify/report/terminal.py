@@ -5,7 +5,7 @@ Everything that a cell has to say is on the HTML page and under `--verbose`; her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.console import Console
@@ -90,7 +90,14 @@ def _title(results: Results, target: str) -> str:
         for result in results.results
         if result.scenario.target == target and result.engine_version
     )
-    return f"{target} on {', '.join(engines)}" if engines else target
+    about = _about(result for result in results.results if result.scenario.target == target)
+    return f"{target}{about} on {', '.join(engines)}" if engines else f"{target}{about}"
+
+
+def _about(mine: Iterable[Result]) -> str:
+    """What was released under which version, and what it does not claim."""
+    told = dict.fromkeys(part for result in mine for part in (result.release, *result.traits) if part)
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _column(result: Result, results: Results) -> str:

@@ -62,6 +62,10 @@ class Run:
         self.folder = folder
         self.notes = Notes()
         self.engine_version = self.provider = ""
+        self.release = ""
+        """The distribution and version of a store that has a name."""
+        self.traits: tuple[str, ...] = ()
+        """What the target declares, with its window."""
         self.real_policy = ""
         """The policy of the store's own connections, if it is not the scenario's."""
         self._progress = progress
@@ -128,6 +132,8 @@ class Run:
 
     def _begin(self, first: Worker, ready: pipe.Ready) -> tuple[Transcript, Driver]:
         traits: tuple[Trait, ...] = tuple(ready.traits)  # type: ignore[arg-type]
+        window = () if ready.keeps_last is None else (f"keeps_last={ready.keeps_last}",)
+        self.release, self.traits = ready.release, (*ready.traits, *window)
         self._note_policy(ready)
         header = self._header(traits, ready.keeps_last)
         history = self._history = HistoryWriter(private.artifact(self.history), header)
@@ -176,6 +182,7 @@ class Run:
             recollect=__version__,
             seed=self.scenario.seed,
             target=self.scenario.target,
+            release=self.release,
             engine=self.scenario.engine_name,
             engine_version=self.engine_version,
             provider=self.provider,

@@ -173,6 +173,8 @@ class Ready(msgspec.Struct, tag="ready"):
     """How many messages of a session it says it keeps."""
     settings: list[dict[str, str]] = []
     """The real settings of its connections to the engine, as far as they can be read."""
+    release: str = ""
+    """The distribution and version of a store that has a name."""
 
 
 class Broken(msgspec.Struct, tag="broken"):

@@ -1,8 +1,8 @@
 """Released stores by name: `recollect verify agents.redis`.
 
-Each is a row: where its factory is, which engine it runs on, and what pip has to install for it. All rows, ours too,
-come from the entry-point group ``recollect.targets``: an entry point names a dictionary of targets. Reading the rows
-imports none of the libraries that they are about.
+Each is a row: where its factory is, which engine it runs on, what pip has to install for it, and what it does not
+claim. All rows, ours too, come from the entry-point group ``recollect.targets``: an entry point names a dictionary of
+targets. Reading the rows imports none of the libraries that they are about.
 """
 
 import logging
@@ -24,6 +24,10 @@ class NamedTarget(msgspec.Struct, frozen=True):
     engine: str
     requires: tuple[str, ...]
     """For pip, with the versions it was tried with; the first is the store's own distribution."""
+    traits: tuple[str, ...] = ()
+    """What the store, used as its framework uses it, does not claim; see `TRAITS` of `target`."""
+    prepare: str = ""
+    """``package.module:prepare``; empty: the `prepare` beside the factory, if there is one."""
 
     @property
     def distribution(self) -> str:
@@ -39,6 +43,11 @@ class NamedTarget(msgspec.Struct, frozen=True):
             return version(self.distribution)
         except PackageNotFoundError:
             return None
+
+    @property
+    def released(self) -> str:
+        """Its distribution and the installed version, as reports show it; empty if it is not installed."""
+        return f"{self.distribution} {self.installed}" if self.installed else ""
 
     @property
     def pip(self) -> str:
@@ -63,9 +72,13 @@ def named_targets() -> dict[str, NamedTarget]:
 
 def address_of(spec: str) -> str:
     """The ``package.module:factory`` of a name; anything else is returned as it is."""
-    if ":" in spec or (row := named_targets().get(spec)) is None:
-        return spec
-    return row.factory
+    row = row_of(spec)
+    return spec if row is None else row.factory
+
+
+def row_of(spec: str) -> NamedTarget | None:
+    """The row of a name; None for anything else."""
+    return None if ":" in spec else named_targets().get(spec)
 
 
 def modules_of(spec: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from recollect.verify.target.driving import Driven
 from recollect.verify.target.interface_choice import interface_of
 from recollect.verify.target.interfaces import Interface, parameters
 from recollect.verify.target.pipe import Acked, Said
-from recollect.verify.target.registry import address_of
+from recollect.verify.target.registry import address_of, row_of
 from recollect.verify.target.returned import is_loss_marker
 from recollect.verify.target.shape import BadTarget, Shape, shape_of
 
@@ -65,6 +65,9 @@ def resolve(spec: str) -> Callable[..., Any]:
 
 def prepare_of(spec: str) -> Callable[..., Any] | None:
     """The optional ``prepare(endpoint)`` beside the factory, run once before anything else (migrations)."""
+    row = row_of(spec)
+    if row is not None and row.prepare:
+        return resolve(row.prepare)
     module_name, _, attribute = (BUILT_IN.get(spec) or address_of(spec)).partition(":")
     beside: Any = sys.modules.get(module_name)
     for part in attribute.split(".")[:-1]:
@@ -173,7 +176,15 @@ class Target:
 
     @property
     def _declared_traits(self) -> Sequence[str]:
+        if (row := row_of(self.spec)) is not None and row.traits:
+            return row.traits
         return getattr(self._factory, "traits", None) or getattr(self._kind, "traits", None) or ()
+
+    @property
+    def release(self) -> str:
+        """The distribution of a store that has a name, and the version that is installed here."""
+        row = row_of(self.spec)
+        return "" if row is None else row.released
 
     @property
     def is_async(self) -> bool:

@@ -113,6 +113,7 @@ class _Responder:
                 target.expected_errors,
                 target.keeps_last,
                 settings,
+                target.release,
             )
         except (BadTarget, FactoryRaised) as error:
             self._send(pipe.Broken(self._scrub(str(error))))

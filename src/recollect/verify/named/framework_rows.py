@@ -1,0 +1,64 @@
+"""The rows of other frameworks' stores that are used in several steps, or with messages of their own."""
+
+from recollect.verify.target.registry import NamedTarget
+
+_HERE = "recollect.verify.named"
+_ONE_RUN = ("single_writer",)
+"""One run at a time on a thread or session is the application's business: nothing is compared when it is saved."""
+
+LANGGRAPH = {
+    "langgraph.sqlite": NamedTarget(
+        f"{_HERE}.langgraph:sqlite", "sqlite", ("langgraph-checkpoint-sqlite>=3.1,<4",), _ONE_RUN
+    ),
+    "langgraph.postgres": NamedTarget(
+        f"{_HERE}.langgraph:postgres",
+        "postgres",
+        ("langgraph-checkpoint-postgres>=3.2,<4", "psycopg[binary]", "psycopg-pool"),
+        _ONE_RUN,
+        f"{_HERE}.langgraph:prepare_postgres",
+    ),
+}
+
+LLAMAINDEX = {
+    "llamaindex.sql": NamedTarget(
+        f"{_HERE}.llamaindex:sql",
+        "sqlite",
+        ("llama-index-core>=0.14,<0.15", "aiosqlite"),
+        ("ordered_by_clock",),
+    ),
+    "llamaindex.redis": NamedTarget(
+        f"{_HERE}.llamaindex:redis", "redis", ("llama-index-storage-chat-store-redis>=0.8,<0.9",)
+    ),
+    "llamaindex.postgres": NamedTarget(
+        f"{_HERE}.llamaindex:postgres",
+        "postgres",
+        ("llama-index-storage-chat-store-postgres>=0.5,<0.6",),
+    ),
+}
+
+ADK = {
+    "adk.sqlite": NamedTarget(
+        f"{_HERE}.adk:sqlite", "sqlite", ("google-adk>=2.13,<3", "aiosqlite"), ("ordered_by_clock",)
+    ),
+    "adk.database": NamedTarget(
+        f"{_HERE}.adk:database",
+        "postgres",
+        ("google-adk>=2.13,<3", "sqlalchemy", "asyncpg"),
+        ("ordered_by_clock",),
+    ),
+    "adk.redis": NamedTarget(f"{_HERE}.adk:redis", "redis", ("google-adk>=2.13,<3", "redis")),
+}
+
+OTHERS = {
+    "agent-framework.redis": NamedTarget(
+        f"{_HERE}.agent_framework:redis", "redis", ("agent-framework-redis>=1.0.0b261022,<2",)
+    ),
+    "agno.sqlite": NamedTarget(f"{_HERE}.agno:sqlite", "sqlite", ("agno>=3.1,<4", "sqlalchemy"), _ONE_RUN),
+    "agno.postgres": NamedTarget(
+        f"{_HERE}.agno:postgres", "postgres", ("agno>=3.1,<4", "sqlalchemy", "psycopg[binary]"), _ONE_RUN
+    ),
+    "mem0.history": NamedTarget(
+        f"{_HERE}.mem0:history", "sqlite", ("mem0ai>=2.2,<3",), ("keeps_last=10", "ordered_by_clock")
+    ),
+    "strands.file": NamedTarget(f"{_HERE}.strands:file", "sqlite", ("strands-agents>=1.62,<2",), _ONE_RUN),
+}

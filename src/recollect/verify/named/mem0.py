@@ -1,0 +1,29 @@
+"""The messages that mem0 keeps beside its memories: the last ten of a scope."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mem0.memory.storage import SQLiteManager
+
+from recollect.verify.engines.endpoint import Endpoint
+
+
+class LastMessages:
+    """With the scope first, and the messages behind it."""
+
+    def __init__(self, manager: SQLiteManager) -> None:
+        self.manager = manager
+
+    def save_messages(self, session: str, messages: Sequence[dict[str, Any]]) -> None:
+        self.manager.save_messages(list(messages), session)
+
+    def get_messages(self, session: str) -> list[dict[str, Any]]:
+        found = self.manager.get_last_messages(session)
+        return [{"role": one["role"], "content": one["content"]} for one in found]
+
+    def close(self) -> None:
+        self.manager.close()
+
+
+def history(endpoint: Endpoint) -> LastMessages:
+    return LastMessages(SQLiteManager(str(endpoint.path)))
