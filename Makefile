@@ -7,7 +7,7 @@ UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup verify test test-engines test-lowest adapters test-adapters lint coverage sanitize bench dist lock clean engines
+.PHONY: setup verify test test-engines test-lowest adapters test-adapters named test-named lint coverage sanitize bench dist lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -31,7 +31,7 @@ verify: setup
 # as RERUN: a name that comes back there is a test to mend.
 TEST := -m pytest -n 3 --dist loadgroup --reruns 1
 
-test: setup adapters engines
+test: setup adapters named engines
 	$(BIN)/python $(TEST)
 	$(ADAPTERS_VENV)/bin/python $(TEST) $(ADAPTERS_TESTS)
 
@@ -101,6 +101,22 @@ $(ADAPTERS_VENV)/.ready: requirements/adapters.txt pyproject.toml $(VENV)/.ready
 
 test-adapters: adapters engines
 	$(ADAPTERS_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(ADAPTERS_TESTS)
+	$(NAMED_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(NAMED_TESTS)
+
+# The released stores that have a name. Apart from the adapters: some of them hold back the drivers that ours are tested with.
+NAMED_VENV := .venv-named
+NAMED_TESTS := tests/verify/test_named_runs.py
+
+named: $(NAMED_VENV)/.ready
+
+$(NAMED_VENV)/.ready: requirements/named.txt pyproject.toml $(VENV)/.ready
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(NAMED_VENV)
+	$(UV) pip sync --quiet --python $(NAMED_VENV)/bin/python requirements/named.txt
+	$(UV) pip install --quiet --python $(NAMED_VENV)/bin/python --no-deps --editable .
+	@touch $@
+
+test-named: named engines
+	$(NAMED_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(NAMED_TESTS)
 
 # Wheels for every Linux that we run on, with the compiled libraries inside, and the source; all checked.
 DIST_VENV := .venv-dist
@@ -118,8 +134,9 @@ lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify pyproject.toml requirements/bench.in -o requirements/bench.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --extra agent-framework --extra openai-agents --extra langchain --extra langgraph --extra pydantic-ai --extra adk --group test pyproject.toml requirements/adapters.in -o requirements/adapters.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --group test pyproject.toml requirements/named.in -o requirements/named.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --resolution lowest-direct --generate-hashes --no-emit-index-url --extra all --group test pyproject.toml -o requirements/lowest.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url requirements/dist.in -o requirements/dist.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(LOWEST_VENV) $(DIST_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(NAMED_VENV) $(LOWEST_VENV) $(DIST_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

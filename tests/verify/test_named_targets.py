@@ -21,15 +21,20 @@ import sqlite3
 from recollect.verify.target.registry import NamedTarget
 
 TARGETS = {
-    "shop.file": NamedTarget("shop_memory:factory", "sqlite", ("shop-memory>=1",)),
+    "shop.file": NamedTarget(
+        "shop_memory:factory", "sqlite", ("shop-memory>=1",), ("single_writer",), "shop_memory:set_up"
+    ),
+    "shop.driverless": NamedTarget("shop_memory:factory", "sqlite", ("shop-memory>=1", "no-such-driver")),
     "shop.missing": NamedTarget("shop_memory:factory", "sqlite", ("no-such-distribution[x]>=2", "other")),
 }
+
+def set_up(endpoint):
+    with sqlite3.connect(endpoint.path) as database:
+        database.execute("CREATE TABLE shop (session TEXT, message TEXT)")
 
 class Shop:
     def __init__(self, path):
         self.path = path
-        with sqlite3.connect(path) as database:
-            database.execute("CREATE TABLE IF NOT EXISTS shop (session TEXT, message TEXT)")
 
     def append_message(self, session: str, message: str) -> None:
         with sqlite3.connect(self.path, timeout=30) as database:
@@ -70,6 +75,7 @@ def test_the_list_says_what_is_here_and_how_to_get_the_rest(plugin: Path) -> Non
     lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in done.stdout.splitlines()}
     assert lines["shop.file"] == ["sqlite", "shop-memory 1.2"]
     assert lines["shop.missing"] == ["sqlite", "pip install 'no-such-distribution[x]>=2' 'other'"]
+    assert lines["shop.driverless"] == ["sqlite", "pip install 'shop-memory>=1' 'no-such-driver'"]
     assert lines["agents.redis"][0] == "redis"
     assert "no_such_module" in done.stderr
 
@@ -79,17 +85,21 @@ def test_somebody_elses_store_is_verified_by_its_name(plugin: Path) -> None:
         plugin, "verify", "shop.file", "--fault", "restart", "--policy", "wal-full", "--json", "-"
     )
     assert done.returncode == 0, done.stderr
+    assert "shop.file (shop-memory 1.2, single_writer) on sqlite" in done.stderr
     cells = json.loads(done.stdout)["cells"]
     judged = [cell for cell in cells if cell["status"] != "skipped"]
     assert judged
     assert {(cell["target"], cell["engine"], cell["status"]) for cell in judged} == {
         ("shop.file", "sqlite", "held")
     }
+    assert {cell["target_version"] for cell in judged} == {"shop-memory 1.2"}
+    assert {tuple(cell["traits"]) for cell in judged} == {("single_writer",)}
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["shop.driverless"], "needs is not installed: pip install 'shop-memory>=1' 'no-such-driver'"),
         (["shop.missing"], "pip install 'no-such-distribution[x]>=2' 'other'"),
         (["shop.file", "--engine", "redis"], "'shop.file' runs on sqlite, not on 'redis'"),
         (["shop.unheard-of"], "--engine"),

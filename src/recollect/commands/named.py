@@ -23,16 +23,16 @@ def _show_names() -> None:
     rows = named_targets()
     width = max(map(len, rows), default=0)
     for name, row in rows.items():
-        here = row.installed
-        told = f"{row.distribution} {here}" if here else row.pip
+        told = row.pip if row.lacking else row.released
         echo(f"{name:{width}}  {row.engine:8}  {told}")
 
 
 def _check_installed(targets: Sequence[str]) -> None:
     """Ends the command with what is missing, before anything is started."""
     rows = named_targets() if any(":" not in target for target in targets) else {}
-    missing = [rows[target] for target in targets if target in rows and rows[target].installed is None]
+    missing = [rows[target] for target in targets if target in rows and rows[target].lacking]
     for row in missing:
-        echo(f"{row.distribution} is not installed: {row.pip}", err=True)
+        what = "something that it needs" if row.installed else row.distribution
+        echo(f"{what} is not installed: {row.pip}", err=True)
     if missing:
         raise typer.Exit(exit_codes.USAGE)

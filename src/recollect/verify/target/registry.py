@@ -31,18 +31,17 @@ class NamedTarget(msgspec.Struct, frozen=True):
 
     @property
     def distribution(self) -> str:
-        name = self.requires[0]
-        for end in "[<>=!~; ":
-            name = name.partition(end)[0]
-        return name
+        return _name_of(self.requires[0])
 
     @property
     def installed(self) -> str | None:
         """The installed version of its distribution; None if there is none."""
-        try:
-            return version(self.distribution)
-        except PackageNotFoundError:
-            return None
+        return _version_of(self.requires[0])
+
+    @property
+    def lacking(self) -> bool:
+        """Whether anything that it requires is not installed; what an extra brings is not looked at."""
+        return any(_version_of(one) is None for one in self.requires)
 
     @property
     def released(self) -> str:
@@ -52,6 +51,19 @@ class NamedTarget(msgspec.Struct, frozen=True):
     @property
     def pip(self) -> str:
         return f"pip install {' '.join(repr(one) for one in self.requires)}"
+
+
+def _name_of(requirement: str) -> str:
+    for end in "[<>=!~; ":
+        requirement = requirement.partition(end)[0]
+    return requirement
+
+
+def _version_of(requirement: str) -> str | None:
+    try:
+        return version(_name_of(requirement))
+    except PackageNotFoundError:
+        return None
 
 
 @cache
