@@ -38,6 +38,7 @@ def test_a_tiny_cell(name: str, row: NamedTarget | None, pool: CellPool, tmp_pat
         variant="one-writer",
         workload="turns",
         writers=1,
+        readers=0,
         ops_max=OPERATIONS,
         seed=7,
     )

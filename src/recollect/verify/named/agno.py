@@ -1,5 +1,6 @@
 """Databases of Agno, used as an agent uses them: the session is read, a run joins it, both are saved."""
 
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +24,7 @@ class Runs:
         self.database = database
 
     def add_messages(self, session: str, messages: Sequence[dict[str, Any]]) -> None:
-        found = self._session(session) or AgentSession(session_id=session, agent_id=AGENT, session_data={})
+        found = self._session(session) or _new(session)
         said = [Message(role=message["role"], content=message["content"]) for message in messages]
         run = RunOutput(
             run_id=str(uuid.uuid4()),
@@ -47,6 +48,10 @@ class Runs:
 
     def _session(self, session: str) -> Any:
         return self.database.get_session(session_id=session, session_type=SessionType.AGENT)
+
+
+def _new(session: str) -> AgentSession:
+    return AgentSession(session_id=session, agent_id=AGENT, session_data={}, created_at=int(time.time()))
 
 
 def sqlite(endpoint: Endpoint) -> Runs:
