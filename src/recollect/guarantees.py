@@ -26,7 +26,16 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "sqlite": ("wal-full", "wal-normal", "delete-full", "delete-extra", "custom"),
     "chroma": ("embedded", "server", "custom"),
 }
-ALIASES = {"valkey": "redis", "postgresql": "postgres"}
+MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis"}
+"""Engines of several servers, and what each of these is. Their policies are those of the servers, and so is what they
+promise, except where the group has rules of its own."""
+ENGINES |= {name: ENGINES[server] for name, server in MADE_OF.items()}
+ALIASES = {
+    "valkey": "redis",
+    "postgresql": "postgres",
+    "valkey-cluster": "redis-cluster",
+    "valkey-sentinel": "redis-sentinel",
+}
 
 FAULTS: tuple[str, ...] = (
     "none",
@@ -441,8 +450,10 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
     if fault not in FAULTS:
         raise ValueError(f"unknown fault {fault!r}; known are {', '.join(FAULTS)}")
     rules = _ANY_ENGINE  # these apply whatever the settings
+    server = MADE_OF.get(name, name)
     if policy != "custom":
-        rules = (*_RULES.get((name, policy), ()), *_ENGINE_RULES.get(name, ()), *rules)
+        of_group = _ENGINE_RULES.get(name, ()) if name in MADE_OF else ()
+        rules = (*of_group, *_RULES.get((server, policy), ()), *_ENGINE_RULES.get(server, ()), *rules)
     for rule in rules:
         if fault in rule.faults:
             return Promise(
@@ -457,7 +468,7 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
                 rule.turns_max,
                 rule.unchecked,
             )
-    sentence, source = _KEEPS[name]
+    sentence, source = _KEEPS[server]
     if policy == "custom":
         sentence = _CUSTOM
     return Promise(engine, policy, fault, frozenset(), 0.0, sentence, source)

@@ -47,7 +47,7 @@ from recollect.verify.report.progress import LiveProgress
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import KINDS
 from recollect.verify.running.workloads import WORKLOADS
-from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.target import BUILT_IN, USUAL
 
 BUDGET_S = 60.0
 FIRST_ROUND_SHARE = 0.5
@@ -221,7 +221,7 @@ def verify(
     console = PlainConsole(stderr=json_file == "-")
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
     request = VerifyRequest(
-        targets=names_first(listed, targets) or tuple(BUILT_IN),
+        targets=names_first(listed, targets) or USUAL,
         overview=not targets,
         **_engine_asked_for(engine, engine_config, provider, targets),
         **_lists(policies=policy, faults=fault, workloads=workload, variants=variant, programs=program),

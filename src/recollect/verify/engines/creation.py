@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from recollect.verify import providers
 from recollect.verify.engines import postgres, redis
 from recollect.verify.engines.chroma import ChromaEngine
 from recollect.verify.engines.compose import ComposeEngine
 from recollect.verify.engines.container import ContainerEngine
+from recollect.verify.engines.group import ServerGroup
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import Engine, Policy
 from recollect.verify.engines.recipe import Recipe
+from recollect.verify.engines.redis_cluster import RedisClusterEngine
+from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
 from recollect.verify.engines.sqlite import SqliteEngine
 from recollect.verify.host.errors import NotOurs, UnknownName
 from recollect.verify.providers import compose, docker
 
-ENGINES: Mapping[str, type[LocalServer]] = {
+ENGINES: Mapping[str, type[LocalServer] | type[ServerGroup[Any]]] = {
     "redis": redis.RedisEngine,
     "postgres": postgres.PostgresEngine,
     "sqlite": SqliteEngine,
     "chroma": ChromaEngine,
+    "redis-cluster": RedisClusterEngine,
+    "redis-sentinel": RedisSentinelEngine,
 }
 """Every engine by name. To add one, write a module beside these and add a line here."""
 
@@ -62,7 +68,7 @@ def create(
     build = providers.find(spec, name or None)
     if build.provider == docker.NAME:
         return ContainerEngine(CONTAINER_RECIPES[build.engine], build, chosen, detail or "named")
-    return ENGINES[build.engine](build, chosen)
+    return ENGINES[providers.parse(spec)[0]](build, chosen)
 
 
 def _service(spec: str, service: str, options: EngineOptions) -> Engine:

@@ -33,6 +33,11 @@ class Endpoint:
     socket: Path | None = None
     socket_url: str | None = None
     replicas: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Of an engine of several servers: the address of each node of a cluster, or of each sentinel, as one driver
+    connection takes it. `url` has them all."""
+    service: str | None = None
+    """The name by which sentinels know the primary."""
     namespace: str | None = None
     """What is ours on an engine that others use too: a word that is part of every session id (Redis), or the database
     or schema that `url` points at (PostgreSQL)."""
@@ -49,7 +54,7 @@ class Endpoint:
     @property
     def scrubber(self) -> Scrubber:
         """Removes the credentials of all its addresses from other people's text."""
-        return Scrubber((self.url, self.socket_url, *self.replicas))
+        return Scrubber((self.url, self.socket_url, *self.replicas, *self.nodes))
 
     def __repr__(self) -> str:
         told = {one.name: getattr(self, one.name) for one in fields(self)}

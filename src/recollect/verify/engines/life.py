@@ -30,11 +30,19 @@ class EngineLife(ABC):
         return self._endpoint
 
     def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
+        self.begin(env)
+        return self.await_start()
+
+    def begin(self, env: Mapping[str, str] | None = None) -> None:
+        """The first half of `start`, so that several can start side by side."""
         if self.alive():
             raise EngineError(
                 f"{self.name} is already running at {self.endpoint.shown}; stop() or kill() it first"
             )
         self._bring_up(env or {})
+
+    def await_start(self) -> Endpoint:
+        """The second half: waits until it answers."""
         try:
             self._endpoint = self._endpoint_when_ready()
         except BaseException:

@@ -215,8 +215,12 @@ class RedisEngine(LocalServer):
             ours.append(f"replicaof {ports.HOST} {self._primary.port}")
             ours += [f"masteruser {user}"] if user else []
             ours += [f'masterauth "{password}"'] if password else []
-        lines = "\n".join([*configuration_lines(self._policy), *ours])
+        lines = "\n".join([*configuration_lines(self._policy), *ours, *self._further_lines()])
         private.write_artifact(self.folder / "redis.conf", f"{lines}\n")  # with passwords
+
+    def _further_lines(self) -> list[str]:
+        """What a server needs that is one of several."""
+        return []
 
     def _launch(self, env: dict[str, str]) -> Launch:
         argv = [self.build.location, str(self.folder / "redis.conf")]

@@ -20,7 +20,7 @@ from recollect.verify.running.faults.process import ONE_WRITER
 from recollect.verify.running.scenario import KINDS, SESSIONS, Scenario
 from recollect.verify.running.workloads import WORKLOADS
 from recollect.verify.target.registry import named_targets
-from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.target import BUILT_IN, USUAL
 
 
 class BadRequest(Exception):
@@ -82,6 +82,8 @@ CORE_POLICIES: dict[str, tuple[str, ...]] = {
     "redis": ("aof-everysec", "aof-always", "rdb"),
     "postgres": ("default", "async-commit"),
     "chroma": ("server", "embedded"),
+    "redis-cluster": ("aof-everysec", "none"),
+    "redis-sentinel": ("aof-everysec", "none"),
 }
 
 # The first policy of an engine gets all of these; the others only the durability faults, where policies differ.
@@ -164,7 +166,7 @@ def select(request: VerifyRequest, abilities: dict[str, frozenset[str]]) -> list
     check(request)
     cells = [
         cell
-        for target in request.targets or tuple(BUILT_IN)
+        for target in request.targets or USUAL
         for cell in _of_target(request, target, abilities.get(target))
     ]
     cells.sort(key=lambda cell: _rank(cell.scenario))

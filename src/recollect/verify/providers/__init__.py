@@ -23,8 +23,21 @@ from recollect.verify.host.errors import EngineError, NotInstalled, UnknownName
 from recollect.verify.providers import docker, system, wheel
 from recollect.verify.providers.build import Build, Gap, sort_key
 
-ENGINE_NAMES = ("redis", "valkey", "postgres", "sqlite", "chroma")
-"""What may be asked for. `valkey` is the engine `redis`, restricted to that product."""
+ENGINE_NAMES = (
+    "redis",
+    "valkey",
+    "postgres",
+    "sqlite",
+    "chroma",
+    "redis-cluster",
+    "valkey-cluster",
+    "redis-sentinel",
+    "valkey-sentinel",
+)
+"""What may be asked for. `valkey` is the engine `redis`, restricted to that product; so are its groups."""
+
+MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis"}
+"""Engines of several servers, and what each of these is."""
 
 SEARCHED: dict[str, ModuleType] = {module.NAME: module for module in (system, wheel, docker)}
 NAMES = ("url", *SEARCHED, "compose")
@@ -39,9 +52,9 @@ def parse(spec: str) -> tuple[str, str | None, str | None]:
         raise EngineError(
             f"{spec!r} has no version after the @; write {name}@7.2, or {name} for the first found"
         )
-    if name == "valkey":
-        return "redis", "Valkey", version or None
-    return name, "Redis" if name == "redis" and version else None, version or None
+    if name.startswith("valkey"):
+        return name.replace("valkey", "redis"), "Valkey", version or None
+    return name, "Redis" if name.startswith("redis") and version else None, version or None
 
 
 def found(engine: str, provider: str | None = None) -> Iterator[Build]:
@@ -49,8 +62,10 @@ def found(engine: str, provider: str | None = None) -> Iterator[Build]:
     if provider is not None and provider not in SEARCHED:
         raise UnknownName("provider", provider, NAMES)
     for name, module in SEARCHED.items():
+        if engine in MADE_OF and name == docker.NAME:
+            continue  # several servers are started from binaries only
         if provider in (None, name):
-            yield from sorted(module.builds(engine), key=sort_key, reverse=True)
+            yield from sorted(module.builds(MADE_OF.get(engine, engine)), key=sort_key, reverse=True)
 
 
 def find(spec: str, provider: str | None = None) -> Build:
@@ -67,6 +82,7 @@ def find(spec: str, provider: str | None = None) -> Build:
 
 def gaps(engine: str, have: Sequence[Build]) -> list[Gap]:
     """What no provider has, and which of them could get it."""
+    engine = MADE_OF.get(engine, engine)
     missing: list[Gap] = []
     for module in SEARCHED.values():
         missing += module.gaps(engine, have)

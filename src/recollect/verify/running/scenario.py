@@ -17,7 +17,11 @@ from recollect.verify.target.registry import modules_of
 FILE = "scenario.json"
 """Its file in the folder of a run."""
 
-KINDS: dict[str, str] = {"valkey": "redis"}
+KINDS: dict[str, str] = {
+    "valkey": "redis",
+    "valkey-cluster": "redis-cluster",
+    "valkey-sentinel": "redis-sentinel",
+}
 """Products that are the same engine under another name."""
 
 

@@ -118,7 +118,8 @@ def _endpoint(told: dict[str, Any]) -> Endpoint:
     for name in ("path", "socket"):
         if values.get(name) is not None:
             values[name] = Path(values[name])
-    values["replicas"] = tuple(values.get("replicas", ()))
+    for name in ("replicas", "nodes"):
+        values[name] = tuple(values.get(name, ()))
     return Endpoint(**values)
 
 

@@ -31,8 +31,13 @@ BUILT_IN: dict[str, str] = {
     "redis": "recollect.verify.builtin:redis",
     "postgres": "recollect.verify.builtin:postgres",
     "chroma": "recollect.verify.builtin:chroma",
+    "redis-cluster": "recollect.verify.builtin:redis",
+    "redis-sentinel": "recollect.verify.builtin:redis",
 }
 """Our own stores, by the name of their engine."""
+
+USUAL = ("sqlite", "redis", "postgres", "chroma")
+"""Those that are verified when none is named; the others have engines of several servers."""
 
 TRAITS = ("single_writer", "no_batches", "at_least_once", "ordered_by_clock")
 KEEPS_LAST = "keeps_last="

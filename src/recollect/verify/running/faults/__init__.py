@@ -5,7 +5,7 @@ from recollect.verify.running.faults.bit_rot import ROT_FAULTS
 from recollect.verify.running.faults.clock import CLOCK_FAULTS
 from recollect.verify.running.faults.compound import combined, is_compound
 from recollect.verify.running.faults.disk import DISK_FAULTS
-from recollect.verify.running.faults.fault import Fault
+from recollect.verify.running.faults.fault import Fault, checked_for_groups
 from recollect.verify.running.faults.network import NETWORK_FAULTS
 from recollect.verify.running.faults.policy_change import CONFIG_FAULTS
 from recollect.verify.running.faults.process import PROCESS_FAULTS
@@ -15,7 +15,7 @@ from recollect.verify.running.faults.storage import STORAGE_FAULTS
 from recollect.verify.running.faults.version import VERSION_FAULTS
 
 FAULTS: dict[str, Fault] = {
-    fault.name: fault
+    fault.name: checked_for_groups(fault)
     for family in (
         PROCESS_FAULTS,
         LINE_FAULTS,

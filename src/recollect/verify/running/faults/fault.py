@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from recollect.guarantees import MADE_OF
 from recollect.verify import providers
 from recollect.verify.engines import Endpoint
 from recollect.verify.host.errors import EngineError
@@ -73,8 +74,21 @@ class Fault:
     """Variants that need certain numbers of writers and readers, whatever the scenario says."""
     callers: Mapping[str, int] = field(default_factory=dict)
     """Variants in which this many writers share one process and its store: as tasks, or as threads."""
+    on_groups: tuple[str, ...] | None = None
+    """Its variants that also happen to an engine of several servers; None: it does not happen to one."""
     named_variant: str = ""
     """What else `--variant` may name, in words: the lines of a store's code are not known beforehand."""
+
+
+def checked_for_groups(fault: Fault) -> Fault:
+    """The same fault, which says of an engine of several servers that it is not for it, where that is so."""
+
+    def obstacle(scenario: Scenario) -> str | None:
+        if scenario.engine_kind in MADE_OF and scenario.variant not in (fault.on_groups or ()):
+            return f"{scenario.engine_name} has several servers: this happens to one"
+        return fault.obstacle(scenario)
+
+    return replace(fault, obstacle=obstacle)
 
 
 def only(*engines: str, why: str) -> Callable[[Scenario], str | None]:

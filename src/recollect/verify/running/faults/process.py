@@ -135,6 +135,7 @@ PROCESS_FAULTS = (
         does_not_verify="anything that breaks; a bug found here is present in every other cell too",
         variants=(ONE_WRITER, SEVERAL_WRITERS, SEVERAL_CALLERS),
         usual_variants=3,
+        on_groups=(ONE_WRITER, SEVERAL_WRITERS, SEVERAL_CALLERS),
         clients={ONE_WRITER: (1, 1)},
         callers={SEVERAL_CALLERS: 3},
     ),
@@ -144,6 +145,7 @@ PROCESS_FAULTS = (
         verifies="what was acknowledged is there after an orderly stop and start, such as a deploy or an upgrade",
         does_not_verify="a crash: engines save on the way out, so an orderly stop hides what a crash would lose",
         obstacle=ours_only,
+        on_groups=("",),
     ),
     Fault(
         "kill-engine",
@@ -153,12 +155,14 @@ PROCESS_FAULTS = (
         obstacle=_kill_obstacle,
         variants=("", *MOMENTS, BETWEEN_WRITES, FLUSH),
         clients=ALONE,
+        on_groups=("",),
     ),
     Fault(
         "kill-app",
         KillApp,
         verifies="a writer that dies in the middle of an append leaves only whole turns, and others go on",
         does_not_verify="dying at one particular line: see kill-app-at-line",
+        on_groups=("",),
     ),
     Fault(
         "pause",
@@ -175,6 +179,7 @@ PROCESS_FAULTS = (
         variants=("", ONE_WRITER, SEVERAL_CALLERS),
         clients={ONE_WRITER: (1, 1), SEVERAL_CALLERS: (4, 1)},
         callers={SEVERAL_CALLERS: 2},
+        on_groups=("", ONE_WRITER, SEVERAL_CALLERS),
     ),
     Fault(
         "cancel",
@@ -183,5 +188,6 @@ PROCESS_FAULTS = (
         " only whole turns, stored once; nobody gets another caller's answer, and afterwards everything is readable",
         does_not_verify="every moment at which a caller can give up: see recollect explore --interleavings --cancel",
         callers={"": 3},
+        on_groups=("",),
     ),
 )

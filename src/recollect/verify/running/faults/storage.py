@@ -106,6 +106,7 @@ STORAGE_FAULTS = (
         does_not_verify="that the data comes back: it is gone, and only a backup has it",
         obstacle=_wipe_obstacle,
         variants=("", "between-runs", INDEX),
+        on_groups=("", "between-runs"),
     ),
     Fault(
         "evict",

@@ -1,0 +1,138 @@
+"""Partitions between the servers of one engine, but not between them and their clients, without root.
+
+Every server announces ports at which a proxy listens. Who is at the other end of a connection is read off its first
+bytes: a message of the cluster's bus carries its sender's id, a replica says `REPLCONF listening-port`, a sentinel
+names itself. Everybody else is a client, and always passes. A cut link is silent, as a lost network is: nothing is
+closed, and what was sent arrives when it is healed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from recollect.verify.host.ports import HOST
+
+SENTINELS = "sentinels"
+"""All of them, for `Mesh.cut`."""
+
+_SENDER = slice(40, 80)
+_REPLICA = re.compile(rb"listening-port\r\n\$\d+\r\n(\d+)\r\n", re.IGNORECASE)
+_HEARD_MAX = 4096
+_TIMEOUT_S = 30.0
+
+Result = TypeVar("Result")
+
+
+@dataclass(eq=False)
+class _Link:
+    to: str
+    is_bus: bool
+    by: str | None = None
+    heard: bytearray = field(default_factory=bytearray)
+
+
+class Mesh:
+    """The proxies, in a thread of their own."""
+
+    def __init__(self) -> None:
+        self._ids: dict[int, str] = {}
+        """By the ports that a replica may say it listens on."""
+        self._cuts: set[frozenset[str]] = set()
+        self._changed = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="mesh")
+        self._thread.start()
+
+    def stand_before(self, name: str, port: int, bus: int | None = None) -> tuple[int, int]:
+        """The ports at which the server is reached from now on; the second is that of its bus, if it has one."""
+        seen = self._run(self._listen(name, port, is_bus=False))
+        self._ids |= {port: name, seen: name}
+        return seen, 0 if bus is None else self._run(self._listen(name, bus, is_bus=True))
+
+    def cut(self, name: str, others: Iterable[str]) -> None:
+        """Silences all links between a server and each of the others, both ways."""
+        self._set(self._cuts | {frozenset((name, other)) for other in others})
+
+    def heal(self) -> None:
+        """What was held back arrives now."""
+        self._set(set())
+
+    def close(self) -> None:
+        async def end() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=_TIMEOUT_S)
+
+        self._run(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_TIMEOUT_S)
+        self._loop.close()
+
+    def _set(self, cuts: set[frozenset[str]]) -> None:
+        async def change() -> None:
+            self._cuts = cuts
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+        self._run(change())
+
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_TIMEOUT_S)
+
+    # In the thread --------------------------------------------------------------------------------
+
+    async def _listen(self, name: str, port: int, *, is_bus: bool) -> int:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            link = _Link(name, is_bus)
+            with contextlib.suppress(OSError):
+                await self._carry(link, port, reader, writer)
+            writer.transport.abort()
+
+        server = await asyncio.start_server(serve, HOST, 0)
+        found: int = server.sockets[0].getsockname()[1]
+        return found
+
+    async def _carry(
+        self, link: _Link, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        there, back = await asyncio.open_connection(HOST, port)
+        pumps = {
+            asyncio.ensure_future(self._pump(link, reader, back, hears=True)),
+            asyncio.ensure_future(self._pump(link, there, writer, hears=False)),
+        }
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            back.transport.abort()
+
+    async def _pump(
+        self, link: _Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, hears: bool
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(1 << 16):
+                if hears and link.by is None and len(link.heard) < _HEARD_MAX:
+                    link.heard += data
+                    self._identify(link)
+                while link.by is not None and frozenset((link.by, link.to)) in self._cuts:
+                    await self._changed.wait()
+                sink.write(data)
+                await sink.drain()
+
+    def _identify(self, link: _Link) -> None:
+        if link.is_bus:
+            if len(link.heard) >= _SENDER.stop:
+                link.by = bytes(link.heard[_SENDER]).decode("ascii", "replace")
+        elif found := _REPLICA.search(link.heard):
+            link.by = self._ids.get(int(found[1]))
+        elif b"sentinel-" in link.heard:  # CLIENT SETNAME
+            link.by = SENTINELS

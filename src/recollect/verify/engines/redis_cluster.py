@@ -1,0 +1,248 @@
+"""A Redis or Valkey Cluster on loopback: three primaries with a third of the slots each, and a replica of each.
+
+The topology is written into each node's nodes.conf before the first start: no MEET, no gossip, no election. What is
+left is the engine's own delay: a primary takes no writes for two seconds after its start (CLUSTER_WRITABLE_DELAY).
+
+The node timeout is one second instead of fifteen, so that a failover fits into a cell: what is lost while nobody has
+noticed yet is in proportion to it.
+
+`Mesh` can stand between the nodes: then one of them can be cut off from the others while clients still reach it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+
+from recollect import private
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.group import ServerGroup
+from recollect.verify.engines.mesh import Mesh
+from recollect.verify.engines.options import EngineOptions
+from recollect.verify.engines.redis import POLICIES, RedisEngine
+from recollect.verify.host import ports
+from recollect.verify.host.errors import EngineError
+from recollect.verify.host.ports import Reservation
+from recollect.verify.host.waiting import wait_until
+from recollect.verify.providers.build import Build
+from recollect.verify.wire.resp import RespError, fields_of
+
+SLOTS = 16384
+PRIMARIES = 3
+REPLICAS = 1
+"""Of each primary."""
+NODE_TIMEOUT_MS = 1000
+NODES_FILE = "nodes.conf"
+CHANGE_TIMEOUT_S = 30.0
+
+
+class ClusterNode(RedisEngine):
+    """One node. `seen` and `seen_bus` are the ports that others are told; a proxy may listen there."""
+
+    def __init__(self, build: Build, options: EngineOptions, password: str | None = None) -> None:
+        super().__init__(build, options)
+        self._own_password = password or self._own_password
+        self._bus = Reservation()
+        self.seen, self.seen_bus = self.port, self._bus.port
+        self.id = hashlib.sha1(f"node {self.bus}".encode(), usedforsecurity=False).hexdigest()
+
+    @property
+    def bus(self) -> int:
+        return self._bus.port
+
+    @property
+    def own_password(self) -> str:
+        return self._own_password
+
+    @property
+    def url(self) -> str:
+        return self.endpoint.url.replace(f":{self.port}/", f":{self.seen}/").removesuffix("/0")
+
+    def _further_lines(self) -> list[str]:
+        user, password = self._login
+        return [
+            "cluster-enabled yes",
+            f"cluster-config-file {NODES_FILE}",
+            f"cluster-node-timeout {NODE_TIMEOUT_MS}",
+            f"cluster-port {self.bus}",
+            f"cluster-announce-ip {ports.HOST}",
+            f"cluster-announce-port {self.seen}",
+            f"cluster-announce-bus-port {self.seen_bus}",
+            *([f"masteruser {user}"] if user else []),
+            *([f'masterauth "{password}"'] if password else []),
+        ]
+
+    def info(self, section: str) -> dict[str, str]:
+        return fields_of(self.ask(*(("CLUSTER", "INFO") if section == "cluster" else ("INFO", section))))
+
+    def empty(self) -> None:
+        """Removes what it kept, but not what it knows of the cluster, as a new disk under the same node does."""
+        known = (self._data / NODES_FILE).read_text()
+        self.wipe()
+        self._data.mkdir(0o700, parents=True, exist_ok=True)
+        private.write_artifact(self._data / NODES_FILE, known)
+
+    def close(self) -> None:
+        super().close()
+        self._bus.close()
+
+
+class RedisClusterEngine(ServerGroup[ClusterNode]):
+    name = "redis-cluster"
+    policies = POLICIES
+    default_policy = "aof-everysec"
+    primaries_count = PRIMARIES
+    replicas_count = REPLICAS
+
+    def _make_servers(self) -> None:
+        if self.product == "Redis" and int(self.version.split(".")[0]) < 7:
+            raise EngineError(
+                f"{self.name} needs Redis 7 or newer, or Valkey: {self.version} cannot choose its bus port; "
+                "ask for redis-cluster@7 or valkey-cluster"
+            )
+        self._mesh: Mesh | None = None
+        for _ in range(self.primaries_count * (1 + self.replicas_count)):
+            password = self.servers[0].own_password if self.servers else None
+            self.servers.append(ClusterNode(self.build, self.options, password))
+
+    def put_proxies_between(self) -> None:
+        """Before the first start: from then on `isolate` works. What clients send goes through a proxy as well."""
+        self._mesh = mesh = Mesh()
+        for node in self.servers:
+            node.seen, node.seen_bus = mesh.stand_before(node.id, node.port, node.bus)
+
+    def _prepare(self) -> None:
+        for node in self.servers:
+            if not (node.data / NODES_FILE).exists():
+                node.data.mkdir(0o700, parents=True, exist_ok=True)
+                private.write_artifact(node.data / NODES_FILE, self._topology(node))
+
+    def _topology(self, me: ClusterNode) -> str:
+        lines = []
+        for index, node in enumerate(self.servers):
+            primary = index % self.primaries_count
+            is_primary = index == primary
+            role = "master" if is_primary else "slave"
+            above = "-" if is_primary else self.servers[primary].id
+            first, end = (SLOTS * place // self.primaries_count for place in (primary, primary + 1))
+            lines.append(
+                f"{node.id} {ports.HOST}:{node.seen}@{node.seen_bus} {'myself,' if node is me else ''}{role} {above} "
+                f"0 0 {primary + 1} {'connected' if node is me else 'disconnected'}"
+                + (f" {first}-{end - 1}" if is_primary else "")
+            )
+        return "\n".join([*lines, f"vars currentEpoch {self.primaries_count} lastVoteEpoch 0", ""])
+
+    def _missing(self) -> str | None:
+        for node in self.servers:
+            if not node.alive():
+                continue
+            if node.info("cluster")["cluster_state"] != "ok":
+                return f"{node.folder.name} says that the cluster is down"
+            replication = node.info("replication")
+            if replication["role"] == "slave" and replication["master_link_status"] != "up":
+                return f"{node.folder.name} has no link to its primary"
+        return None
+
+    def _endpoint_now(self) -> Endpoint:
+        first = self.servers[0].endpoint
+        auth = first.url.removeprefix("redis://").rpartition("@")[0]
+        places = ",".join(f"{ports.HOST}:{node.seen}" for node in self.servers)
+        return Endpoint(
+            url=f"redis+cluster://{auth}{'@' if auth else ''}{places}",
+            engine=self.name,
+            product=first.product,
+            version=first.version,
+            policy=self.policy,
+            provider=self.provider,
+            host=ports.HOST,
+            port=self.servers[0].seen,
+            user=first.user,
+            password=first.password,
+            nodes=tuple(node.url for node in self.servers),
+        )
+
+    # What faults do to it -------------------------------------------------------------------------
+
+    def view(self, asked: ClusterNode | None = None) -> list[list[str]]:
+        """The lines of CLUSTER NODES, as a running node sees them."""
+        node = asked or self.others()[0]
+        return [line.split() for line in str(node.ask("CLUSTER", "NODES")).splitlines()]
+
+    def primaries(self, asked: ClusterNode | None = None) -> list[ClusterNode]:
+        """Those with slots, in the order of the slots."""
+        lines = [line for line in self.view(asked) if "master" in line[2] and _ranges(line)]
+        by_id = {node.id: node for node in self.servers}
+        return [by_id[line[0]] for line in sorted(lines, key=lambda line: _ranges(line)[0])]
+
+    def replicas_of(self, primary: ClusterNode) -> list[ClusterNode]:
+        by_id = {node.id: node for node in self.servers}
+        return [by_id[line[0]] for line in self.view() if "slave" in line[2] and line[3] == primary.id]
+
+    def slots_of(self, primary: ClusterNode) -> list[int]:
+        [line] = [line for line in self.view(primary) if line[0] == primary.id]
+        return [slot for first, last in _ranges(line) for slot in range(first, last + 1)]
+
+    def is_primary_for(self, node: ClusterNode, asked: ClusterNode) -> bool:
+        return node in self.primaries(asked)
+
+    def await_successor(self, old: ClusterNode, timeout_s: float = CHANGE_TIMEOUT_S) -> None:
+        """Waits until the other nodes have agreed on another primary for the slots of this one."""
+        asked = next(node for node in self.others(old) if node not in self.replicas_of(old))
+
+        def succeeded() -> bool:
+            try:
+                return not self.is_primary_for(old, asked)
+            except (OSError, RespError):
+                return False
+
+        wait_until(succeeded, timeout_s, f"no replica of {old.folder.name} took over")
+
+    def fail_over(self, replica: ClusterNode, how: str = "") -> None:
+        """By hand: `how` is nothing, FORCE (without asking the primary) or TAKEOVER (without asking anybody)."""
+        replica.ask("CLUSTER", "FAILOVER", *([how.upper()] if how else []))
+        asked = replica
+        wait_until(
+            lambda: self.is_primary_for(replica, asked),
+            CHANGE_TIMEOUT_S,
+            f"{replica.folder.name} did not take over",
+        )
+
+    def isolate(self, node: ClusterNode) -> None:
+        """Cuts it off from all other nodes; clients still reach it. What was sent and not delivered waits."""
+        assert self._mesh is not None, "put_proxies_between() comes first"
+        self._mesh.cut(node.id, [other.id for other in self.servers if other is not node])
+
+    def heal(self) -> None:
+        assert self._mesh is not None
+        self._mesh.heal()
+
+    def move_slot(self, slot: int, source: ClusterNode, target: ClusterNode) -> Iterable[None]:
+        """Moves a slot as redis-cli does, key by key; yields between two keys, while the slot is open."""
+        target.ask("CLUSTER", "SETSLOT", str(slot), "IMPORTING", source.id)
+        source.ask("CLUSTER", "SETSLOT", str(slot), "MIGRATING", target.id)
+        user, password = target.endpoint.user, target.endpoint.password
+        auth = ("AUTH2", user or "default", password) if password else ()
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", str(slot), "1"):
+            yield
+            assert isinstance(keys, list)
+            source.ask(
+                "MIGRATE", ports.HOST, str(target.port), "", "0", "5000", *auth, "KEYS", *map(str, keys)
+            )
+        for node in (
+            target,
+            source,
+            *(other for other in self.primaries(target) if other not in (source, target)),
+        ):
+            node.ask("CLUSTER", "SETSLOT", str(slot), "NODE", target.id)
+
+    def close(self) -> None:
+        super().close()
+        if self._mesh is not None:
+            self._mesh.close()
+
+
+def _ranges(line: Sequence[str]) -> list[tuple[int, int]]:
+    """The slots in a line of CLUSTER NODES; those that are moving are in brackets, and belong to their source."""
+    found = [re.fullmatch(r"(\d+)(?:-(\d+))?", word) for word in line[8:]]
+    return [(int(match[1]), int(match[2] or match[1])) for match in found if match]
