@@ -27,6 +27,12 @@ STORES: dict[str, _StoreClass] = {
     "rediss": _REDIS,
     "unix": _REDIS,
     "valkey": _REDIS,
+    "redis+cluster": _REDIS,
+    "rediss+cluster": _REDIS,
+    "valkey+cluster": _REDIS,
+    "redis+sentinel": _REDIS,
+    "rediss+sentinel": _REDIS,
+    "valkey+sentinel": _REDIS,
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
 }

@@ -12,5 +12,6 @@ from recollect.verify.engines.endpoint import Endpoint
 async def believes_waitaof(endpoint: Endpoint) -> RedisStore:
     store = await builtin.redis_fsynced(endpoint)
     assert isinstance(store, RedisStore)
-    store._commit.plan = replace(store._commit.plan, watches=False)
+    commit = store._servers.shard.commit  # type: ignore[attr-defined]
+    commit.plan = replace(commit.plan, watches=False)
     return store

@@ -14,7 +14,7 @@ from recollect import (
     OutcomeUnknown,
     open_store,
 )
-from recollect.stores.redis import store as redis_store
+from recollect.stores.redis import shard as redis_shard
 from recollect.verify.engines import Reconfigurable, Replicated
 from recollect.verify.engines.redis import RedisReplica
 from tests.contract.reading import texts
@@ -142,7 +142,7 @@ async def test_waitaof_follows_the_writes_and_its_counts_are_checked(monkeypatch
     async def believed(*_: object) -> bool:
         return False
 
-    monkeypatch.setattr(redis_store, "answers_waitaof_early", believed)
+    monkeypatch.setattr(redis_shard, "answers_waitaof_early", believed)
     with started("valkey", "aof-everysec") as engine, hands_on(engine) as hands:
         async with open_store(address(engine), durability="fsynced", timeout_s=3) as store:
             receipt = await store.append("s", HELLO, turn="t")

@@ -212,7 +212,7 @@ async def test_a_clock_that_was_set_back_is_not_gone_by() -> None:
     async def ask(request: bytes, count: int) -> list[Reply]:
         return [b"OK", said(loop.time() - set_back_s)][-count:]
 
-    watch = FsyncWatch(ask, b"nudge")
+    watch = FsyncWatch(ask, lambda: b"nudge")
     assert await watch.passed("run") is None
     set_back_s = 3600.0
     with pytest.raises(TimeoutError):
@@ -226,7 +226,7 @@ async def test_what_cannot_be_seen_is_not_believed() -> None:
         replies: list[Reply] = [b"OK", b"run_id:run\r\n"]
         return replies[-count:]
 
-    assert "could not be seen" in str(await FsyncWatch(ask, b"nudge").passed("run"))
+    assert "could not be seen" in str(await FsyncWatch(ask, lambda: b"nudge").passed("run"))
 
 
 # ---- the store, on an engine whose WAITAOF answers early

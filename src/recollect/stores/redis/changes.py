@@ -34,11 +34,13 @@ from recollect.errors import (
 )
 from recollect.store import Description, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address
-from recollect.stores.redis.commit import Commit, QueuedWrite
+from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import is_number
 from recollect.stores.redis.errors import was_denied, write_refused
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.script import ANNOTATE, FIND, FORGET, FORK, MANY, REPLACE, RETRACT, STATE, Script
+from recollect.stores.redis.servers import Servers
+from recollect.stores.redis.slots import slot_of
 from recollect.stores.redis.wire import Reply, ReplyError, pack, pack_arguments
 from recollect.witness import Witness
 
@@ -54,7 +56,7 @@ class RedisChanges(ABC):
     _address: Address
     _append_options: bytes
     _option_values: tuple[bytes, ...]
-    _commit: Commit
+    _servers: Servers
     _denied: bool
     _places: Places
     _witness: Witness | None
@@ -79,13 +81,9 @@ class RedisChanges(ABC):
     ) -> tuple[list[bytes], int, int]: ...
 
     @abstractmethod
-    async def _run(self, script: Script, body: bytes, count: int, deadline: float | None = None) -> Reply: ...
-
-    @abstractmethod
-    async def _ask(self, request: bytes, count: int, deadline: float | None = None) -> list[Reply]: ...
-
-    @abstractmethod
-    def _scan(self, kind: str, start: bytes = b"") -> AsyncIterator[list[bytes]]: ...
+    async def _run(
+        self, script: Script, place: Place, rest: bytes, count: int, deadline: float | None = None
+    ) -> Reply: ...
 
     @abstractmethod
     async def _erase(self, session: str, key: bytes) -> Erasure: ...
@@ -105,7 +103,7 @@ class RedisChanges(ABC):
         place = self._places.of(key)
         arguments = (place.known.last, "" if last_seen is None else last_seen)
         write = QueuedWrite(FORGET, place.keys + pack_arguments(arguments), 2)
-        reply = await self._submit(write)
+        reply = await self._submit(write, place)
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
         match reply:
@@ -166,7 +164,7 @@ class RedisChanges(ABC):
             rest = (change.upto, "" if change.expect is None else change.expect, known)
             body = place.keys + source.keys + self._append_options + common + pack_arguments(rest)
             write = QueuedWrite(FORK, body, 11, sessions=2)
-            reply = await self._submit(write)
+            reply = await self._submit(write, place)
             if not (isinstance(reply, list) and reply[0] == b"source behind"):
                 break
             await self._lost(session, source, reply[1])
@@ -199,7 +197,7 @@ class RedisChanges(ABC):
                 arguments += (b"%d" % len(given), *given)
             body = b"".join(place.keys for place in places) + pack_arguments(arguments)
             write = QueuedWrite(MANY, body, len(arguments), sessions=len(places))
-            reply = await self._submit(write)
+            reply = await self._submit(write, places[0])
             match reply:
                 case [b"refused", int(which), [b"behind", found]]:
                     await self._lost(appends[which - 1].session, places[which - 1], found)
@@ -226,7 +224,7 @@ class RedisChanges(ABC):
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
         known = place.known.last  # taken before reading: later changes must not be compared with this read
-        reply = await self._run(STATE, place.keys + pack_arguments(("describe",)), 1)
+        reply = await self._run(STATE, place, pack_arguments(("describe",)), 1)
         if not isinstance(reply, list) or len(reply) != 5 or reply[0] not in _STATES:
             raise Unreadable(f"session {shorten(session)}: unexpected description {str(reply)[:100]}")
         state, last, created, updated, metadata = reply
@@ -253,7 +251,7 @@ class RedisChanges(ABC):
         place = self._places.of(key)
         begin: int | bytes = b""
         while begin != -1:
-            reply = await self._run(FIND, place.keys + pack_arguments((needle or b"", begin)), 2)
+            reply = await self._run(FIND, place, pack_arguments((needle or b"", begin)), 2)
             match reply:
                 case [int(following), list(elements)]:
                     begin = following
@@ -273,7 +271,7 @@ class RedisChanges(ABC):
         self._check_open(EngineUnavailable)
         seen: set[bytes] = set()  # a scan may name a key twice
         changed: list[tuple[float, bytes]] = []
-        async for names in self._scan("m", start):
+        async for names in self._servers.scan("m", start):
             new = [name for name in dict.fromkeys(names) if name not in seen]
             seen.update(new)
             keys = [self._address.session_key(name) for name in new]
@@ -289,20 +287,20 @@ class RedisChanges(ABC):
 
     # ---- how
 
-    async def _submit(self, write: QueuedWrite) -> Reply:
+    async def _submit(self, write: QueuedWrite, place: Place) -> Reply:
         """The engine's answer. After a script was stopped half-way, no other is sent until the user has its rights
         back: each would leave another half behind."""
         if self._denied:
             await self._check_allowed_again()
-        reply = await self._commit.submit(write)
+        reply = await self._servers.submit(write, place.slot)
         if isinstance(reply, ReplyError) and was_denied(reply):
             self._denied = True
         return reply
 
     async def _updated(self, keys: list[bytes]) -> list[float]:
         counters = [self._address.session_keys(key)[1] for key in keys]
-        request = b"".join(pack("HGET", counter, "updated") for counter in counters)
-        return [_seconds(reply) or 0.0 for reply in await self._ask(request, len(counters))]
+        requests = [(slot_of(counter.encode()), pack("HGET", counter, "updated")) for counter in counters]
+        return [_seconds(reply) or 0.0 for reply in await self._servers.ask_each(requests)]
 
     def _common(self, change: SessionChange, place: Place, behind: bytes, expect: int | None) -> bytes:
         """The arguments that every change's script takes after the store's options."""
@@ -327,7 +325,7 @@ class RedisChanges(ABC):
             common = self._common(change, place, behind, change.expect)
             body = place.keys + self._append_options + common + pack_arguments(rest)
             write = QueuedWrite(script, body, 8 + len(rest))
-            reply = await self._submit(write)
+            reply = await self._submit(write, place)
             if not (isinstance(reply, list) and reply[0] == b"behind"):
                 return reply, write
             await self._lost(change.session, place, reply[1])

@@ -71,6 +71,33 @@ class Commit:
         self._start()
         return write.future
 
+    def resubmit(self, write: QueuedWrite, deadline: float) -> "asyncio.Future[Reply]":
+        """The same for a write that another server has not done, with what is left of its time."""
+        loop = self._loop
+        write.future = loop.create_future()
+        write.deadline = deadline
+        place = next((index for index, other in enumerate(self._waiting) if other.deadline > deadline), None)
+        if place is None:
+            self._waiting.append(write)
+        else:
+            self._waiting.insert(place, write)
+        if self._timer is None or self._timer.when() > deadline:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_at(deadline, self._expire)
+        self._start()
+        return write.future
+
+    def refuse_waiting(self, why: str) -> None:
+        """Fails what was not sent."""
+        for task in self._starting:
+            task.cancel()
+        self._starting.clear()
+        while self._waiting:
+            write = self._waiting.popleft()
+            if not write.future.done():
+                write.future.set_exception(NotWritten(why))
+
     async def drain(self) -> None:
         """Waits until everything submitted so far has ended; every write ends within its time limit."""
         while pending := [

@@ -90,8 +90,10 @@ def _goes_on(last: Look, look: Look) -> bool:
 class FsyncWatch:
     """Looks at the engine for as long as somebody waits. One per store: each look serves all who wait."""
 
-    def __init__(self, ask: Callable[[bytes, int], Awaitable[list[Reply]]], nudge: bytes) -> None:
-        """`nudge` is a packed write: without one after a rewrite begins, there is nothing to fsync."""
+    def __init__(
+        self, ask: Callable[[bytes, int], Awaitable[list[Reply]]], nudge: Callable[[], bytes]
+    ) -> None:
+        """`nudge` makes a packed write: without one after a rewrite begins, there is nothing to fsync."""
         self._ask = ask
         self._nudge = nudge
         self._waits: list[_Wait] = []
@@ -128,7 +130,7 @@ class FsyncWatch:
 
     async def _look_once(self) -> None:
         waits = list(self._waits)  # the answer says nothing for those who join while we ask
-        nudge = b"" if all(wait.is_nudged for wait in waits) else self._nudge
+        nudge = b"" if all(wait.is_nudged for wait in waits) else self._nudge()
         *nudged, reply = await self._ask(nudge + _QUESTION, 2 if nudge else 1)
         if nudged not in ([], [b"OK"]):
             raise Unreadable(f"a write was answered by {nudged[0]!r}")

@@ -6,6 +6,7 @@ they are kept up to `BYTES_MAX` in all, and recomputed each time for an id so lo
 
 from recollect.known import SESSIONS_KNOWN_MAX, Known, KnownSessions
 from recollect.stores.redis.address import Address
+from recollect.stores.redis.slots import slot_of
 from recollect.stores.redis.wire import pack, pack_arguments
 
 BYTES_MAX = 8 * 1024 * 1024
@@ -15,10 +16,11 @@ PLACE_BYTES_MAX = 16 * 1024
 class Place:
     """A session, as requests name it."""
 
-    __slots__ = ("keys", "known", "snapshot")
+    __slots__ = ("keys", "known", "slot", "snapshot")
 
     def __init__(self, known: Known, messages: str, counter: str, turns: str, fingerprints: str) -> None:
         self.known = known
+        self.slot = slot_of(messages.encode())
         self.keys = pack_arguments((messages, counter, turns, fingerprints))
         self.snapshot = (
             pack("MULTI")

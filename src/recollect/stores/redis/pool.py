@@ -84,6 +84,21 @@ class RedisPool:
             self._lent.discard(wire)
             self._idle.append(wire)
 
+    def awaited(self) -> list[object]:
+        """What the lent wires wait for: the same object for as long as one request is unanswered."""
+        return [wire.awaited for wire in self._lent if wire.awaited is not None]
+
+    def abort(self, awaited: set[object]) -> None:
+        """Gives up the idle wires, and those that wait for one of these."""
+        self.abort_idle()
+        for wire in list(self._lent):
+            if wire.awaited in awaited:
+                wire.abort()
+
+    def abort_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().abort()
+
     async def close(self) -> None:
         self._closed = True
         wires = [*self._idle, *self._lent]

@@ -18,9 +18,21 @@ PROBE_LIFE_MS = 10_000
 REQUESTS = frozenset({"SET", "GET", "SCAN", "EVAL", "EVALSHA"})
 """Commands that the store itself sends and cannot work without; `OPTIONAL` are those it can."""
 OPTIONAL = frozenset(
-    {"INFO", "CONFIG", "CLUSTER", "MULTI", "EXEC", "WAIT", "WAITAOF", "BGREWRITEAOF", "BGSAVE"}
+    {
+        "INFO",
+        "CONFIG",
+        "CLUSTER",
+        "ASKING",
+        "SENTINEL",
+        "MULTI",
+        "EXEC",
+        "WAIT",
+        "WAITAOF",
+        "BGREWRITEAOF",
+        "BGSAVE",
+    }
 )
-"""Commands it can do without, or needs only to wait for replicas or fsyncs, or to rewrite files."""
+"""Commands it can do without, or needs only in a cluster, to wait for replicas or fsyncs, or to rewrite files."""
 COMMANDS = REQUESTS.union(*(script.commands for script in SCRIPTS))
 """Commands that every store needs: its own, and those of its scripts."""
 

@@ -10,22 +10,19 @@ messages that were evicted, deleted by hand or lost with the engine's last secon
 `Damaged` item. The store also remembers the last sequence it acknowledged in each session it used lately: an engine
 that knows less has lost something; if it does not know the store's identity either, it was wiped: `StoreReplaced`.
 
-Not supported: Redis Cluster or Sentinel as such (one address, one primary), although the keys are ready for a cluster.
+Where a request goes is the business of `servers`: one server, a cluster, or whoever sentinels name.
 """
 
-import asyncio
+import functools
 import logging
 import time
-import uuid
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Self
 
 from recollect.appending import Append, Said, checked_append, checked_window, session_key
 from recollect.erasure import Erasure, erasure
 from recollect.errors import (
     CannotOpen,
-    CredentialsRefused,
     EngineUnavailable,
     NotWritten,
     OutcomeUnknown,
@@ -41,25 +38,16 @@ from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.changes import RedisChanges, check_marked, earlier_turn
-from recollect.stores.redis.commit import Commit, QueuedWrite
+from recollect.stores.redis.cluster import ClusterServers
+from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import is_number, placing
 from recollect.stores.redis.erasing import rewrite_files
-from recollect.stores.redis.errors import not_connected, read_refused, write_refused
-from recollect.stores.redis.fsync import FsyncWatch
+from recollect.stores.redis.errors import read_refused, write_refused
 from recollect.stores.redis.places import Place, Places
-from recollect.stores.redis.pool import NoFreeConnection, RedisPool
-from recollect.stores.redis.rights import Rights
 from recollect.stores.redis.script import APPEND, READ, STATE, Script
-from recollect.stores.redis.settings import (
-    QUESTIONS,
-    QUESTIONS_COUNT,
-    DurabilityPlan,
-    answers_waitaof_early,
-    check_has_every_slot,
-    plan,
-    read_settings,
-)
-from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack, pack_arguments
+from recollect.stores.redis.sentinel import SentinelServers
+from recollect.stores.redis.servers import OneServer, Servers
+from recollect.stores.redis.wire import Reply, ReplyError, pack, pack_arguments
 from recollect.tombstone import newest
 from recollect.witness import Witness
 
@@ -77,16 +65,9 @@ class RedisStore(RedisChanges):
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
         self._options = options
-        self._pool = RedisPool(self._connect, size=options.pool_size, timeout_s=options.timeout_s)
-        self._commit: Commit
-        self._plan: DurabilityPlan | None = None
+        self._servers = _servers_at(address, options)
         self._identity: str | None = None
-        self._probe = pack("SET", f"{address.prefix}:probe", "1", "PX", PROBE_LIFE_MS)
-        self._watch = FsyncWatch(self._ask, self._probe)
-        self._early: dict[str, bool] = {}
-        """Whether the engine answers WAITAOF early, for each build."""
         self._witness: Witness | None = None
-        self._replaced: str | None = None
         self._closed = False
         self._denied = False
         """The last change was stopped because the user may no longer run one of its commands."""
@@ -110,7 +91,7 @@ class RedisStore(RedisChanges):
         try:
             await store._start()
         except BaseException:
-            await store._pool.close()
+            await store._servers.close()
             raise
         return store
 
@@ -124,14 +105,14 @@ class RedisStore(RedisChanges):
         self._check_open(NotWritten)
         place = self._places.of(append.key)
         write = self._append_write(append, place, b"ask")
-        reply = await self._submit(write)
+        reply = await self._submit(write, place)
         if isinstance(reply, list) and reply[0] == b"behind":
             try:
                 await self._check_not_replaced(session, place, reply[1])
             except EngineUnavailable as error:
                 raise NotWritten(f"{error}; safe to retry") from error
             write = self._append_write(append, place, b"go on")
-            reply = await self._submit(write)
+            reply = await self._submit(write, place)
         if isinstance(reply, int):
             first, last = reply - len(append.records) + 1, reply
         else:
@@ -166,11 +147,13 @@ class RedisStore(RedisChanges):
         return newest(stored, last)
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
-        [reply] = await self._ask(pack("UNLINK", *self._address.session_keys(key)), 1)
+        place = self._places.of(key)
+        ask = functools.partial(self._servers.ask, place.slot)
+        [reply] = await ask(pack("UNLINK", *self._address.session_keys(key)), 1)
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
-        self._places.of(key).known.last = 0
-        erased = await rewrite_files(self._ask)
+        place.known.last = 0
+        erased = await rewrite_files(ask)
         return erasure(
             session, *erased, None if self._witness is None else await self._witness.erase(session)
         )
@@ -180,9 +163,7 @@ class RedisStore(RedisChanges):
         if self._closed or self._owner.forked:
             return
         self._closed = True
-        await self._commit.drain()
-        await self._watch.close()
-        await self._pool.close()
+        await self._servers.close()
         if self._witness is not None:
             await self._witness.close()
 
@@ -193,7 +174,7 @@ class RedisStore(RedisChanges):
         key = session_key(session)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
-        reply = await self._run(STATE, place.keys + pack_arguments(("look",)), 1)
+        reply = await self._run(STATE, place, pack_arguments(("look",)), 1)
         if reply == b"absent" and place.known.last:
             await self._check_not_replaced(session, place, 0)
             return SessionState.LIVE  # but lost: reads show that
@@ -205,19 +186,29 @@ class RedisStore(RedisChanges):
         """The engine frees expired messages by itself; this updates the sessions' counters and returns how many."""
         self._check_open(EngineUnavailable)
         swept = 0
-        async for names in self._scan("c"):
-            if not names:
-                continue
-            keys = [self._address.session_keys(self._address.session_key(name)) for name in names]
-            bodies = [pack_arguments((*session, "sweep")) for session in keys]
-            # The first call carries the source, so that the engine knows the digest that the others use.
-            requests = [STATE.by_source(bodies[0], 1), *(STATE.by_digest(body, 1) for body in bodies[1:])]
-            replies = await self._ask(b"".join(requests), len(requests))
-            for reply in replies:
+        async for names in self._servers.scan("c", b""):
+            for reply in await self._swept(names) if names else ():
                 if isinstance(reply, ReplyError):
                     raise write_refused(reply)
-            swept += replies.count(b"swept")
+                swept += reply == b"swept"
         return swept
+
+    async def _swept(self, names: list[bytes]) -> list[Reply]:
+        places = [self._places.of(self._address.session_key(name)) for name in names]
+        bodies = [place.keys + pack_arguments(("sweep",)) for place in places]
+        requests = [
+            (place.slot, STATE.by_digest(body, 1)) for place, body in zip(places, bodies, strict=True)
+        ]
+        replies = await self._servers.ask_each(requests)
+        unknown = [
+            index
+            for index, reply in enumerate(replies)
+            if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT"
+        ]
+        sources = [(places[index].slot, STATE.by_source(bodies[index], 1)) for index in unknown]
+        for index, reply in zip(unknown, await self._servers.ask_each(sources), strict=True):
+            replies[index] = reply
+        return replies
 
     # ---- what it is
 
@@ -230,124 +221,31 @@ class RedisStore(RedisChanges):
     @property
     def durability(self) -> Durability:
         """The least that every receipt of this store promises."""
-        return self._commit.plan.durability
+        return self._servers.plan.durability
 
     @property
     def notice(self) -> str | None:
         """What could be lost with the engine's settings, or None; logged once at open."""
-        return self._commit.plan.notice
+        return self._servers.plan.notice
 
     # ---- opening and connecting
 
     async def _start(self) -> None:
-        wire = await self._connect()
-        assert self._plan is not None
-        self._commit = Commit(
-            self._pool,
-            self._plan,
-            self._watch,
-            timeout_s=self._options.timeout_s,
-            pool_size=self._options.pool_size,
-        )
-        self._pool.adopt(wire)
-        await self._check_rights(self._plan)
-        name = self._address.identity_key
-        _, identity, *_ = await self._ask(
-            pack("SET", name, str(uuid.uuid4()), "NX") + pack("GET", name) + self._plan.request,
-            2 + self._plan.count,
-        )
-        if not isinstance(identity, bytes):
-            raise (
-                read_refused(identity) if isinstance(identity, ReplyError) else Unreadable(f"{name} is gone")
-            )
-        try:
-            self._identity = identity.decode()
-        except UnicodeDecodeError:
-            raise Unreadable(f"{name} holds {str(identity)[:100]}, which is no identity of a store") from None
+        self._identity = await self._servers.open()
         if self._options.witness is not None:
             self._witness = await Witness.check(self._options, self._identity, self.position)
-
-    async def _check_rights(self, plan: DurabilityPlan) -> None:
-        rights = Rights(self._address.prefix, plan)
-        rights.check(await self._ask(rights.request, rights.count), self._address.shown)
 
     async def _check_allowed_again(self) -> None:
         """After missing rights stopped a change half-way: checks that they are back."""
         try:
-            await self._check_rights(self._commit.plan)
+            await self._servers.check_rights()
         except CannotOpen as error:
             raise NotWritten(f"{error}; safe to retry once the user may do this") from error
         self._denied = False
 
-    async def _connect(self) -> Wire:
-        """A wire to an engine that is still this store's, with settings that still give what was asked for."""
-        timeout_s = self._options.timeout_s
-        try:
-            connection = self._address.connection(timeout_s)
-        except TypeError as error:
-            raise Refused(f"not a Redis address: {error}") from error
-        try:
-            wire = await connect(connection)
-        except Exception as error:
-            await asyncio.sleep(0)  # a refusal is immediate: let others run if the caller keeps retrying
-            raise not_connected(error, self._address.shown) from error
-        try:
-            async with asyncio.timeout(timeout_s):
-                request = QUESTIONS + pack("GET", self._address.identity_key)
-                *answers, identity = await wire.replies(request, QUESTIONS_COUNT + 1)
-            told_later = ("MOVED", "CLUSTERDOWN", *(["NOPERM"] if self._identity is None else []))
-            if isinstance(identity, ReplyError) and identity.code == "NOAUTH":
-                raise CredentialsRefused(self._address.shown, identity.text)
-            if isinstance(identity, ReplyError) and identity.code not in told_later:
-                raise read_refused(identity)  # still loading, or no longer allowed
-            settings = read_settings(answers, self._address.shown)
-            if settings.is_cluster_node:
-                async with asyncio.timeout(timeout_s):
-                    await check_has_every_slot(wire, self._address.shown)
-            if self._identity is not None:  # an AOF's first rewrite happens once; later ones look the same
-                settings = replace(settings, aof_begins=False)
-            planned = plan(settings, self._options, self._address.shown)
-            if planned.waits_for_disk:
-                if settings.build not in self._early:
-                    async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
-                        self._early[settings.build] = await answers_waitaof_early(wire, self._probe)
-                planned = replace(planned, watches=self._early[settings.build])
-            wire.run = settings.run
-            if self._identity is not None and identity != self._identity.encode():
-                raise self._replaced_by(identity)
-        except (WireLost, TimeoutError) as error:
-            wire.abort()
-            raise not_connected(error, self._address.shown) from error
-        except BaseException:
-            wire.abort()
-            raise
-        self._adopt(planned)
-        return wire
-
-    def _adopt(self, planned: DurabilityPlan) -> None:
-        if planned == self._plan:
-            return
-        if planned.notice is not None:
-            _logger.warning("%s: %s", self._address.shown, planned.notice)
-        if self._plan is not None:
-            self._commit.plan = planned
-        self._plan = planned
-
-    def _replaced_by(self, identity: Reply) -> StoreReplaced:
-        found = identity.decode() if isinstance(identity, bytes) else "none"
-        self._replaced = (
-            f"{self._address.shown} is not the store it was: its identity was {self._identity}, now it is {found}. "
-            "It was wiped, or replaced by another one. Open it again if that is intended"
-        )
-        return StoreReplaced(self._replaced)
-
     async def _check_not_replaced(self, session: str, place: Place, found: Reply) -> None:
         """The engine knows less of the session than it acknowledged. Raises if it is another engine."""
-        [identity] = await self._ask(pack("GET", self._address.identity_key), 1)
-        if isinstance(identity, ReplyError):
-            raise read_refused(identity)
-        if identity != self.identity.encode():
-            raise self._replaced_by(identity)
+        await self._servers.check_same(place.slot)
         if place.known.lost_told < place.known.last:
             place.known.lost_told = place.known.last
             _logger.error(
@@ -359,8 +257,8 @@ class RedisStore(RedisChanges):
 
     def _check_open(self, kind: type[RecollectError]) -> None:
         self._owner.check()
-        if self._replaced is not None:
-            raise StoreReplaced(self._replaced)
+        if self._servers.replaced is not None:
+            raise StoreReplaced(self._servers.replaced)
         if self._closed:
             raise StoreClosed
 
@@ -385,7 +283,7 @@ class RedisStore(RedisChanges):
     ) -> tuple[list[bytes], int, int] | None:
         """The same as `_read` but faster, without a script; None unless everything is as it should be."""
         request = place.snapshot + pack_arguments((0 if last is None else -last, -1)) + pack("EXEC")
-        *_, reply = await self._ask(request, 5, deadline)
+        *_, reply = await self._servers.ask(place.slot, request, 5, deadline)
         match reply:
             case [[None, None, None], 0, []] if not place.known.last:
                 return [], 1, 0
@@ -411,7 +309,7 @@ class RedisStore(RedisChanges):
         window = (b"" if last is None else b"%d" % last, b"" if after is None else b"%d" % after)
         for behind in (b"ask", b"go on"):
             arguments = (*window, self._read_ttl_ms, b"%d" % place.known.last, behind)
-            reply = await self._run(READ, place.keys + pack_arguments(arguments), 5, deadline)
+            reply = await self._run(READ, place, pack_arguments(arguments), 5, deadline)
             match reply:
                 case [int(end), int(first), list(elements)]:
                     return [element for element in elements if isinstance(element, bytes)], first, end
@@ -419,46 +317,22 @@ class RedisStore(RedisChanges):
                     await self._check_not_replaced(session, place, found)
         raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
 
-    async def _run(self, script: Script, body: bytes, count: int, deadline: float | None = None) -> Reply:
-        """Runs a script that is safe to run twice."""
-        [reply] = await self._ask(script.by_digest(body, count), 1, deadline)
+    async def _run(
+        self, script: Script, place: Place, rest: bytes, count: int, deadline: float | None = None
+    ) -> Reply:
+        """Runs a script that is safe to run twice; `rest` holds its `count` arguments."""
+        body = place.keys + rest
+        [reply] = await self._servers.ask(place.slot, script.by_digest(body, count), 1, deadline)
         if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-            [reply] = await self._ask(script.by_source(body, count), 1, deadline)
+            [reply] = await self._servers.ask(place.slot, script.by_source(body, count), 1, deadline)
         if isinstance(reply, ReplyError):
             raise read_refused(reply)
         return reply
 
-    async def _ask(self, request: bytes, count: int, deadline: float | None = None) -> list[Reply]:
-        """Replies to a request that is safe to repeat: tried again on a new connection if the first one breaks."""
-        left_s = self._options.timeout_s if deadline is None else deadline - time.monotonic()
-        try:
-            async with asyncio.timeout(left_s):
-                for attempt in (1, 2):
-                    wire = self._pool.take() or await self._pool.wait()
-                    try:
-                        return await wire.replies(request, count)
-                    except WireLost as error:
-                        if attempt == 2:
-                            raise not_connected(error, self._address.shown) from error
-                    finally:
-                        self._pool.give_back(wire)
-        except TimeoutError as error:
-            raise EngineUnavailable(
-                f"{self._address.shown}: no answer within {self._options.timeout_s:g} s"
-            ) from error
-        except NoFreeConnection as error:
-            raise EngineUnavailable(str(error)) from error
-        raise AssertionError("unreachable")
 
-    async def _scan(self, kind: str, start: bytes = b"") -> AsyncIterator[list[bytes]]:
-        cursor: Reply = b"0"
-        while True:
-            assert isinstance(cursor, bytes)
-            request = pack("SCAN", cursor, "MATCH", self._address.pattern(kind, start), "COUNT", SCAN_COUNT)
-            [reply] = await self._ask(request, 1)
-            if not isinstance(reply, list) or not isinstance(reply[1], list):
-                raise read_refused(reply) if isinstance(reply, ReplyError) else Unreadable(f"SCAN: {reply!r}")
-            cursor, names = reply[0], reply[1]
-            yield [name for name in names if isinstance(name, bytes)]
-            if cursor == b"0":
-                return
+def _servers_at(address: Address, options: Options) -> Servers:
+    if address.kind == "cluster":
+        return ClusterServers(address, options)
+    if address.kind == "sentinel":
+        return SentinelServers(address, options)
+    return OneServer(address, options)

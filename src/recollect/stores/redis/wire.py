@@ -163,6 +163,11 @@ class Wire(asyncio.Protocol):
         """Idle and not closed by the engine. Asks the socket, because the event loop may not have run since."""
         return not self.closed and self._done is None and not self._idle_events.poll(0)
 
+    @property
+    def awaited(self) -> object | None:
+        """Stands for the request that is under way, if one is."""
+        return self._done
+
     def ask(self, request: bytes, count: int, done: Callable[[list[Reply] | WireLost], None]) -> None:
         """Sends the request; `done` gets its `count` replies, or `WireLost`."""
         self._wanted, self._done, self._replies = count, done, []

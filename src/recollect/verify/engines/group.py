@@ -148,8 +148,12 @@ class ServerGroup(EngineLife, Generic[Server]):
         )
 
     def others(self, *left_out: Server) -> Sequence[Server]:
-        """The running servers but these."""
-        return [server for server in self.servers if server not in left_out and server.alive()]
+        """The servers that answer, but these."""
+        return [
+            server
+            for server in self.servers
+            if server not in left_out and server.alive() and not server.is_paused
+        ]
 
     # Hooks ----------------------------------------------------------------------------------------
 

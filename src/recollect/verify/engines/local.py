@@ -199,6 +199,10 @@ class LocalServer(EngineLife):
     def pid(self) -> int:
         return self._running().pid
 
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
     def _running(self) -> OwnedProcess:
         if self._process is None:
             raise EngineError(f"{self.name} is not running; start() it first")

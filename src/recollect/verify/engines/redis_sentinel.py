@@ -185,7 +185,7 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
 
     def primary(self) -> SentinelServer:
         """As the first running sentinel sees it."""
-        sentinel = next(one for one in self.sentinels if one.alive())
+        sentinel = next(one for one in self.sentinels if one in self.others())
         told = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         assert isinstance(told, list)
         return next(server for server in self.copies if str(server.port) == told[1])

@@ -1,0 +1,128 @@
+"""One primary that sentinels name, and another one after a failover.
+
+Nothing tells a client that its primary was replaced for as long as that one answers: one that is cut off from the
+sentinels takes writes that are lost when it comes back. So all sentinels are asked twice a second, and what most of
+those that answer say counts; connections to anybody else end. A sentinel may name a server that has not taken over yet:
+that one refuses to be opened as a replica, and is asked again.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+from recollect.errors import EngineUnavailable
+from recollect.store import Options
+from recollect.stores.redis.address import Address
+from recollect.stores.redis.errors import not_connected
+from recollect.stores.redis.routed import LOOK_S, RETRY_MAX_S, RoutedServers
+from recollect.stores.redis.servers import OneIdentity, scan_server
+from recollect.stores.redis.shard import Guard
+from recollect.stores.redis.slots import Node
+from recollect.stores.redis.wire import Reply, ReplyError, pack
+
+_GRACE_S = 0.25
+"""How long the slower sentinels are waited for, once somebody has answered."""
+
+
+class SentinelServers(RoutedServers):
+    def __init__(self, address: Address, options: Options) -> None:
+        super().__init__(address, options)
+        self._primary: Node | None = None
+        self._identity = OneIdentity(address)
+        self._error: Exception | None = None
+        self._question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.service)
+
+    @property
+    def replaced(self) -> str | None:
+        return self._identity.replaced
+
+    async def open(self) -> str:
+        end = time.monotonic() + self._options.timeout_s
+        while True:
+            await self.learn()
+            try:
+                if self._primary is None:
+                    raise EngineUnavailable(f"{self._address.shown}: no primary is known ({self._error})")
+                await self._shard(self._primary).open()
+                break
+            except EngineUnavailable:
+                if time.monotonic() > end:
+                    raise
+            await asyncio.sleep(RETRY_MAX_S)
+        self._watch()
+        await self.check_rights()
+        return await self._identity.establish(self._shard(self._primary))
+
+    def scan(self, kind: str, start: bytes) -> AsyncIterator[list[bytes]]:
+        return scan_server(self._shard(self._known()), kind, start)
+
+    async def check_same(self, slot: int) -> None:
+        await self._identity.check_same(self._shard(self._known()))
+
+    # ---- who serves
+
+    def _known(self) -> Node:
+        if self._primary is None:
+            raise EngineUnavailable(f"{self._address.shown}: no primary is known ({self._error})")
+        return self._primary
+
+    def _owner(self, slot: int) -> Node | None:
+        return self._primary
+
+    def _moved(self, slot: int, node: Node) -> None:
+        """Only nodes of a cluster say so."""
+
+    def _serving(self) -> list[Node]:
+        return [] if self._primary is None else [self._primary]
+
+    def _guard(self, node: Node) -> Guard:
+        return self._identity
+
+    async def _learn(self) -> None:
+        votes: Counter[Node] = Counter()
+
+        async def ask(sentinel: Node) -> None:
+            address = self._address.sentinel(sentinel)
+            try:
+                reply = await self._scouts.ask(sentinel, address, self._question)
+            except Exception as error:  # another one may know
+                self._error = not_connected(error, address.shown)
+                return
+            named = _named(reply)
+            if named is None:
+                said = (
+                    reply.text
+                    if isinstance(reply, ReplyError)
+                    else f"it watches no {self._address.service!r}"
+                )
+                self._error = EngineUnavailable(f"{address.shown}: {said}")
+            else:
+                votes[named] += 1
+
+        tasks = [asyncio.create_task(ask(sentinel)) for sentinel in self._address.nodes]
+        try:
+            _, late = await asyncio.wait(tasks, timeout=_GRACE_S)
+            while late and not votes:
+                _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if votes and self._primary not in [
+            node for node, count in votes.items() if count == max(votes.values())
+        ]:
+            self._primary = votes.most_common(1)[0][0]
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for shard in self._shards.values():
+                shard.stuck()
+            await self.learn()
+
+
+def _named(reply: Reply) -> Node | None:
+    match reply:
+        case [bytes(host), bytes(port)] if port.isdigit():
+            return host.decode("utf-8", "replace"), int(port)
+    return None

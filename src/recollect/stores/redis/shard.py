@@ -1,0 +1,237 @@
+"""One primary: its connections, its group commit, what it promises, and the watch for its fsyncs.
+
+A store on one server has one of these; a cluster has one for each primary; with sentinels there is one for the server
+that they name. Each new connection is asked again what the engine is set to, and whether it is still the store's
+(`Guard`): an engine that was restarted may be another one.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from recollect.errors import CannotOpen, EngineUnavailable, NotWritten, OutcomeUnknown, Refused
+from recollect.store import Durability, Options
+from recollect.stores.redis.address import Address
+from recollect.stores.redis.commit import Commit, QueuedWrite
+from recollect.stores.redis.errors import not_connected
+from recollect.stores.redis.fsync import FsyncWatch
+from recollect.stores.redis.pool import NoFreeConnection, RedisPool
+from recollect.stores.redis.rights import Rights
+from recollect.stores.redis.settings import (
+    QUESTIONS,
+    QUESTIONS_COUNT,
+    DurabilityPlan,
+    answers_waitaof_early,
+    check_has_every_slot,
+    plan,
+    read_settings,
+)
+from recollect.stores.redis.wire import Reply, Wire, WireLost, connect, pack
+
+PROBE_TIMEOUT_S = 6.0
+
+_NOT_YET = DurabilityPlan(Durability.BUFFERED, 0, False, b"", 0, None)
+"""Until the first connection has said what the engine gives: nothing is sent before that."""
+
+
+class Guard(Protocol):
+    """Says whether the engine behind a connection is still the store's."""
+
+    def question(self) -> tuple[bytes, int]:
+        """A request, and how many replies it has."""
+
+    def check_readable(self, replies: list[Reply]) -> None:
+        """Raises if the engine cannot answer yet, or no longer answers this user."""
+
+    def check_replaced(self, replies: list[Reply]) -> None:
+        """Raises `StoreReplaced` if the engine is another one, or was emptied."""
+
+    def probe(self) -> bytes:
+        """A write that changes no memory."""
+
+
+class Shard:
+    def __init__(
+        self,
+        address: Address,
+        options: Options,
+        guard: Guard,
+        *,
+        alone: bool = True,
+        planned: Callable[["Shard"], None],
+    ) -> None:
+        """`alone`: a server that has every session, not one of several. `planned` is called when what the engine
+        gives has changed."""
+        self.address = address
+        self._options = options
+        self._guard = guard
+        self._alone = alone
+        self._planned = planned
+        self._early: dict[str, bool] = {}
+        """Whether the engine answers WAITAOF early, for each build."""
+        self._connecting: set[asyncio.Task[Wire]] = set()
+        self._slow: set[object] = set()
+        """What wires were waiting for when `stuck` was last called."""
+        self.is_planned = False
+        self.pool = RedisPool(self._connect, size=options.pool_size, timeout_s=options.timeout_s)
+        self._watch = FsyncWatch(self.ask, guard.probe)
+        self.commit = Commit(
+            self.pool, _NOT_YET, self._watch, timeout_s=options.timeout_s, pool_size=options.pool_size
+        )
+
+    @property
+    def plan(self) -> DurabilityPlan:
+        return self.commit.plan
+
+    async def open(self) -> None:
+        """Makes the first connection."""
+        self.pool.adopt(await self._connect())
+
+    async def close(self) -> None:
+        await self.commit.drain()
+        await self._watch.close()
+        for task in list(self._connecting):
+            task.cancel()
+        await self.pool.close()
+
+    async def check_rights(self) -> None:
+        rights = Rights(self.address.prefix, self.plan)
+        rights.check(await self.ask(rights.request, rights.count), self.address.shown)
+
+    # ---- asking
+
+    async def ask(
+        self, request: bytes, count: int, deadline: float | None = None, *, attempts: int = 2
+    ) -> list[Reply]:
+        """Replies to a request that is safe to repeat: tried again on a new connection if the first one breaks."""
+        left_s = self._options.timeout_s if deadline is None else deadline - time.monotonic()
+        try:
+            async with asyncio.timeout(left_s):
+                for attempt in range(1, attempts + 1):
+                    wire = self.pool.take() or await self.pool.wait()
+                    try:
+                        return await wire.replies(request, count)
+                    except WireLost as error:
+                        if attempt == attempts:
+                            raise not_connected(error, self.address.shown) from error
+                    finally:
+                        self.pool.give_back(wire)
+        except TimeoutError as error:
+            raise EngineUnavailable(
+                f"{self.address.shown}: no answer within {self._options.timeout_s:g} s"
+            ) from error
+        except NoFreeConnection as error:
+            raise EngineUnavailable(str(error)) from error
+        raise AssertionError("unreachable")
+
+    async def write_asking(self, write: QueuedWrite, deadline: float) -> Reply:
+        """A write for a slot that is on its way here, which the engine takes only if it is told that we know. Rare, so
+        without a batch. With its source: a node that was just added has no scripts."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                wire = self.pool.take() or await self.pool.wait()
+        except (TimeoutError, NoFreeConnection) as error:
+            raise NotWritten(f"{self.address.shown}: no connection in time; safe to retry") from error
+        except CannotOpen as error:
+            raise NotWritten(f"{error}; safe to retry") from error
+        promised = self.plan
+        source = write.script.by_source(write.body, write.count, write.sessions)
+        try:
+            async with asyncio.timeout_at(deadline):
+                _, reply, *waits = await wire.replies(
+                    pack("ASKING") + source + promised.request, 2 + promised.count
+                )
+        except (WireLost, TimeoutError) as error:
+            raise OutcomeUnknown(f"no reply came ({error}); retry with the same turn id") from error
+        finally:
+            self.pool.give_back(wire)
+        write.plan, write.shortfall = promised, promised.shortfall(waits)
+        if promised.watches and write.shortfall is None:
+            write.shortfall = await self._watch.passed(wire.run)
+        return reply
+
+    # ---- when it no longer serves
+
+    def stuck(self) -> bool:
+        """Whether a wire still waits for what it waited for at the last call."""
+        now = self.pool.awaited()
+        stuck = not self._slow.isdisjoint(now) or bool(self._connecting)
+        self._slow = set(now)
+        return stuck
+
+    def pass_on(self) -> None:
+        """Somebody else serves its sessions now: what was not sent fails as such, so that it is sent there, and wires
+        that have been silent for a while are given up."""
+        for task in list(self._connecting):
+            task.cancel()
+        self.commit.refuse_waiting(f"{self.address.shown} no longer serves this session; safe to retry")
+        self.pool.abort(self._slow)
+
+    def look_again(self) -> None:
+        """Makes the next request connect anew, and so see what the engine gives now."""
+        self.pool.abort_idle()
+
+    # ---- connecting
+
+    async def _connect(self) -> Wire:
+        task = asyncio.get_running_loop().create_task(self._connect_now())
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if task.cancelled() and not (current and current.cancelling()):
+                raise EngineUnavailable(f"{self.address.shown} is no longer asked") from None
+            task.cancel()
+            raise
+
+    async def _connect_now(self) -> Wire:
+        """A wire to an engine that is still this store's, with settings that still give what was asked for."""
+        timeout_s = self._options.timeout_s
+        try:
+            connection = self.address.connection(timeout_s)
+        except TypeError as error:
+            raise Refused(f"not a Redis address: {error}") from error
+        try:
+            wire = await connect(connection)
+        except Exception as error:
+            await asyncio.sleep(0)  # a refusal is immediate: let others run if the caller keeps retrying
+            raise not_connected(error, self.address.shown) from error
+        try:
+            planned = await self._examine(wire)
+        except (WireLost, TimeoutError) as error:
+            wire.abort()
+            raise not_connected(error, self.address.shown) from error
+        except BaseException:
+            wire.abort()
+            raise
+        if planned != self.plan or not self.is_planned:
+            self.commit.plan, self.is_planned = planned, True
+            self._planned(self)
+        return wire
+
+    async def _examine(self, wire: Wire) -> DurabilityPlan:
+        timeout_s = self._options.timeout_s
+        question, count = self._guard.question()
+        async with asyncio.timeout(timeout_s):
+            replies = await wire.replies(QUESTIONS + question, QUESTIONS_COUNT + count)
+        answers, marks = replies[:QUESTIONS_COUNT], replies[QUESTIONS_COUNT:]
+        self._guard.check_readable(marks)
+        settings = read_settings(answers, self.address.shown)
+        if self._alone and settings.is_cluster_node:
+            async with asyncio.timeout(timeout_s):
+                await check_has_every_slot(wire, self.address.shown)
+        if self.is_planned:  # an AOF's first rewrite happens once; later ones look the same
+            settings = replace(settings, aof_begins=False)
+        planned = plan(settings, self._options, self.address.shown)
+        if planned.waits_for_disk:
+            if settings.build not in self._early:
+                async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
+                    self._early[settings.build] = await answers_waitaof_early(wire, self._guard.probe())
+            planned = replace(planned, watches=self._early[settings.build])
+        wire.run = settings.run
+        self._guard.check_replaced(marks)
+        return planned
