@@ -71,6 +71,11 @@ FAULTS: tuple[str, ...] = (
     "kill-engine-at-line",
     "upgrade",
     "downgrade",
+    "node-kill",
+    "kill-restart",
+    "isolate-primary",
+    "reshard",
+    "lose-shard",
 )
 
 # Faults that can strike a single engine as it is configured; the others need an operator or a second node.
@@ -394,6 +399,58 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
     ),
 }
 
+_CLUSTER_SPECIFICATION = (
+    "Redis cluster specification: write safety; Redis documentation, Scale with Redis Cluster"
+)
+_NEWER_COPY = (
+    "`replicas` of every copy that may be promoted, or `min-replicas-to-write`, which only bounds it"
+)
+# A copy that had not received everything: late or lost, but a store that does not find it is not excused. What the old
+# primary showed and did not pass on is written again by whoever retries, and then comes later than it did there.
+_OLDER_COPY = ("silent-reset", "hole", *_TAIL, "own-write-missing", "stale-read", "reorder")
+_UNRECEIVED = _Rule(
+    ("node-kill", "pause", "failover"),
+    _OLDER_COPY,
+    None,
+    "the writes that the promoted replica had not received: replication is asynchronous",
+    f"{_CLUSTER_SPECIFICATION}; Redis documentation, High availability with Sentinel",
+    _NEWER_COPY,
+)
+_ENGINE_RULES["redis-sentinel"] = (_UNRECEIVED,)
+_ENGINE_RULES["redis-cluster"] = (
+    _UNRECEIVED,
+    _Rule(
+        ("isolate-primary",),
+        _OLDER_COPY,
+        None,
+        "what a primary acknowledges while it is cut off from the majority, for as long as the node timeout",
+        _CLUSTER_SPECIFICATION,
+        _NEWER_COPY,
+    ),
+    _Rule(
+        ("lose-shard",),
+        _LOUD,
+        None,
+        "deleted files are gone; the loss must reach the caller as an error, never as an empty memory",
+        "no engine documents that it notices a deleted folder",
+        "a backup of each shard; a store that knows which shards it had",
+    ),
+)
+_EMPTY_PRIMARY = _Rule(
+    ("kill-restart",),
+    (*_ALL, *_LOUD),
+    None,
+    "everything on the node: a primary without an append-only file restarts with an old snapshot or nothing, and its "
+    "replica becomes a copy of that",
+    "Redis documentation, Replication: safety of replication when master has persistence turned off",
+    "`appendonly yes` on every node; or no restart before a replica has taken over",
+)
+for _group in MADE_OF:
+    for _policy in ("none", "rdb"):
+        _RULES[_group, _policy] = (_EMPTY_PRIMARY,)
+_LIKE = {"kill-restart": "kill-engine"}
+"""Of one server among several the same is promised as of a server alone."""
+
 _ANY_ENGINE: tuple[_Rule, ...] = (
     _Rule(
         ("replica-lag",),
@@ -452,10 +509,10 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
     rules = _ANY_ENGINE  # these apply whatever the settings
     server = MADE_OF.get(name, name)
     if policy != "custom":
-        of_group = _ENGINE_RULES.get(name, ()) if name in MADE_OF else ()
+        of_group = (*_RULES.get((name, policy), ()), *_ENGINE_RULES.get(name, ())) if name in MADE_OF else ()
         rules = (*of_group, *_RULES.get((server, policy), ()), *_ENGINE_RULES.get(server, ()), *rules)
     for rule in rules:
-        if fault in rule.faults:
+        if fault in rule.faults or _LIKE.get(fault) in rule.faults:
             return Promise(
                 engine,
                 policy,

@@ -4,6 +4,7 @@ By default one engine of each kind. `RECOLLECT_CONTRACT_ENGINES=redis@6.2,postgr
 test-engines` has all that are supported.
 """
 
+import itertools
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis.asyncio
 
 from recollect import Store, open_store
+from recollect.stores.redis.slots import slot_of
 from recollect.verify import engines
 from recollect.verify.engines import Engine
+from recollect.verify.engines.redis_cluster import RedisClusterEngine
+from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
 
 STORES = tuple(os.environ.get("RECOLLECT_CONTRACT_ENGINES", "sqlite,redis,postgres").split(","))
 POLICIES = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}
@@ -25,7 +30,7 @@ POLICIES = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}
 def kind_of(spec: str) -> str:
     """Of an engine like redis@6.2: which store lives on it."""
     name = spec.partition("@")[0]
-    return "redis" if name == "valkey" else name
+    return "redis" if name.startswith(("redis", "valkey")) else name
 
 
 @dataclass
@@ -35,6 +40,21 @@ class Place:
     name: str
     engine: Engine
     url: str
+
+    def beside(self, session: str, suffix: object) -> str:
+        """Another session that one step may span with the first: in a cluster, one of the same slot."""
+        if self.engine.name != "redis-cluster":
+            return f"{session}-{suffix}"
+        names = (f"{session}-{suffix}-{number}" for number in itertools.count())
+        return next(name for name in names if slot_of(f"s{name}".encode()) == slot_of(f"s{session}".encode()))
+
+    def redis(self) -> Any:
+        """A client of redis-py for what is done behind the store's back."""
+        if isinstance(self.engine, RedisClusterEngine):
+            return redis.asyncio.RedisCluster.from_url(self.engine.endpoint.nodes[0])
+        if isinstance(self.engine, RedisSentinelEngine):
+            return redis.asyncio.Redis.from_url(self.engine.primary().endpoint.url)
+        return redis.asyncio.Redis.from_url(self.url)
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Store]:

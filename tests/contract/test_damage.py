@@ -90,16 +90,14 @@ def _sqlite(place: Place, session: str, how: str, sequences: list[int], raw: byt
 
 
 async def _redis(place: Place, session: str, how: str, sequences: list[int], raw: bytes) -> None:
-    import redis.asyncio
-
-    client = redis.asyncio.from_url(place.url)
+    client = place.redis()
     keys = [key async for key in client.scan_iter(match=f"*{session}*", _type="list")]
     key = next(key for key in keys if b"m" in key.rsplit(b":", 1)[-1])
     if how == "remove":
         for element in [await client.lindex(key, sequence - 1) for sequence in sequences]:
-            await client.lrem(key, 1, element)  # type: ignore[arg-type]
+            await client.lrem(key, 1, element)
     else:
-        await client.lset(key, sequences[0] - 1, raw)  # type: ignore[arg-type]
+        await client.lset(key, sequences[0] - 1, raw)
     await client.aclose()
 
 

@@ -173,9 +173,7 @@ async def _break_metadata(place: Place) -> None:
         connection.commit()
         connection.close()
     elif place.name == "redis":
-        import redis.asyncio
-
-        async with redis.asyncio.Redis.from_url(place.url) as client:
+        async with place.redis() as client:
             await client.hset("recollect:{ss}:c", "metadata", "{")
     else:
         import asyncpg

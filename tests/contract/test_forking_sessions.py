@@ -29,9 +29,9 @@ def said(*words: str) -> list[Message]:
 # ---- fork
 
 
-async def test_a_fork_is_a_copy_that_lives_on_its_own(store: Store, session: str) -> None:
+async def test_a_fork_is_a_copy_that_lives_on_its_own(place: Place, store: Store, session: str) -> None:
     assert isinstance(store, Forkable)
-    new = f"{session}-new"
+    new = place.beside(session, "new")
     await store.append(session, said("a", "b", "c"))
     await store.retract(session, 2)
     await store.annotate(session, {"title": "t"})
@@ -61,9 +61,9 @@ async def test_a_fork_is_a_copy_that_lives_on_its_own(store: Store, session: str
     ],
 )
 async def test_up_to_a_sequence(
-    store: Store, session: str, upto: int, wanted: list[int], position: int
+    place: Place, store: Store, session: str, upto: int, wanted: list[int], position: int
 ) -> None:
-    new = f"{session}-new"
+    new = place.beside(session, "new")
     await store.append(session, said("a", "b", "c", "d"))
     await store.retract(session, 2, 3)
     await store.append(session, said("e"))
@@ -74,19 +74,19 @@ async def test_up_to_a_sequence(
     assert [item.sequence for item in await store.history(new, last=1)] == [position + 1]
 
 
-async def test_of_a_session_that_goes_on_after_a_forget(store: Store, session: str) -> None:
+async def test_of_a_session_that_goes_on_after_a_forget(place: Place, store: Store, session: str) -> None:
     await store.append(session, said("a", "b"))
     await store.forget(session)
     await store.append(session, said("c", "d"))
-    await store.fork(session, f"{session}-1", upto=3)
-    await store.fork(session, f"{session}-2", upto=1)
-    assert [item.sequence for item in await store.history(f"{session}-1")] == [3]
-    assert await store.history(f"{session}-2") == []
-    assert await store.state(f"{session}-2") is SessionState.LIVE
+    await store.fork(session, place.beside(session, "1"), upto=3)
+    await store.fork(session, place.beside(session, "2"), upto=1)
+    assert [item.sequence for item in await store.history(place.beside(session, "1"))] == [3]
+    assert await store.history(place.beside(session, "2")) == []
+    assert await store.state(place.beside(session, "2")) is SessionState.LIVE
 
 
-async def test_what_cannot_be_forked(store: Store, session: str) -> None:
-    new = f"{session}-new"
+async def test_what_cannot_be_forked(place: Place, store: Store, session: str) -> None:
+    new = place.beside(session, "new")
     with pytest.raises(NotFound):
         await store.fork(session, new)
     await store.append(session, said("a"))
@@ -102,11 +102,11 @@ async def test_what_cannot_be_forked(store: Store, session: str) -> None:
     assert (conflict.value.session, conflict.value.actual) == (new, 1)
     await store.forget(session)
     with pytest.raises(NotFound):
-        await store.fork(session, f"{session}-other")
+        await store.fork(session, place.beside(session, "other"))
 
 
-async def test_a_fork_once_with_a_turn(store: Store, session: str) -> None:
-    new = f"{session}-new"
+async def test_a_fork_once_with_a_turn(place: Place, store: Store, session: str) -> None:
+    new = place.beside(session, "new")
     await store.append(session, said("a", "b"))
     first = await store.fork(session, new, turn="t", expect=2)
     await store.append(session, said("c"))
@@ -119,18 +119,18 @@ async def test_a_fork_once_with_a_turn(store: Store, session: str) -> None:
     assert await texts(store, new) == ["a", "b", "d"]
 
 
-async def test_a_large_fork(store: Store, session: str) -> None:
+async def test_a_large_fork(place: Place, store: Store, session: str) -> None:
     await store.append(session, [Message("user", str(n)) for n in range(3_500)])
-    await store.fork(session, f"{session}-new", upto=3_400)
-    assert await texts(store, f"{session}-new") == [str(n) for n in range(3_400)]
+    await store.fork(session, place.beside(session, "new"), upto=3_400)
+    assert await texts(store, place.beside(session, "new")) == [str(n) for n in range(3_400)]
 
 
 # ---- several sessions at once
 
 
-async def test_several_sessions_in_one_step(store: Store, session: str) -> None:
+async def test_several_sessions_in_one_step(place: Place, store: Store, session: str) -> None:
     assert isinstance(store, Spanning)
-    one, other = f"{session}-1", f"{session}-2"
+    one, other = (place.beside(session, number) for number in (1, 2))
     await store.append(other, said("before"))
     receipts = await store.append_many({other: said("a", "b"), one: said("c")})
     assert list(receipts) == [other, one]
@@ -140,8 +140,8 @@ async def test_several_sessions_in_one_step(store: Store, session: str) -> None:
     assert await texts(store, one) == ["c"]
 
 
-async def test_all_or_none(store: Store, session: str) -> None:
-    names = [f"{session}-{number}" for number in range(4)]
+async def test_all_or_none(place: Place, store: Store, session: str) -> None:
+    names = [place.beside(session, number) for number in range(4)]
     await store.append(names[2], said("before"), turn="t")
     turns = {name: said("x") for name in names}
     with pytest.raises(Conflict) as conflict:
@@ -163,8 +163,8 @@ async def test_all_or_none(store: Store, session: str) -> None:
     assert [receipts[name].last for name in names] == [1, 1, 2, 1]
 
 
-async def test_many_once_with_a_turn(store: Store, session: str) -> None:
-    names = [f"{session}-{number}" for number in range(3)]
+async def test_many_once_with_a_turn(place: Place, store: Store, session: str) -> None:
+    names = [place.beside(session, number) for number in range(3)]
     first = await store.append_many({name: said("x") for name in names}, turn="t")
     assert await store.append_many({name: said("x") for name in names}, turn="t") == first
     with pytest.raises(TurnReused):
@@ -174,7 +174,7 @@ async def test_many_once_with_a_turn(store: Store, session: str) -> None:
 
 
 async def test_many_in_any_order_do_not_wait_for_each_other(place: Place, session: str) -> None:
-    names = [f"{session}-{number}" for number in range(6)]
+    names = [place.beside(session, number) for number in range(6)]
     async with place.open() as one, place.open() as other:
         outcomes = await asyncio.gather(
             *(one.append_many({name: said("x") for name in names}) for _ in range(10)),
@@ -189,7 +189,7 @@ async def test_many_in_any_order_do_not_wait_for_each_other(place: Place, sessio
 # ---- find
 
 
-async def test_a_message_by_its_id(store: Store, session: str) -> None:
+async def test_a_message_by_its_id(place: Place, store: Store, session: str) -> None:
     assert isinstance(store, Findable)
     messages = [Message("user", str(n), id=f"id-{n}") for n in range(250)]
     messages[7] = Message("user", "id-8 is mentioned, and id-249", id="id-7")
@@ -199,7 +199,7 @@ async def test_a_message_by_its_id(store: Store, session: str) -> None:
         assert found is not None
         assert (found.sequence, found.message) == (number + 1, messages[number])
     assert await store.find(session, "id-250") is None
-    assert await store.find(f"{session}-other", "id-1") is None
+    assert await store.find(place.beside(session, "other"), "id-1") is None
     await store.retract(session, 9)
     assert await store.find(session, "id-8") is None
     await store.forget(session)
@@ -230,8 +230,8 @@ async def test_any_id_is_found(store: Store, session: str, name: str) -> None:
 def test_without_async(place: Place, session: str) -> None:
     with open_sync(place.url) as store:
         store.append_many({session: [Message("user", "a", id="x")]}, turn="t", expect={session: 0})
-        store.fork(session, f"{session}-new", upto=1, turn="t", expect=1)
-        found = store.find(f"{session}-new", "x")
+        store.fork(session, place.beside(session, "new"), upto=1, turn="t", expect=1)
+        found = store.find(place.beside(session, "new"), "x")
         assert found is not None
         assert found.sequence == 1
 

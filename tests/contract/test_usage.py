@@ -123,7 +123,7 @@ async def test_a_wrong_password_is_one_sentence(place: Place, password: str | No
         pytest.skip("without a password, this engine lets everybody read and store")
     parts = urlsplit(endpoint.url)
     login = f"{endpoint.user}:{password}" if password else f"{endpoint.user}"
-    url = parts._replace(netloc=f"{login}@{parts.hostname}:{parts.port}").geturl()
+    url = parts._replace(netloc=f"{login}@{parts.netloc.rpartition('@')[2]}").geturl()
     with pytest.raises(CredentialsRefused) as refusal:
         await open_store(url)
     assert "refused the credentials: check the user and the password in the address (" in str(refusal.value)

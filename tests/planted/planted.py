@@ -26,6 +26,8 @@ class Planted:
     """Or `documented-loss`, where the engine's own documentation allows what the store did not guard against."""
     twin_status: str = "held"
     """Or `documented-loss`, where the promise allows a loss that no store can prevent, or one that is told loudly."""
+    twin_without: tuple[str, ...] = ()
+    """What the twin's cell must not show, whatever the promise allows."""
     variant: str = ""
     more: dict[str, Any] = field(default_factory=dict)
     """Further fields of the scenario: sessions, previous, retain_s …"""
@@ -52,7 +54,8 @@ class Planted:
 
     def clears(self, verdict: Verdict) -> bool:
         """The twin is not accused, and its run did conclude something."""
-        return verdict.status in ("held", self.twin_status)
+        names = {anomaly.name for anomaly in verdict.anomalies}
+        return verdict.status in ("held", self.twin_status) and not names & set(self.twin_without)
 
 
 def catalogue() -> dict[str, Planted]:

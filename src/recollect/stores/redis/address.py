@@ -47,7 +47,7 @@ class Address:
     service: str = ""
     """What the sentinels call the primary."""
     accepts_losses: bool = False
-    """``?replaced=accept``: a cluster with an emptied shard is opened all the same."""
+    """``?replaced=accept``: a cluster with an emptied shard is opened anyway."""
 
     def at(self, node: Node) -> "Address":
         """One server of several."""

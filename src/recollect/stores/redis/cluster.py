@@ -15,7 +15,7 @@ from recollect.store import Options
 from recollect.stores.redis import markers
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.errors import not_connected, read_refused
-from recollect.stores.redis.routed import ELSEWHERE, RoutedServers, together
+from recollect.stores.redis.routed import RETRY_MAX_S, RoutedServers, together
 from recollect.stores.redis.servers import PROBE_LIFE_MS, check_answered, scan_server
 from recollect.stores.redis.shard import Guard
 from recollect.stores.redis.slots import Node, Topology, View, read_view
@@ -35,30 +35,36 @@ class ClusterServers(RoutedServers):
         self._redirected: dict[int, Node] = {}
         """What MOVED said since the map was last learnt."""
         self._identity: str | None = None
-        self._error: Exception | None = None
+        self._error: CannotOpen | None = None
 
     async def open(self) -> str:
+        end = time.monotonic() + self._options.timeout_s
         await self._learn()
         self._watch()
-        if not self._topology.is_complete:
-            await self._await_complete()
-        await together(*(self._shard(node).open() for node in self._serving()))
+        while True:
+            try:
+                self._check_complete()
+                await together(*(self._shard(node).open() for node in self._serving()))
+                break
+            except EngineUnavailable:  # a failover, or a cluster that is only just starting
+                if time.monotonic() > end:
+                    raise
+            await asyncio.sleep(RETRY_MAX_S)
+            await self.learn()
         await self.check_rights()
         self._identity = await self._identify()
         return self._identity
 
-    async def _await_complete(self) -> None:
-        end = time.monotonic() + self._options.timeout_s
-        while not self._topology.is_complete:
-            if time.monotonic() > end:
-                if isinstance(self._error, CannotOpen):
-                    raise self._error
-                if not self._topology.nodes:
-                    raise EngineUnavailable(f"{self._address.shown}: no node answers ({self._error})")
-                free = self._topology.owners.count(None)
-                raise EngineUnavailable(f"{self._address.shown}: nobody owns {free:,} of the cluster's slots")
-            await asyncio.sleep(_GRACE_S / 10)
-            await self._learn()
+    def _check_complete(self) -> None:
+        """Raises if nobody answers, or nobody owns some of the slots."""
+        if self._topology.is_complete:
+            return
+        if self._error is not None and not isinstance(self._error, EngineUnavailable):
+            raise self._error  # waiting would not help
+        if not self._topology.nodes:
+            raise EngineUnavailable(f"{self._address.shown}: no node answers ({self._error})")
+        free = self._topology.owners.count(None)
+        raise EngineUnavailable(f"{self._address.shown}: nobody owns {free:,} of the cluster's slots")
 
     # ---- who owns what
 
@@ -172,9 +178,9 @@ class ClusterServers(RoutedServers):
         node = self._owner(slot)
         if node is not None:
             guard = self._guard(node)
-            question, count = guard.question()
-            if count:
-                guard.check_replaced(await self._shard(node).ask(question, count))
+            replies = await self._shard(node).ask(*guard.question())
+            guard.check_readable(replies)
+            guard.check_replaced(replies)
 
     def _guard(self, node: Node) -> Guard:
         return _MarkerGuard(self, node)
@@ -282,14 +288,17 @@ class _MarkerGuard:
         self._asked: list[int] = []
 
     def question(self) -> tuple[bytes, int]:
-        self._asked = self._servers.markers_at(self._node)
+        # One that has only just taken over is not on the map: it is asked for all, and answers for its own.
+        self._asked = self._servers.markers_at(self._node) or list(range(markers.MARKERS))
         prefix = self._servers.address.prefix
         gets = [pack("GET", markers.name_of(prefix, index)) for index in self._asked]
         return b"".join(gets), len(gets)
 
     def check_readable(self, replies: list[Reply]) -> None:
+        """A node that cannot answer yet may be empty: its connection is not used until it has answered."""
         for reply in replies:
-            check_answered(reply, self._servers.address.at(self._node), told_later=(*ELSEWHERE, "NOPERM"))
+            told_later = ("MOVED", "ASK", "TRYAGAIN", "NOPERM")
+            check_answered(reply, self._servers.address.at(self._node), told_later=told_later)
 
     def check_replaced(self, replies: list[Reply]) -> None:
         self._servers.check_markers(self._asked[: len(replies)], replies)

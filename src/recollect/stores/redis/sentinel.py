@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from recollect.errors import EngineUnavailable
+from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.errors import not_connected
@@ -30,7 +30,7 @@ class SentinelServers(RoutedServers):
         super().__init__(address, options)
         self._primary: Node | None = None
         self._identity = OneIdentity(address)
-        self._error: Exception | None = None
+        self._error: CannotOpen | None = None
         self._question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.service)
 
     @property
@@ -42,9 +42,8 @@ class SentinelServers(RoutedServers):
         while True:
             await self.learn()
             try:
-                if self._primary is None:
-                    raise EngineUnavailable(f"{self._address.shown}: no primary is known ({self._error})")
-                await self._shard(self._primary).open()
+                primary = self._known()
+                await self._shard(primary).open()
                 break
             except EngineUnavailable:
                 if time.monotonic() > end:
@@ -52,7 +51,7 @@ class SentinelServers(RoutedServers):
             await asyncio.sleep(RETRY_MAX_S)
         self._watch()
         await self.check_rights()
-        return await self._identity.establish(self._shard(self._primary))
+        return await self._identity.establish(self._shard(primary))
 
     def scan(self, kind: str, start: bytes) -> AsyncIterator[list[bytes]]:
         return scan_server(self._shard(self._known()), kind, start)
@@ -64,6 +63,8 @@ class SentinelServers(RoutedServers):
 
     def _known(self) -> Node:
         if self._primary is None:
+            if self._error is not None and not isinstance(self._error, EngineUnavailable):
+                raise self._error
             raise EngineUnavailable(f"{self._address.shown}: no primary is known ({self._error})")
         return self._primary
 
@@ -91,12 +92,11 @@ class SentinelServers(RoutedServers):
                 return
             named = _named(reply)
             if named is None:
-                said = (
-                    reply.text
-                    if isinstance(reply, ReplyError)
-                    else f"it watches no {self._address.service!r}"
+                said = reply.text if isinstance(reply, ReplyError) else "it watches no such service"
+                self._error = CannotOpen(
+                    f"{address.shown}, asked for {self._address.service!r}: {said}; name the sentinels, and the "
+                    "service as they call it"
                 )
-                self._error = EngineUnavailable(f"{address.shown}: {said}")
             else:
                 votes[named] += 1
 

@@ -94,7 +94,7 @@ class OneIdentity:
         return pack("GET", self._address.identity_key), 1
 
     def check_readable(self, replies: list[Reply]) -> None:
-        told_later = ("MOVED", "CLUSTERDOWN", *(["NOPERM"] if self._identity is None else []))
+        told_later = ("MOVED", "CLUSTERDOWN", "NOPERM") if self._identity is None else ()
         check_answered(replies[0], self._address, told_later=told_later)
 
     def check_replaced(self, replies: list[Reply]) -> None:

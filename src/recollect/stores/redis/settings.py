@@ -142,8 +142,8 @@ async def check_has_every_slot(wire: Wire, address: str) -> None:
     wanted = (b"cluster_size:1\r", b"cluster_slots_assigned:16384\r")
     if not isinstance(reply, bytes) or any(line not in reply for line in wanted):
         raise CannotOpen(
-            f"{address} is one node of a cluster and has only a part of the sessions; "
-            "open a server that is not part of one (`cluster-enabled no`)"
+            f"{address} is one node of a cluster and has only a part of the sessions; open the cluster: "
+            f"{address.replace('://', '+cluster://', 1)}"
         )
 
 

@@ -106,6 +106,9 @@ class ServerGroup(EngineLife, Generic[Server]):
                 )
             time.sleep(_POLL_S)
 
+    def is_ready(self) -> bool:
+        return self._missing_now() is None
+
     def _missing_now(self) -> str | None:
         try:
             return self._missing()
@@ -123,6 +126,14 @@ class ServerGroup(EngineLife, Generic[Server]):
     def kill(self) -> None:
         for server in self.servers:
             server.kill()
+
+    def pause(self) -> None:
+        for server in self.servers:
+            server.pause()
+
+    def resume(self) -> None:
+        for server in self.servers:
+            server.resume()
 
     def _wipe_data(self) -> None:
         for server in self.servers:

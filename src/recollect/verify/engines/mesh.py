@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(eq=False)
-class _Link:
+class _MeshLink:
     to: str
     is_bus: bool
     by: str | None = None
@@ -91,7 +91,7 @@ class Mesh:
 
     async def _listen(self, name: str, port: int, *, is_bus: bool) -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            link = _Link(name, is_bus)
+            link = _MeshLink(name, is_bus)
             with contextlib.suppress(OSError):
                 await self._carry(link, port, reader, writer)
             writer.transport.abort()
@@ -101,7 +101,7 @@ class Mesh:
         return found
 
     async def _carry(
-        self, link: _Link, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, link: _MeshLink, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         there, back = await asyncio.open_connection(HOST, port)
         pumps = {
@@ -116,7 +116,7 @@ class Mesh:
             back.transport.abort()
 
     async def _pump(
-        self, link: _Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, hears: bool
+        self, link: _MeshLink, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, hears: bool
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(1 << 16):
@@ -128,7 +128,7 @@ class Mesh:
                 sink.write(data)
                 await sink.drain()
 
-    def _identify(self, link: _Link) -> None:
+    def _identify(self, link: _MeshLink) -> None:
         if link.is_bus:
             if len(link.heard) >= _SENDER.stop:
                 link.by = bytes(link.heard[_SENDER]).decode("ascii", "replace")

@@ -94,6 +94,7 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
     default_policy = "aof-everysec"
     primaries_count = PRIMARIES
     replicas_count = REPLICAS
+    _mesh: Mesh | None = None
 
     def _make_servers(self) -> None:
         if self.product == "Redis" and int(self.version.split(".")[0]) < 7:
@@ -101,7 +102,6 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
                 f"{self.name} needs Redis 7 or newer, or Valkey: {self.version} cannot choose its bus port; "
                 "ask for redis-cluster@7 or valkey-cluster"
             )
-        self._mesh: Mesh | None = None
         for _ in range(self.primaries_count * (1 + self.replicas_count)):
             password = self.servers[0].own_password if self.servers else None
             self.servers.append(ClusterNode(self.build, self.options, password))
@@ -183,30 +183,21 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
         [line] = [line for line in self.view(primary) if line[0] == primary.id]
         return [slot for first, last in _ranges(line) for slot in range(first, last + 1)]
 
-    def is_primary_for(self, node: ClusterNode, asked: ClusterNode) -> bool:
-        return node in self.primaries(asked)
+    def has_successor(self, old: ClusterNode) -> bool:
+        """Whether the nodes that answer have agreed on another primary for the slots of this one."""
+        try:
+            return all(old not in self.primaries(node) for node in self.others(old))
+        except (OSError, RespError):
+            return False
 
-    def await_successor(self, old: ClusterNode, timeout_s: float = CHANGE_TIMEOUT_S) -> None:
-        """Waits until the other nodes have agreed on another primary for the slots of this one."""
-        asked = next(node for node in self.others(old) if node not in self.replicas_of(old))
-
-        def succeeded() -> bool:
-            try:
-                return not self.is_primary_for(old, asked)
-            except (OSError, RespError):
-                return False
-
-        wait_until(succeeded, timeout_s, f"no replica of {old.folder.name} took over")
-
-    def fail_over(self, replica: ClusterNode, how: str = "") -> None:
-        """By hand: `how` is nothing, FORCE (without asking the primary) or TAKEOVER (without asking anybody)."""
-        replica.ask("CLUSTER", "FAILOVER", *([how.upper()] if how else []))
-        asked = replica
+    def await_successor(self, old: ClusterNode) -> None:
         wait_until(
-            lambda: self.is_primary_for(replica, asked),
-            CHANGE_TIMEOUT_S,
-            f"{replica.folder.name} did not take over",
+            lambda: self.has_successor(old), CHANGE_TIMEOUT_S, f"no replica of {old.folder.name} took over"
         )
+
+    def ask_to_fail_over(self, replica: ClusterNode, how: str = "") -> None:
+        """By hand: `how` is nothing, force (without asking the primary) or takeover (without asking anybody)."""
+        replica.ask("CLUSTER", "FAILOVER", *([how.upper()] if how else []))
 
     def isolate(self, node: ClusterNode) -> None:
         """Cuts it off from all other nodes; clients still reach it. What was sent and not delivered waits."""

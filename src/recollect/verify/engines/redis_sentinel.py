@@ -7,8 +7,6 @@ then the defaults are set again. A primary is considered down after one second i
 
 from __future__ import annotations
 
-import contextlib
-
 from recollect import private
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.group import ServerGroup
@@ -125,10 +123,6 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
     def sentinels(self) -> list[SentinelServer]:
         return [server for server in self.servers if server.watches]
 
-    def await_ready(self, timeout_s: float) -> None:
-        self._hurried = False
-        super().await_ready(timeout_s)
-
     def _missing(self) -> str | None:
         sentinels = [sentinel for sentinel in self.sentinels if sentinel.alive()]
         if not self._hurried:
@@ -140,6 +134,7 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
                 return missing
         for sentinel in sentinels:
             sentinel.ask("SENTINEL", "DEBUG", *_USUAL)
+        self._hurried = False
         return None
 
     def _unknown_to(self, sentinel: SentinelServer) -> str | None:
@@ -190,23 +185,27 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
         assert isinstance(told, list)
         return next(server for server in self.copies if str(server.port) == told[1])
 
-    def await_successor(self, old: SentinelServer, timeout_s: float = CHANGE_TIMEOUT_S) -> None:
-        """Waits until all sentinels name another primary, and it has become one."""
+    def primaries(self) -> list[SentinelServer]:
+        return [self.primary()]
 
-        def succeeded() -> bool:
-            with contextlib.suppress(OSError, RespError):
-                told = [
-                    one.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-                    for one in self.sentinels
-                    if one.alive()
-                ]
-                now = self.primary()
-                agreed = all(isinstance(one, list) and one[1] == str(now.port) for one in told)
-                role = fields_of(now.ask("INFO", "replication"))["role"]
-                return agreed and now is not old and role == "master"
+    def has_successor(self, old: SentinelServer) -> bool:
+        """Whether all sentinels name another primary, and it has become one."""
+        try:
+            told = [
+                sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+                for sentinel in self.sentinels
+                if sentinel in self.others()
+            ]
+            now = self.primary()
+            agreed = all(isinstance(one, list) and one[1] == str(now.port) for one in told)
+            return agreed and now is not old and fields_of(now.ask("INFO", "replication"))["role"] == "master"
+        except (OSError, RespError):
             return False
 
-        wait_until(succeeded, timeout_s, f"no replica of {old.folder.name} took over")
+    def await_successor(self, old: SentinelServer) -> None:
+        wait_until(
+            lambda: self.has_successor(old), CHANGE_TIMEOUT_S, f"no replica of {old.folder.name} took over"
+        )
 
 
 def _fields(reply: Reply) -> dict[str, str]:

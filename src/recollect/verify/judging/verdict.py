@@ -23,7 +23,7 @@ from recollect.verify.judging.survivors import overlapped, partly_lost
 Status = Literal["held", "documented-loss", "exposed", "violated", "unknown", "skipped"]
 WORST_FIRST: tuple[Status, ...] = ("violated", "unknown", "exposed", "documented-loss", "held", "skipped")
 
-UNNOTICED = frozenset({"wipe-volume", "policy-change", "downgrade", "restore"})
+UNNOTICED = frozenset({"wipe-volume", "policy-change", "downgrade", "restore", "lose-shard"})
 """Faults that put other data under a store. A store without an identity of its own cannot notice."""
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from recollect.guarantees import MADE_OF
 from recollect.secret import SecretUrl, shown
 from recollect.verify import engines, providers
 from recollect.verify.running.faults import FAULTS, fault_named
@@ -116,7 +117,14 @@ CORE_FAULTS: tuple[str, ...] = (
     "older-writer",
     "ttl-drift",
     "upgrade",
+    "node-kill",
+    "kill-restart",
+    "isolate-primary",
+    "reshard",
+    "lose-shard",
 )
+OF_GROUPS: tuple[str, ...] = CORE_FAULTS[-5:]
+"""Those of engines of several servers."""
 DURABILITY_FAULTS: tuple[str, ...] = ("kill-engine", "restart", "power-loss", "slow-fsync")
 
 # When all stores share one minute, the less common engines get only these policies and faults.
@@ -398,7 +406,8 @@ def _faults(request: VerifyRequest, engine: str, *, first_policy: bool) -> Seque
     if request.overview and engine in OVERVIEW:
         return OVERVIEW[engine][1]
     wanted = CORE_FAULTS if first_policy else DURABILITY_FAULTS
-    return tuple(name for name in wanted if name in FAULTS)
+    several = engine in MADE_OF  # what cannot happen to the engine asked for is not listed as left out
+    return tuple(name for name in wanted if name in FAULTS and (several or name not in OF_GROUPS))
 
 
 def _parts_alone(faults: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from recollect.verify.running.faults.at_line import LINE_FAULTS
 from recollect.verify.running.faults.bit_rot import ROT_FAULTS
 from recollect.verify.running.faults.clock import CLOCK_FAULTS
+from recollect.verify.running.faults.cluster import CLUSTER_FAULTS
 from recollect.verify.running.faults.compound import combined, is_compound
 from recollect.verify.running.faults.disk import DISK_FAULTS
 from recollect.verify.running.faults.fault import Fault, checked_for_groups
@@ -28,6 +29,7 @@ FAULTS: dict[str, Fault] = {
         CONFIG_FAULTS,
         REPLICATION_FAULTS,
         VERSION_FAULTS,
+        CLUSTER_FAULTS,
     )
     for fault in family
 }

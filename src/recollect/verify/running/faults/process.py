@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+from recollect.guarantees import MADE_OF
 from recollect.verify.engines import Pausable
 from recollect.verify.running.faults.chroma_flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
+from recollect.verify.running.faults.cluster import NodePause
 from recollect.verify.running.faults.fault import Fault, Injection, ours_only, servers_only
+from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.faults.kill_moments import (
     BETWEEN_WRITES,
     MOMENTS,
@@ -83,6 +86,10 @@ class KillApp(Injection):
                 clients.kill(run.rng.choice(clients.writers))
             clients.start_writers()
             run.go_on(run.scenario.before_s / 6)
+
+
+def _pause(run: FaultedRun) -> Injection:
+    return NodePause(run) if run.scenario.engine_kind in MADE_OF else Pause(run)
 
 
 class Pause(Injection):
@@ -166,10 +173,12 @@ PROCESS_FAULTS = (
     ),
     Fault(
         "pause",
-        Pause,
+        _pause,
         verifies="an engine that freezes for a while (SIGSTOP, a stalled machine) loses nothing and duplicates nothing",
-        does_not_verify="a failover that happens meanwhile: see failover",
+        does_not_verify="a failover that happens meanwhile: see failover; of several servers one primary freezes, and"
+        " another takes over",
         obstacle=servers_only,
+        on_groups=("",),
     ),
     Fault(
         "concurrent-writers",

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from recollect.guarantees import MADE_OF
 from recollect.verify.engines import Replica, Replicated
+from recollect.verify.running.faults.cluster import ClusterFailover
 from recollect.verify.running.faults.fault import Fault, Injection, servers_only
+from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
+
+FORCE, TAKEOVER = "force", "takeover"
+"""In a cluster: without asking the primary, or without asking anybody."""
 
 
 def _obstacle(scenario: Scenario) -> str | None:
@@ -27,6 +33,16 @@ class _OnReplica(Injection):
         self.replica.wait_caught_up()
         url = self.replica.endpoint.url
         self.run.clients.show(lambda endpoint: replace(endpoint, replicas=(url,)))
+
+
+def _failover(run: FaultedRun) -> Injection:
+    return ClusterFailover(run) if run.scenario.engine_kind in MADE_OF else Failover(run)
+
+
+def _failover_obstacle(scenario: Scenario) -> str | None:
+    if scenario.variant and scenario.engine_kind not in MADE_OF:
+        return f"{scenario.variant}: a way in which only a cluster fails over"
+    return _obstacle(scenario)
 
 
 class ReplicaLag(_OnReplica):
@@ -68,10 +84,12 @@ REPLICATION_FAULTS = (
     ),
     Fault(
         "failover",
-        Failover,
+        _failover,
         verifies="what the primary acknowledged while its replica had stopped following is there after the replica has"
         " taken over; what both had acknowledged must be",
         does_not_verify="the old primary coming back as a second one (split brain)",
-        obstacle=_obstacle,
+        obstacle=_failover_obstacle,
+        variants=("", FORCE, TAKEOVER),
+        on_groups=("", FORCE, TAKEOVER),
     ),
 )

@@ -1,0 +1,228 @@
+"""What happens to an engine of several servers: one of them dies, freezes, is cut off, is replaced, loses its disk.
+
+The victim is the primary that holds the most, so that sessions of the run are struck. Clients work on while the servers
+find out: who serves is for the store to learn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
+from recollect.verify.engines.redis_sentinel import RedisSentinelEngine, SentinelServer
+from recollect.verify.host.errors import EngineError
+from recollect.verify.running.faults.fault import Fault, Injection, Witnessed, only, ours_only
+from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.scenario import Scenario
+
+CHANGE_TIMEOUT_S = 30.0
+_STEP_S = 0.05
+_SLOTS_MOVED = 6
+GROUPS = ("redis-cluster", "redis-sentinel")
+
+Group = RedisClusterEngine | RedisSentinelEngine
+
+
+def group_of(run: FaultedRun) -> Group:
+    engine = run.engine
+    assert isinstance(engine, RedisClusterEngine | RedisSentinelEngine), "the obstacle keeps the others out"
+    return engine
+
+
+def victim_of(run: FaultedRun) -> ClusterNode | SentinelServer:
+    """The primary with the most keys."""
+    primaries: list[ClusterNode | SentinelServer] = [*group_of(run).primaries()]
+    return max(primaries, key=lambda node: int(str(node.ask("DBSIZE"))))
+
+
+def until(run: FaultedRun, condition: Callable[[], bool], otherwise: str) -> None:
+    """Lets the clients work until it is so; a run in which it never is shows nothing."""
+    end = time.monotonic() + CHANGE_TIMEOUT_S
+    while not condition():
+        if time.monotonic() > end:
+            run.give_up(f"{otherwise} within {CHANGE_TIMEOUT_S:g} s")
+        run.go_on(_STEP_S)
+
+
+def await_successor(run: FaultedRun, victim: ClusterNode | SentinelServer) -> None:
+    group = group_of(run)
+    until(run, lambda: group.has_successor(victim), "no replica took over")  # type: ignore[arg-type]
+
+
+def await_whole(run: FaultedRun) -> None:
+    until(run, group_of(run).is_ready, "the servers did not find together again")
+
+
+def start_again(run: FaultedRun, *servers: ClusterNode | SentinelServer) -> None:
+    """On their own data; the engine as a whole never stopped."""
+    try:
+        for server in servers:
+            server.start()
+    except EngineError as refusal:
+        run.give_up(f"a server did not start again: {refusal}")
+    await_whole(run)
+
+
+class NodeKill(Injection):
+    def strike(self) -> None:
+        run, victim = self.run, victim_of(self.run)
+        with run.striking("node-kill"):
+            victim.kill()
+            await_successor(run, victim)
+            run.go_on(run.scenario.before_s)
+            start_again(run, victim)
+
+
+class KillRestart(Injection):
+    """A supervisor starts the dead primary again at once, before the others have noticed."""
+
+    def strike(self) -> None:
+        run, victim = self.run, victim_of(self.run)
+        with run.striking("kill-restart"):
+            victim.kill()
+            start_again(run, victim)
+
+
+class NodePause(Injection):
+    """The primary freezes for longer than the others wait, and wakes up when it has a successor."""
+
+    def strike(self) -> None:
+        run, victim = self.run, victim_of(self.run)
+        with run.striking("pause"):
+            victim.pause()
+            try:
+                await_successor(run, victim)
+                run.go_on(run.scenario.before_s)
+            finally:
+                victim.resume()
+            await_whole(run)
+
+
+class IsolatePrimary(Injection):
+    def record(self) -> None:
+        engine = self.run.engine
+        assert isinstance(engine, RedisClusterEngine), "the obstacle keeps the others out"
+        engine.put_proxies_between()
+
+    def strike(self) -> None:
+        run, victim, engine = self.run, victim_of(self.run), self.run.engine
+        assert isinstance(engine, RedisClusterEngine)
+        assert isinstance(victim, ClusterNode)
+        with run.striking("isolate-primary"):
+            engine.isolate(victim)
+            try:
+                await_successor(run, victim)
+                run.go_on(run.scenario.before_s)
+            finally:
+                engine.heal()
+            await_whole(run)
+
+
+class ClusterFailover(Injection):
+    """By hand, as for maintenance: the replica asks its primary to stop, or does not ask."""
+
+    def strike(self) -> None:
+        run, victim, engine = self.run, victim_of(self.run), self.run.engine
+        if not isinstance(engine, RedisClusterEngine) or not isinstance(victim, ClusterNode):
+            run.skip("sentinels decide themselves when to fail over: see node-kill")
+        [replica] = engine.replicas_of(victim)
+        how = run.scenario.variant
+        with run.striking("failover", how):
+            engine.ask_to_fail_over(replica, how)
+            await_successor(run, victim)
+            await_whole(run)
+
+
+class Reshard(Injection):
+    """Slots that hold something move to another primary, key by key, as redis-cli does it."""
+
+    def strike(self) -> None:
+        run, victim, engine = self.run, victim_of(self.run), self.run.engine
+        assert isinstance(engine, RedisClusterEngine)
+        assert isinstance(victim, ClusterNode)
+        target = next(node for node in engine.primaries() if node is not victim)
+        used = [
+            slot for slot in engine.slots_of(victim) if victim.ask("CLUSTER", "COUNTKEYSINSLOT", str(slot))
+        ]
+        run.rng.shuffle(used)
+        with run.striking("reshard"):
+            for slot in used[:_SLOTS_MOVED]:
+                for _ in engine.move_slot(slot, victim, target):
+                    run.go_on(_STEP_S)
+            await_whole(run)
+        run.remark(f"{len(used[:_SLOTS_MOVED])} slots moved while clients were at work")
+
+
+class LoseShard(Witnessed):
+    """A primary and its replica come back with new disks; what they know of the cluster they still know."""
+
+    def strike(self) -> None:
+        run, victim, engine = self.run, victim_of(self.run), self.run.engine
+        assert isinstance(engine, RedisClusterEngine)
+        assert isinstance(victim, ClusterNode)
+        lost = [victim, *engine.replicas_of(victim)]
+        with run.striking("lose-shard"):
+            for node in reversed(lost):
+                node.kill()
+                node.empty()
+            start_again(run, *lost)
+            run.restart_clients()
+
+
+def _groups(scenario: Scenario) -> str | None:
+    return ours_only(scenario) or only(*GROUPS, why="one server has no other to take over: see kill-engine")(
+        scenario
+    )
+
+
+def _clusters(scenario: Scenario) -> str | None:
+    return ours_only(scenario) or only("redis-cluster", why="only a cluster has several primaries")(scenario)
+
+
+CLUSTER_FAULTS = (
+    Fault(
+        "node-kill",
+        NodeKill,
+        verifies="a primary dies and another server takes over: what was acknowledged is there, and the store finds the"
+        " new primary by itself",
+        does_not_verify="a lost host: the kernel still delivers what a killed process had sent to its replica",
+        obstacle=_groups,
+        on_groups=("",),
+    ),
+    Fault(
+        "kill-restart",
+        KillRestart,
+        verifies="a primary dies and is started again before its replica takes over: what was acknowledged is there, or"
+        " its loss is an error to the caller",
+        does_not_verify="power loss: what was handed to the kernel survives a killed process",
+        obstacle=_groups,
+        on_groups=("",),
+    ),
+    Fault(
+        "isolate-primary",
+        IsolatePrimary,
+        verifies="a primary that is cut off from the other nodes, but not from its clients, does not acknowledge what"
+        " is lost when it comes back",
+        does_not_verify="a node timeout longer than the second that it has here: the default is fifteen",
+        obstacle=_clusters,
+        on_groups=("",),
+    ),
+    Fault(
+        "reshard",
+        Reshard,
+        verifies="while slots move to another primary, key by key, nothing is lost, doubled or hidden",
+        does_not_verify="moves that the engine makes in one step, such as CLUSTER MIGRATESLOTS of Valkey",
+        obstacle=_clusters,
+        on_groups=("",),
+    ),
+    Fault(
+        "lose-shard",
+        LoseShard,
+        verifies="a primary and its replica that come back empty are noticed: an error is raised instead of an empty"
+        " memory, and the other shards go on",
+        does_not_verify="that the data comes back: it is gone, and only a backup has it",
+        obstacle=_clusters,
+        on_groups=("",),
+    ),
+)

@@ -1,0 +1,258 @@
+"""A cluster: slots that move, a primary that dies, a shard that is emptied; on one real cluster for all of it."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from recollect import (
+    CannotOpen,
+    Message,
+    NotWritten,
+    OutcomeUnknown,
+    Refused,
+    Store,
+    StoreReplaced,
+    open_store,
+)
+from recollect.stores.redis import markers
+from recollect.stores.redis.address import parse_address
+from recollect.stores.redis.slots import SLOTS, Topology, View, read_view, slot_of
+from recollect.verify import engines
+from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
+from tests.stores.redis_places import new_prefix
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisClusterEngine]:
+    engine = engines.create("redis-cluster", "aof-always")
+    assert isinstance(engine, RedisClusterEngine)
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.close()
+
+
+def address(engine: RedisClusterEngine) -> str:
+    return f"{engine.endpoint.url}?prefix={new_prefix()}"
+
+
+async def write_until(store: Store, session: str, done: asyncio.Event) -> list[str]:
+    """Appends one numbered message after another; retries what may not have been written, under the same turn id."""
+    acknowledged: list[str] = []
+    while not done.is_set():
+        text = str(len(acknowledged))
+        try:
+            await store.append(session, [Message("user", text)], turn=text)
+        except (NotWritten, OutcomeUnknown):
+            continue
+        acknowledged.append(text)
+        await asyncio.sleep(0)
+    return acknowledged
+
+
+async def texts(store: Store, session: str) -> list[str]:
+    return [item.message.text for item in await store.history(session) if isinstance(item.message, Message)]
+
+
+def in_slots_of(engine: RedisClusterEngine, node: ClusterNode, count: int) -> list[str]:
+    owned = set(engine.slots_of(node))
+    names = (f"session-{number}" for number in range(100_000))
+    found = (name for name in names if slot_of(f"s{name}".encode()) in owned)
+    return [next(found) for _ in range(count)]
+
+
+async def test_sessions_are_spread_and_all_are_listed(cluster: RedisClusterEngine) -> None:
+    async with open_store(address(cluster), durability="fsynced") as store:
+        names = [f"session {number}" for number in range(60)]
+        receipts = await asyncio.gather(*(store.append(name, [Message("user", name)]) for name in names))
+        assert {receipt.durability.value for receipt in receipts} == {"fsynced"}
+        assert sorted([name async for name in store.sessions()]) == sorted(names)
+        assert len([name async for name in store.sessions(prefix="session 1", updated_after=0.0)]) == 11
+        assert await store.sweep() == 0
+    nodes = {
+        slot_of(f"s{name}".encode()) * 3 // SLOTS for name in ("session%200", "session%201", "session%202")
+    }
+    assert len(nodes) > 1, "the names above are on several primaries"
+
+
+async def test_sessions_in_different_slots_are_refused_together(cluster: RedisClusterEngine) -> None:
+    async with open_store(address(cluster)) as store:
+        with pytest.raises(Refused, match="different slots of a cluster"):
+            await store.append_many({"a": [Message("user", "1")], "b": [Message("user", "2")]})
+        assert [await store.position(name) for name in "ab"] == [0, 0]
+
+
+async def test_slots_that_move_lose_nothing_and_hide_nobody(cluster: RedisClusterEngine) -> None:
+    source, target, _ = cluster.primaries()
+    names = in_slots_of(cluster, source, 3)
+    others = [f"other {number}" for number in range(40)]
+    async with open_store(address(cluster), timeout_s=DEADLINE_S) as store:
+        await asyncio.gather(*(store.append(name, [Message("user", "x")]) for name in others))
+        done = asyncio.Event()
+        writers = [asyncio.create_task(write_until(store, name, done)) for name in names]
+        listed: list[set[str]] = []
+        for name in names:
+            before = await store.position(name)
+            for _ in cluster.move_slot(slot_of(f"s{name}".encode()), source, target):
+                listed.append({name async for name in store.sessions()})  # in the middle of a move
+            while await store.position(name) <= before:  # it goes on at its new place
+                await asyncio.sleep(0.01)
+        done.set()
+        for name, writer in zip(names, writers, strict=True):
+            acknowledged = await writer
+            assert await texts(store, name) == acknowledged
+        assert len(listed) >= len(names), "each of these sessions has several keys to move"
+        for one in listed:
+            assert one >= {*others}
+        assert {name async for name in store.sessions()} >= {*names, *others}
+
+
+async def test_a_primary_that_dies_is_lived_through(cluster: RedisClusterEngine) -> None:
+    victim = cluster.primaries()[2]
+    [replica] = cluster.replicas_of(victim)
+    [mine] = in_slots_of(cluster, victim, 1)
+    [other] = in_slots_of(cluster, cluster.primaries()[1], 1)
+    async with open_store(address(cluster), timeout_s=DEADLINE_S, replicas=1) as store:
+        done = asyncio.Event()
+        writers = [asyncio.create_task(write_until(store, name, done)) for name in (mine, other)]
+        while await store.position(mine) < 20 or await store.position(other) < 20:
+            await asyncio.sleep(0.01)
+        victim.kill()
+        await asyncio.to_thread(cluster.await_successor, victim)
+        assert replica in cluster.primaries()
+        await asyncio.to_thread(victim.start)
+        await asyncio.to_thread(cluster.await_ready, DEADLINE_S)
+        before = await store.position(mine)
+        while await store.position(mine) <= before:
+            await asyncio.sleep(0.01)
+        done.set()
+        for name, writer in zip((mine, other), writers, strict=True):
+            acknowledged = await writer
+            assert await texts(store, name) == acknowledged
+
+
+async def read_until_refused(url: str, session: str, begun: asyncio.Event) -> set[tuple[str, ...]]:
+    """Whatever a store that only reads is shown, until it is told that the shard is another one."""
+    seen: set[tuple[str, ...]] = set()
+    async with open_store(url, timeout_s=DEADLINE_S) as reader, asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                seen.add(tuple(await texts(reader, session)))
+                begun.set()
+            except StoreReplaced:
+                return seen
+
+
+async def test_an_emptied_shard_is_said_and_which(cluster: RedisClusterEngine) -> None:
+    url = address(cluster)
+    victim = cluster.primaries()[0]
+    [replica] = cluster.replicas_of(victim)
+    [mine] = in_slots_of(cluster, victim, 1)
+    [other] = in_slots_of(cluster, cluster.primaries()[1], 1)
+    async with open_store(url, timeout_s=DEADLINE_S) as store:
+        await store.append(mine, [Message("user", "gone")])
+        await store.append(other, [Message("user", "kept")])
+        begun = asyncio.Event()
+        reading = asyncio.create_task(read_until_refused(url, mine, begun))
+        await begun.wait()
+        for node in (replica, victim):
+            node.kill()
+            node.empty()
+        for node in (victim, replica):
+            await asyncio.to_thread(node.start)
+        await asyncio.to_thread(cluster.await_ready, DEADLINE_S)
+        with pytest.raises(StoreReplaced, match=f"the shard at 127.0.0.1:{victim.port} .*was emptied"):
+            await store.append(mine, [Message("user", "more")])
+        with pytest.raises(StoreReplaced, match="its sessions are gone"):
+            await store.history(mine)
+        assert await reading == {("gone",)}, "an empty memory was shown while the cluster was coming back"
+        assert await texts(store, other) == ["kept"], "the other shards go on"
+        with pytest.raises(StoreReplaced, match=r"\?replaced=accept"):
+            await open_store(url)
+        async with open_store(f"{url}&replaced=accept") as accepted:
+            assert accepted.identity == store.identity
+            assert await accepted.history(mine) == []
+            assert await texts(accepted, other) == ["kept"]
+    async with open_store(url) as again:
+        assert (await again.append(mine, [Message("user", "new")])).first == 1
+
+
+async def test_one_node_is_not_the_cluster_and_says_so(cluster: RedisClusterEngine) -> None:
+    with pytest.raises(CannotOpen, match=r"open the cluster: redis\+cluster://127.0.0.1"):
+        await open_store(cluster.servers[0].endpoint.url)
+
+
+async def test_a_server_that_is_no_cluster_says_so() -> None:
+    engine = engines.create("redis", "none")
+    try:
+        endpoint = engine.start()
+        with pytest.raises(CannotOpen, match="is no node of a cluster; open it as redis://"):
+            await open_store(endpoint.url.replace("redis://", "redis+cluster://"))
+    finally:
+        engine.close()
+
+
+# ---- without an engine
+
+
+def test_addresses() -> None:
+    found = parse_address("rediss+cluster://app:p%40ss@a,b:7001,[::1]:7002?prefix=x")
+    assert found.nodes == (("a", 6379), ("b", 7001), ("::1", 7002))
+    assert "p@ss" not in repr(found)
+    one = found.at(("b", 7001))
+    assert (one.shown, one.arguments["password"], one.arguments["port"]) == ("rediss://b:7001", "p@ss", 7001)
+    with pytest.raises(Refused, match="a cluster has only database 0"):
+        parse_address("redis+cluster://a,b/3")
+    sentinels = parse_address("redis+sentinel://u:p@s1,s2:5000/my%20service/3")
+    assert (sentinels.nodes, sentinels.service) == ((("s1", 26379), ("s2", 5000)), "my service")
+    assert sentinels.at(("h", 1)).arguments["db"] == 3
+    assert sentinels.sentinel(("s1", 1)).arguments.keys().isdisjoint({"db", "username", "password"})
+    with pytest.raises(Refused, match="needs the name of the service"):
+        parse_address("redis+sentinel://s1,s2")
+    with pytest.raises(Refused, match="only 'accept' is known"):
+        parse_address("redis+cluster://a?replaced=yes")
+
+
+def view(text: str) -> View:
+    found = read_view(text.encode(), ("asked", 1), by_hostname=False)
+    assert found is not None
+    return found
+
+
+STALE = view(
+    "a 10.0.0.1:6379@16379 myself,master - 0 0 5 connected 0-8191 [17->-b]\n"
+    "b 10.0.0.2:6379@16379,name master - 0 0 6 connected 8192-16383\n"
+    "c :6381@16381 slave a 0 0 5 connected\n"
+)
+
+
+def test_the_newest_claim_counts() -> None:
+    newer = view(
+        "a 10.0.0.1:6379@16379 master,fail - 0 0 5 connected\n"
+        "c 10.0.0.3:6381@16381 master - 0 0 7 connected 0-8191\n"
+        "b 10.0.0.2:6379@16379 myself,master - 0 0 6 connected 8192-16383\n"
+    )
+    for views in ([STALE, newer], [newer, STALE]):
+        found = Topology(views)
+        assert (found.owners[0], found.owners[-1]) == (("10.0.0.3", 6381), ("10.0.0.2", 6379))
+        assert found.is_complete
+        assert found.ranges_of(("10.0.0.3", 6381)) == "0-8191"
+    assert STALE.nodes[2] == ("asked", 6381)
+
+
+def test_an_open_slot_is_asked_at_its_source_first() -> None:
+    found = Topology([STALE])
+    assert found.holders(17) == [("10.0.0.1", 6379), ("10.0.0.2", 6379)]
+    assert found.holders(18) == [("10.0.0.1", 6379)]
+    assert found.state(17) != Topology([replace(STALE, moving=[])]).state(17)
+
+
+def test_markers_are_spread_over_the_slots() -> None:
+    slots = markers.slots()
+    assert [slot // (SLOTS // markers.MARKERS) for slot in slots] == list(range(markers.MARKERS))
+    assert all(tag.startswith("i") for tag in markers.tags())

@@ -1,0 +1,63 @@
+"""A primary that sentinels name: it dies, another one takes over, and the store goes on with that one."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from recollect import CannotOpen, Message, NotWritten, OutcomeUnknown, open_store
+from recollect.verify import engines
+from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
+from tests.stores.redis_places import new_prefix
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[RedisSentinelEngine]:
+    engine = engines.create("redis-sentinel", "aof-always")
+    assert isinstance(engine, RedisSentinelEngine)
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.close()
+
+
+async def test_another_primary_takes_over(group: RedisSentinelEngine) -> None:
+    url, done = f"{group.endpoint.url}?prefix={new_prefix()}", asyncio.Event()
+    acknowledged: list[str] = []
+    async with open_store(url, timeout_s=DEADLINE_S, durability="fsynced", replicas=1) as store:
+
+        async def write() -> None:
+            while not done.is_set():
+                text = str(len(acknowledged))
+                try:
+                    receipt = await store.append("s", [Message("user", text)], turn=text)
+                except (NotWritten, OutcomeUnknown):
+                    continue
+                assert receipt.replicas == 1
+                acknowledged.append(text)
+
+        writing = asyncio.create_task(write())
+        while len(acknowledged) < 20:
+            await asyncio.sleep(0.01)
+        old = group.primary()
+        old.kill()
+        await asyncio.to_thread(group.await_successor, old)
+        before = len(acknowledged)
+        while len(acknowledged) < before + 20:
+            assert not writing.done()
+            await asyncio.sleep(0.01)
+        done.set()
+        await writing
+        found = [item.message for item in await store.history("s")]
+        assert [message.text for message in found if isinstance(message, Message)] == acknowledged
+        assert [name async for name in store.sessions()] == ["s"]
+    await asyncio.to_thread(old.start)
+    await asyncio.to_thread(group.await_ready, DEADLINE_S)
+
+
+async def test_a_service_that_nobody_watches_is_said_at_once(group: RedisSentinelEngine) -> None:
+    with pytest.raises(CannotOpen, match="asked for 'others': it watches no such service"):
+        await open_store(group.endpoint.url.replace("/memory", "/others"))
