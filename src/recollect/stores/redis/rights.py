@@ -23,7 +23,6 @@ OPTIONAL = frozenset(
         "CONFIG",
         "CLUSTER",
         "ASKING",
-        "SENTINEL",
         "MULTI",
         "EXEC",
         "WAIT",

@@ -21,6 +21,8 @@ from recollect.stores.redis.shard import Guard
 from recollect.stores.redis.slots import Node
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
+_QUESTION = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME")
+"""For sentinels alone: servers do not know this command, and their users need no right to it."""
 _GRACE_S = 0.25
 """How long the slower sentinels are waited for, once somebody has answered."""
 
@@ -31,7 +33,7 @@ class SentinelServers(RoutedServers):
         self._primary: Node | None = None
         self._identity = OneIdentity(address)
         self._error: CannotOpen | None = None
-        self._question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.service)
+        self._question = pack(*_QUESTION, address.service)
 
     @property
     def replaced(self) -> str | None:
