@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recollect.verify.judging.op import Element, ReadAsked
-from recollect.verify.judging.verdict import UNNOTICED, Verdict
+from recollect.verify.judging.verdict import UNNOTICED, Anomaly, Verdict, WitnessEvents, must_recover
 
 from .history_script import Script, written
 from .test_exposed import copies
@@ -282,3 +282,18 @@ def test_a_loss_exactly_as_long_as_the_window_is_covered() -> None:
     script.crash("power-loss")
     script.read(2, 0)
     assert [anomaly.covered for anomaly in script.verdict().anomalies] == [True]
+
+
+def test_a_store_that_finds_other_data_need_not_go_on() -> None:
+    assert must_recover("redis", "aof-always", "kill-engine")
+    assert not must_recover("redis", "aof-always", "wipe-volume")
+
+
+def test_what_broke_the_promise_is_what_it_does_not_cover_or_all_of_it() -> None:
+    covered, bare = (
+        Anomaly(name, 1, True, WitnessEvents(), "", covered)
+        for name, covered in (("lost-tail", True), ("reorder", False))
+    )
+    assert Verdict(status="violated", anomalies=(bare, covered)).broken == (bare,)
+    assert Verdict(status="violated", anomalies=(covered,)).broken == (covered,)
+    assert Verdict(status="documented-loss", anomalies=(covered,)).broken == ()

@@ -203,3 +203,38 @@ def test_a_short_window_covers_everything() -> None:
     script = written_beside_another(3)
     script.read(2, 1, 2, ask=ReadAsked(last=5))
     assert script.names() == ["trimmed"]
+
+
+def late(*, whole_again: bool) -> Script:
+    """A read lacks message 0. One that overlaps it has the message, and so has a later window."""
+    script = written()
+    script.read(2, 0, 1, 2, ask=ReadAsked(last=3))
+    script.begin_read(2)
+    script.begin_read(3)
+    script.end_read(3, 1, 2)
+    script.end_read(2, 0, 1, 2)
+    if whole_again:
+        script.read(2, 0, 1, 2)
+    script.read(2, 0, 1, 2, ask=ReadAsked(last=3))
+    return script
+
+
+@pytest.mark.parametrize("whole_again", [True, False])
+def test_a_message_that_the_latest_view_has_was_only_late(whole_again: bool) -> None:
+    assert late(whole_again=whole_again).names() == ["stale-read"]
+
+
+def test_a_message_that_is_back_only_in_a_read_beside_the_one_without_it_is_lost() -> None:
+    script = written()
+    script.begin_read(2)
+    script.begin_read(3)
+    script.end_read(3, 1, 2)
+    script.end_read(2, 0, 1, 2)
+    assert script.verdict().lost == 1
+
+
+def test_a_message_that_was_there_twice_can_be_lost() -> None:
+    script = written()
+    script.read(2, 0, 0, 1, 2)
+    script.read(2, 1, 2)
+    assert script.verdict().lost == 1

@@ -281,3 +281,15 @@ def test_where_one_writer_alone_is_answered_too_early_the_order_of_arrival_is_no
     assert told(order("reorder"), by_several) == [("reorder", (0,)), ("stale-read", (1,))]
     changed = cell("none", "corrupted", variant="one-writer", workload="turns")
     assert told(order("reorder"), changed) == [("reorder", (0,)), ("corrupted", (1,))]
+
+
+def test_the_title_has_the_engine_that_cells_ran_on_not_the_one_that_an_upgrade_began_with() -> None:
+    def titled(*cells: Result) -> str:
+        console = Console(file=io.StringIO(), width=80, record=True)
+        terminal.show(console, Results(results=cells))
+        return console.export_text().splitlines()[0]
+
+    kill = msgspec.structs.replace(cell("kill-engine", status="held"), engine_version="7.0.15")
+    up = msgspec.structs.replace(cell("upgrade", status="held"), engine_version="6.2.14")
+    assert titled(kill, up) == "app:make on redis 7.0.15"
+    assert titled(up) == "app:make on redis 6.2.14"

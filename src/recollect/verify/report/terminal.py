@@ -33,6 +33,7 @@ LEGEND: dict[Status, str] = {
 NAMED_MAX = 4
 STEPS_MAX = 8
 """How many steps of a finding are shown, so that it fits on a screen; the page and `--verbose` have all of them."""
+VERSION_FAULTS = frozenset({"upgrade", "downgrade"})
 _NO_NEWS = frozenset({"held", "skipped", "documented-loss"})
 COLUMN_LEAST = 16
 """The least width of a process's column, in characters; with less room, the steps go one below the other."""
@@ -85,10 +86,11 @@ def _tables(console: Console, results: Results, numbers: dict[int, int], verbose
 
 
 def _title(results: Results, target: str) -> str:
+    """The store and its engines. Where other cells ran, the version that an upgrade began with is not one of them."""
+    ran = [result for result in results.results if result.scenario.target == target and result.engine_version]
+    steady = [result for result in ran if result.scenario.fault not in VERSION_FAULTS]
     engines = dict.fromkeys(
-        f"{result.scenario.engine_name} {result.engine_version}"
-        for result in results.results
-        if result.scenario.target == target and result.engine_version
+        f"{result.scenario.engine_name} {result.engine_version}" for result in steady or ran
     )
     about = _about(result for result in results.results if result.scenario.target == target)
     return f"{target}{about} on {', '.join(engines)}" if engines else f"{target}{about}"

@@ -96,7 +96,7 @@ def _longer_lived(scenario: Scenario) -> str | None:
 
 def _drift_obstacle(scenario: Scenario) -> str | None:
     if _longer_lived(scenario) is None:
-        return f"needs the previous release of your store: {_OPTIONS}"
+        return f"needs the other release of your store: {_OPTIONS}"
     return clock_obstacle(scenario)
 
 
