@@ -62,3 +62,13 @@ def test_one_success_is_enough() -> None:
     script = failing(healed())
     script.append(1)
     assert script.names() == []
+
+
+def test_an_error_that_is_a_sentence_ends_with_one_full_stop() -> None:
+    script = healed()
+    for _ in range(FAILED_MIN):
+        script.wait(1.0)
+        script.begin(1)
+        script.fail(1, "TimeoutError: no replica has answered.")
+    assert script.only().sentence.endswith("no replica has answered.")
+    assert not script.only().sentence.endswith("..")

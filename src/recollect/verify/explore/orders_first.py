@@ -153,9 +153,8 @@ def _result(scenario: Scenario, done: Interleaved, folder: Path) -> Result:
     verdict, failure = done.verdict, done.found.failure
     if verdict.status == "violated" and failure is not None:
         if _raises_without_any_order(failure):
-            reason = (
-                f"orders of events could not be tried: with one caller alone, {failure.anomalies[0].sentence}"
-            )
+            alone = failure.anomalies[0].sentence.rstrip(".")
+            reason = f"orders of events could not be tried: with one caller alone, {alone}"
             return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=reason))
         return _violated(scenario, done, failure, folder)
     if verdict.status == "held":

@@ -39,6 +39,5 @@ def describe(evidence: Evidence, detection: Detection) -> str:
     else:
         healed = f"{outage.fault} was healed at event {outage.healed}"
         since = f"{healed}, and none of the {outage.failed} writes in the next"
-    return (
-        f"{since} {outage.lasted_s:.1f} s succeeded; the last one (event {outage.last}) said: {outage.error}."
-    )
+    said = outage.error.rstrip(".")
+    return f"{since} {outage.lasted_s:.1f} s succeeded; the last one (event {outage.last}) said: {said}."

@@ -26,4 +26,6 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     operation, _, error = detection.text.partition(": ")
-    return f"{operation} raised (event {detection.events[0]}) although nothing was broken: {error}."
+    return (
+        f"{operation} raised (event {detection.events[0]}) although nothing was broken: {error.rstrip('.')}."
+    )
