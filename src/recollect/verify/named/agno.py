@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from agno.db.base import SessionType
 from agno.models.message import Message
@@ -17,13 +17,20 @@ from recollect.verify.engines.endpoint import Endpoint
 AGENT = "recollect"
 
 
+class Said(TypedDict):
+    """What a conversation is to an agent; instructions are written anew for each run, and are not read back."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
 class Runs:
     """A turn is a run."""
 
     def __init__(self, database: Any) -> None:
         self.database = database
 
-    def add_messages(self, session: str, messages: Sequence[dict[str, Any]]) -> None:
+    def add_messages(self, session: str, messages: Sequence[Said]) -> None:
         found = self._session(session) or _new(session)
         said = [Message(role=message["role"], content=message["content"]) for message in messages]
         run = RunOutput(
@@ -38,7 +45,7 @@ class Runs:
         self.database.upsert_session(session=found)
         self.database.upsert_run(run=run, session_id=session, run_index=place)
 
-    def get_messages(self, session: str) -> list[dict[str, Any]]:
+    def get_messages(self, session: str) -> list[Said]:
         found = self._session(session)
         messages = [] if found is None else found.get_messages(agent_id=AGENT)
         return [{"role": message.role, "content": message.content} for message in messages]
