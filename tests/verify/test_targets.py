@@ -139,6 +139,27 @@ class Uncompared(Positionless):
     def retract(self, session: str, *sequences: int) -> None: ...  # type: ignore[override]
 
 
+class Paged:
+    """Lists pages from the oldest message on; a page has three, unless somebody asks for another length."""
+
+    def __init__(self) -> None:
+        self.said = [mark(number, "said") for number in range(10)]
+
+    def add_message(self, session: str, message: str) -> None: ...
+
+    def get_messages(self, session: str, limit: int = 3, offset: int = 0) -> list[str]:
+        return self.said[offset : offset + limit]
+
+
+async def test_the_length_of_a_page_is_no_claim_about_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store with pages was once accused of returning the oldest where the newest were wanted."""
+    monkeypatch.setattr("tests.verify.stores.made_here", lambda endpoint: Paged(), raising=False)
+    target = await opened("made_here")
+    assert "last" not in target.abilities
+    raw, _ = await target.read("s", None, None)
+    assert elements(raw).numbers == list(range(10))
+
+
 @pytest.mark.parametrize(("kind", "expected"), [(Positionless, set()), (Uncompared, {"replace"})])
 async def test_changes_are_asked_of_stores_that_can_compare(
     kind: type, expected: set[str], monkeypatch: pytest.MonkeyPatch

@@ -139,7 +139,7 @@ class Target:
         found += ["batches"] if self.shape.batches else []
         found += ["whole-list"] if self.shape.whole_list else []
         found += [name for name in ("turn", "expect") if self._methods.write_takes(name)]
-        found += ["last"] if self._methods.limit else []
+        found += ["last"] if self._methods.limits_to_last else []
         found += ["after"] if self._methods.read_takes("after") else []
         found += [name for name in ("retract", "replace") if self._methods.changes_by(name)]
         found += ["window"] if self.keeps_last is not None else []
@@ -376,6 +376,8 @@ class _Methods:
         reader = inspect.getattr_static(kind, self.read, None)
         self._read = {} if isinstance(reader, property) else parameters(getattr(store, self.read))
         self.limit = next((name for name in ("last", "limit", "n", "k") if name in self._read), "")
+        # With an offset, a limit is the length of a page, counted from the oldest, and no claim about the newest.
+        self.limits_to_last = bool(self.limit) and not {"offset", "skip", "cursor"} & self._read.keys()
         default = self._read[self.limit].default if self.limit else None
         self.limit_has_default = isinstance(default, int) and not isinstance(default, bool)
         driven = isinstance(store, Driven)
