@@ -17,7 +17,7 @@ from recollect.verify.engines.endpoint import Endpoint
 AGENT = "recollect"
 
 
-class Said(TypedDict):
+class ChatLine(TypedDict):
     """What a conversation is to an agent; instructions are written anew for each run, and are not read back."""
 
     role: Literal["user", "assistant"]
@@ -30,7 +30,7 @@ class Runs:
     def __init__(self, database: Any) -> None:
         self.database = database
 
-    def add_messages(self, session: str, messages: Sequence[Said]) -> None:
+    def add_messages(self, session: str, messages: Sequence[ChatLine]) -> None:
         found = self._session(session) or _new(session)
         said = [Message(role=message["role"], content=message["content"]) for message in messages]
         run = RunOutput(
@@ -45,7 +45,7 @@ class Runs:
         self.database.upsert_session(session=found)
         self.database.upsert_run(run=run, session_id=session, run_index=place)
 
-    def get_messages(self, session: str) -> list[Said]:
+    def get_messages(self, session: str) -> list[ChatLine]:
         found = self._session(session)
         messages = [] if found is None else found.get_messages(agent_id=AGENT)
         return [{"role": message.role, "content": message.content} for message in messages]

@@ -8,7 +8,7 @@ from mem0.memory.storage import SQLiteManager
 from recollect.verify.engines.endpoint import Endpoint
 
 
-class Said(TypedDict):
+class TableRow(TypedDict):
     """The columns of its table."""
 
     role: str
@@ -22,7 +22,7 @@ class LastMessages:
     def __init__(self, manager: SQLiteManager) -> None:
         self.manager = manager
 
-    def save_messages(self, session: str, messages: Sequence[Said]) -> None:
+    def save_messages(self, session: str, messages: Sequence[TableRow]) -> None:
         self.manager.save_messages([dict(message) for message in messages], session)
 
     def get_messages(self, session: str) -> list[dict[str, Any]]:
