@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
@@ -21,7 +22,7 @@ from langgraph.types import Command, interrupt
 
 from recollect import CannotOpen, OutcomeUnknown, Refused, StoreClosed, Unreadable
 from recollect.adapters import carrying
-from recollect.adapters.langgraph import RecollectSaver
+from recollect.adapters.langgraph import RecollectSaver, shelf
 from recollect.adapters.langgraph import saver as saver_module
 from tests.adapters.oracle import machine
 from tests.contract.conftest import Place
@@ -251,6 +252,23 @@ def test_values_that_did_not_change_are_kept_once(tmp_path: Any) -> None:
     assert held <= 2  # the input, and the channel
 
 
+def test_half_of_a_character_is_refused_and_not_turned_into_a_question_mark(
+    saver: RecollectSaver, thread: str
+) -> None:
+    class Said(TypedDict):
+        said: list[Any]
+
+    builder = StateGraph(Said)
+    builder.add_node("node", lambda state: {})
+    builder.add_edge(START, "node")
+    config: Any = {"configurable": {"thread_id": thread}}
+    graph = builder.compile(checkpointer=saver)
+    with pytest.raises(Refused, match="half of a character"):
+        graph.invoke({"said": [HumanMessage("cut off?"), HumanMessage("here: \ud83d")]}, config)
+    whole = {"said": [HumanMessage("cut off? \N{GRINNING FACE}")]}
+    assert graph.invoke(whole, {"configurable": {"thread_id": f"{thread} whole"}}) == whole
+
+
 # ---- prune
 
 
@@ -282,6 +300,7 @@ def test_a_put_whose_answer_is_lost_is_done_again(
     saver: RecollectSaver, thread: str, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(saver, "_near_shelf", None)
     put, calls = saver._shelf.put, 0
 
     async def losing(*given: Any) -> None:
@@ -296,6 +315,28 @@ def test_a_put_whose_answer_is_lost_is_done_again(
     saver.put(config, empty_checkpoint(), {}, {})
     assert calls == (1 if error is None else 2)
     assert len(list(saver.list(config))) == 1
+
+
+def test_who_finds_the_near_way_taken_goes_the_other(tmp_path: Any) -> None:
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    with RecollectSaver(f"sqlite:///{tmp_path}/memory.db") as saver:
+        near: Any = saver._shelf
+        with near._near_gate:  # another thread is at it
+            first = saver.put(config, empty_checkpoint(), {}, {})
+            saver.put_writes(first, [("said", "hello")], "task")
+            found = saver.get_tuple(config)
+        assert found is not None
+        assert found.pending_writes == [("task", "said", "hello")]
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as other:
+            other.execute("BEGIN IMMEDIATE")  # another process has the lock
+            assert not near.put_writes_here(
+                shelf.ThreadPlace(b"t", b""), first["configurable"]["checkpoint_id"].encode(), []
+            )
+            other.execute("ROLLBACK")
+        saver.put_writes(first, [("said", "again")], "another")
+        found = saver.get_tuple(config)
+        assert found is not None
+        assert len(found.pending_writes or []) == 2
 
 
 def test_a_changed_byte_is_told_and_not_loaded(tmp_path: Any) -> None:

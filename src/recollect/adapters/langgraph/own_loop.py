@@ -45,6 +45,11 @@ class OwnLoop:
             work.close()
             raise
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, and this is the process that opened it."""
+        return not self._closed and not self._owner.forked
+
     def close(self, closing: Any) -> None:
         if self._owner.forked:
             return

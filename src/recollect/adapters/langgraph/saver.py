@@ -40,9 +40,11 @@ from recollect.adapters.langgraph.shelf import (
     CheckpointListing,
     CheckpointRow,
     FoundCheckpoint,
+    NearShelf,
     PendingRow,
     Shelf,
     ThreadPlace,
+    has_half_character,
     key,
     packed,
     reference,
@@ -96,11 +98,17 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         except BaseException:
             self._loop.end()
             raise
+        self._near_shelf = self._shelf if isinstance(self._shelf, NearShelf) else None
 
     # ---- reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that the config names, or the latest of its thread."""
+        if (near := self._near()) is not None:
+            given = get_checkpoint_id(config)
+            done, found = near.get_here(_place(config), key(given) if given else None)
+            if done:
+                return None if found is None else self._tuple(found)
         return self._loop.wait(self._get(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -164,7 +172,8 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Stores a checkpoint and the channel values that are new in it, in one step."""
         row, values = self._row(config, checkpoint, metadata, new_versions)
-        self._loop.wait(carried(lambda _: self._shelf.put(row, values)))
+        if (near := self._near()) is None or not near.put_here(row, values):
+            self._loop.wait(carried(lambda _: self._shelf.put(row, values)))
         return _config(row.place, row.id)
 
     async def aput(
@@ -183,7 +192,10 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Stores what a task wrote: if the task is run again, what it wrote first stays."""
-        self._loop.wait(self._put_writes(config, self._pending(writes, task_id, task_path)))
+        pending = self._pending(writes, task_id, task_path)
+        checkpoint = key(config["configurable"]["checkpoint_id"])
+        if (near := self._near()) is None or not near.put_writes_here(_place(config), checkpoint, pending):
+            self._loop.wait(self._put_writes(config, pending))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -250,6 +262,10 @@ class RecollectSaver(BaseCheckpointSaver[str]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _near(self) -> NearShelf | None:
+        """The shelf for calls on this thread; None where it has to be the saver's own."""
+        return self._near_shelf if self._loop.usable else None
 
     # ---- on the saver's loop
 
@@ -376,7 +392,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             packed(*self.serde.dumps_typed(whole_metadata)),
         )
         values = {
-            reference(channel, version): packed(*self.serde.dumps_typed(channel_values[channel]))
+            reference(channel, version): self._dumped(channel_values[channel], channel)
             if channel in channel_values
             else EMPTY
             for channel, version in new_versions.items()
@@ -390,10 +406,20 @@ class RecollectSaver(BaseCheckpointSaver[str]):
                 WRITES_IDX_MAP.get(channel, number),
                 key(channel),
                 key(path),
-                packed(*self.serde.dumps_typed(value)),
+                self._dumped(value, channel),
             )
             for number, (channel, value) in enumerate(writes)
         ]
+
+    def _dumped(self, value: Any, channel: str) -> bytes:
+        """A value as bytes. LangGraph's serializer writes a question mark for half of a character; we refuse that."""
+        kind, data = self.serde.dumps_typed(value)
+        if b"?" in data and has_half_character(value):
+            raise Refused(
+                f"channel {channel!r}: a text with half of a character (a lone surrogate) cannot be kept; "
+                "cut texts between characters"
+            )
+        return packed(kind, data)
 
     def _tuple(self, found: FoundCheckpoint) -> CheckpointTuple:
         row = found.row

@@ -9,9 +9,10 @@ one. Every change is one transaction, and repeating it changes nothing, so it ma
 unknown. Checkpoints and values carry a checksum.
 """
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -114,6 +115,25 @@ class Shelf(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
+class NearShelf(Protocol):
+    """A shelf that can also be used on the caller's own thread, which saves handing the call to the saver's loop.
+
+    Each call says whether it did its work. If not, because somebody else is at it, or because of any trouble, the
+    caller goes the other way, which waits, repeats and tells what went wrong. All of them may be repeated.
+    """
+
+    def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> bool: ...
+
+    def put_writes_here(
+        self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]
+    ) -> bool: ...
+
+    def get_here(
+        self, place: ThreadPlace, checkpoint: bytes | None
+    ) -> tuple[bool, FoundCheckpoint | None]: ...
+
+
 # ---- names and values as bytes
 
 
@@ -143,12 +163,32 @@ def packed(kind: str, data: bytes) -> bytes:
 
 
 def unpacked(raw: bytes, what: str) -> tuple[str, bytes]:
-    body = raw[4:]
-    if zlib.crc32(body).to_bytes(4, "big") != raw[:4]:
+    if zlib.crc32(memoryview(raw)[4:]).to_bytes(4, "big") != raw[:4]:  # without a copy: values may be large
         raise Unreadable(f"{what}: its checksum is wrong, these are not the bytes that were written")
-    kind, _, data = body.partition(b"\0")
-    return kind.decode(), data
+    end = raw.index(b"\0", 4)
+    return raw[4:end].decode(), raw[end + 1 :]
 
+
+def has_half_character(value: object) -> bool:
+    """Whether a text with a lone surrogate is in the value: in its items, or in the fields of its objects."""
+    waiting, seen = [value], set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if not one.isascii() and _LONE.search(one):
+                return True
+        elif isinstance(one, dict):
+            waiting += one
+            waiting += one.values()
+        elif isinstance(one, list | tuple | set | frozenset):
+            waiting += one
+        elif (fields := getattr(one, "__dict__", None)) and id(one) not in seen:
+            seen.add(id(one))
+            waiting += fields.values()
+    return False
+
+
+_LONE = re.compile("[\ud800-\udfff]")
 
 EMPTY = packed("empty", b"")
 """A channel without a value at this version."""

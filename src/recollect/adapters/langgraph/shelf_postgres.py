@@ -97,6 +97,27 @@ _TABLES = {
 """Each table with its key and its other columns, besides the thread."""
 
 
+_CHECKPOINT, _VALUE, _WRITE = range(3)
+_GET = f"""
+WITH c AS MATERIALIZED (
+    SELECT * FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 {{which}}
+)
+SELECT {_CHECKPOINT}, id, parent, run, refs, checkpoint, metadata, NULL::integer FROM c
+UNION ALL
+SELECT {_VALUE}, v.ref, NULL, NULL, NULL, v.value, NULL, NULL
+  FROM c, unnest(c.refs) AS wanted (ref), LATERAL (
+    SELECT ref, value FROM langgraph_values
+     WHERE thread = $1 AND namespace = $2 AND langgraph_values.ref = wanted.ref OFFSET 0) v
+UNION ALL
+SELECT {_WRITE}, w.task, w.channel, w.path, NULL, w.value, NULL, w.place
+  FROM c, LATERAL (
+    SELECT * FROM langgraph_writes WHERE thread = $1 AND namespace = $2 AND langgraph_writes.id = c.id OFFSET 0) w"""
+"""A checkpoint, its values and its writes: one statement, so one moment and one round trip. `OFFSET 0` keeps the
+planner from joining, for which it would read all values of the thread."""
+_GET_LATEST = _GET.format(which="ORDER BY id DESC LIMIT 1")
+_GET_ONE = _GET.format(which="AND id = $3")
+
+
 class PostgresShelf:
     """See `Shelf`."""
 
@@ -161,15 +182,18 @@ class PostgresShelf:
         )
 
     async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
-        async with self._snapshot() as connection:
-            if checkpoint is None:
-                statement = "WHERE thread = $1 AND namespace = $2 ORDER BY id DESC LIMIT 1"
-                rows = await connection.fetch(_ROW + statement, *place)
-            else:
-                statement = "WHERE thread = $1 AND namespace = $2 AND id = $3"
-                rows = await connection.fetch(_ROW + statement, *place, checkpoint)
-            found = await _found(connection, rows)
-        return found[0] if found else None
+        if checkpoint is None:
+            rows = await self._fetch(_GET_LATEST, *place)
+        else:
+            rows = await self._fetch(_GET_ONE, *place, checkpoint)
+        if not rows:
+            return None
+        _, name, parent, run, refs, content, metadata, _ = next(row for row in rows if row[0] == _CHECKPOINT)
+        return FoundCheckpoint(
+            CheckpointRow(place, name, parent, run, refs, content, metadata),
+            {row[1]: row[5] for row in rows if row[0] == _VALUE},
+            [PendingRow(row[1], row[7], row[2], row[3], row[5]) for row in rows if row[0] == _WRITE],
+        )
 
     async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
         conditions = ["true"]

@@ -6,8 +6,10 @@ being taken away.
 
 import asyncio
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -91,49 +93,53 @@ class SqliteShelf(SqliteTransactions[Job]):
         shelf._owner.take_loop()
         return shelf
 
-    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
-        def job(connection: sqlite3.Connection) -> None:
-            connection.executemany(
-                "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)",
-                [(*row.place, ref, value) for ref, value in values.items()],
-            )
-            connection.execute(
-                "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *row.place,
-                    row.id,
-                    row.parent,
-                    row.run,
-                    msgspec.msgpack.encode(row.refs),
-                    row.checkpoint,
-                    row.metadata,
-                ),
-            )
+    def __init__(self, path: Path, policy: ChosenPolicy, options: Options) -> None:
+        super().__init__(path, policy, options)
+        self._near_gate = threading.Lock()
+        self._near = self._connect()
 
-        await self._submit(job)
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
+        await self._submit(_putting(row, values))
+
+    def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> bool:
+        return self._write_here(_putting(row, values))
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
-        def job(connection: sqlite3.Connection) -> None:
-            for write in writes:
-                connection.execute(
-                    f"INSERT OR {'IGNORE' if write.index >= 0 else 'REPLACE'} INTO langgraph_writes "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (*place, checkpoint, write.task, write.index, write.channel, write.path, write.value),
-                )
+        await self._submit(_putting_writes(place, checkpoint, writes))
 
-        await self._submit(job)
+    def put_writes_here(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> bool:
+        return self._write_here(_putting_writes(place, checkpoint, writes))
 
     async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
-        def query(connection: sqlite3.Connection) -> FoundCheckpoint | None:
-            if checkpoint is None:
-                statement = "WHERE thread = ? AND namespace = ? ORDER BY id DESC LIMIT 1"
-                found = connection.execute(_ROW + statement, place).fetchone()
-            else:
-                statement = "WHERE thread = ? AND namespace = ? AND id = ?"
-                found = connection.execute(_ROW + statement, (*place, checkpoint)).fetchone()
-            return None if found is None else _found(connection, _row(found))
+        return await self._read(_getting(place, checkpoint), inline=True)
 
-        return await self._read(_at_one_moment(query), inline=True)
+    def get_here(self, place: ThreadPlace, checkpoint: bytes | None) -> tuple[bool, FoundCheckpoint | None]:
+        if self._policy.journal != "wal" or not self._near_gate.acquire(blocking=False):
+            return False, None
+        try:
+            if self._closed or self._guard.harm_before_read() is not None:
+                return False, None
+            return True, _getting(place, checkpoint)(self._near)
+        except sqlite3.Error:
+            return False, None
+        finally:
+            self._near_gate.release()
+
+    def _write_here(self, job: Job) -> bool:
+        if self._policy.journal != "wal" or not self._near_gate.acquire(blocking=False):
+            return False
+        try:
+            results = None if self._closed else self._commit([job], 0.0, self._near)
+        except (RecollectError, sqlite3.Error):
+            return False
+        finally:
+            self._near_gate.release()
+        return results is not None and not isinstance(results[0], Exception)
+
+    async def _release(self) -> None:
+        with self._near_gate:
+            self._near.close()
+        await super()._release()
 
     async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
         conditions = ["1"]
@@ -245,6 +251,69 @@ class SqliteShelf(SqliteTransactions[Job]):
         return connection
 
 
+def _putting(row: CheckpointRow, values: Mapping[bytes, bytes]) -> Job:
+    def job(connection: sqlite3.Connection) -> None:
+        connection.executemany(
+            "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)",
+            [(*row.place, ref, value) for ref, value in values.items()],
+        )
+        refs = msgspec.msgpack.encode(row.refs)
+        connection.execute(
+            "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row.place, row.id, row.parent, row.run, refs, row.checkpoint, row.metadata),
+        )
+
+    return job
+
+
+def _putting_writes(place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> Job:
+    def job(connection: sqlite3.Connection) -> None:
+        for write in writes:
+            connection.execute(
+                f"INSERT OR {'IGNORE' if write.index >= 0 else 'REPLACE'} INTO langgraph_writes "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*place, checkpoint, write.task, write.index, write.channel, write.path, write.value),
+            )
+
+    return job
+
+
+_GET = """
+SELECT c.thread, c.namespace, c.id, c.parent, c.run, c.refs, c.checkpoint, c.metadata,
+       w.task, w.place, w.channel, w.path, w.value
+  FROM (SELECT * FROM langgraph_checkpoints WHERE thread = ?1 AND namespace = ?2 {which}) c
+  LEFT JOIN langgraph_writes w ON w.thread = ?1 AND w.namespace = ?2 AND w.id = c.id"""
+_GET_LATEST = _GET.format(which="ORDER BY id DESC LIMIT 1")
+_GET_ONE = _GET.format(which="AND id = ?3")
+
+
+def _getting(
+    place: ThreadPlace, checkpoint: bytes | None
+) -> Callable[[sqlite3.Connection], FoundCheckpoint | None]:
+    """A checkpoint and its writes in one statement. Its values come after it, and a value never changes: only one that
+    is missing may have been removed in between, and then all is read again from one moment."""
+
+    def query(connection: sqlite3.Connection) -> FoundCheckpoint | None:
+        if checkpoint is None:
+            found = connection.execute(_GET_LATEST, place).fetchall()
+        else:
+            found = connection.execute(_GET_ONE, (*place, checkpoint)).fetchall()
+        if not found:
+            return None
+        row = _row(found[0][:8])
+        values = _values(connection, row.place, row.refs)
+        writes = [PendingRow(*one[8:]) for one in found if one[8] is not None]
+        return FoundCheckpoint(row, values, writes)
+
+    def whole(connection: sqlite3.Connection) -> FoundCheckpoint | None:
+        found = query(connection)
+        if found is None or len(found.values) == len(set(found.row.refs)):
+            return found
+        return _at_one_moment(query)(connection)
+
+    return whole
+
+
 def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Options) -> SqliteShelf:
     policy: ChosenPolicy = choose_policy(asked, options, path)
     deadline = time.monotonic() + options.timeout_s
@@ -281,6 +350,20 @@ def _row(found: Sequence[Any]) -> CheckpointRow:
     )
 
 
+def _values(connection: sqlite3.Connection, place: ThreadPlace, refs: Sequence[bytes]) -> dict[bytes, bytes]:
+    values: dict[bytes, bytes] = {}
+    for start in range(0, len(refs), AT_ONCE):
+        some = refs[start : start + AT_ONCE]
+        values.update(connection.execute(_values_of(len(some)), (*place, *some)).fetchall())
+    return values
+
+
+@cache
+def _values_of(count: int) -> str:
+    places = ",".join("?" * count)
+    return f"SELECT ref, value FROM langgraph_values WHERE thread = ? AND namespace = ? AND ref IN ({places})"
+
+
 def _refs(raw: bytes) -> list[bytes]:
     return msgspec.msgpack.decode(raw, type=list[bytes])
 
@@ -289,14 +372,7 @@ def _found(
     connection: sqlite3.Connection, row: CheckpointRow, prefixes: tuple[bytes, ...] | None = None
 ) -> FoundCheckpoint:
     refs = row.refs if prefixes is None else [ref for ref in row.refs if ref.startswith(prefixes)]
-    values: dict[bytes, bytes] = {}
-    for ref in refs:
-        value = connection.execute(
-            "SELECT value FROM langgraph_values WHERE thread = ? AND namespace = ? AND ref = ?",
-            (*row.place, ref),
-        ).fetchone()
-        if value is not None:
-            values[ref] = value[0]
+    values = _values(connection, row.place, refs)
     writes = connection.execute(
         "SELECT task, place, channel, path, value FROM langgraph_writes "
         "WHERE thread = ? AND namespace = ? AND id = ?",

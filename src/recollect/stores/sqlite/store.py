@@ -198,7 +198,7 @@ class SqliteStore(SqliteChanges):
         except sqlite3.Error as error:
             if is_locked(error):
                 return None
-            self._roll_back()
+            self._roll_back(self._writer)
             raise commit_failed(self._path, error) from error
         if cursor.rowcount != 1:
             return None
@@ -257,9 +257,9 @@ class SqliteStore(SqliteChanges):
             self._known.clear()
             self._known_version = version
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._known.clear()
-        super()._roll_back()
+        super()._roll_back(connection)
 
     async def _release(self) -> None:
         if self._witness is not None:

@@ -151,19 +151,23 @@ class SqliteTransactions(ABC, Generic[Job]):
             raise NotWritten(f"{self._path} was locked by another process for {wait_s:g} s; safe to retry")
         return results
 
-    def _commit(self, jobs: list[Job], wait_s: float) -> list[Any] | None:
-        """Runs the jobs in one transaction; None if another process kept the lock."""
+    def _commit(
+        self, jobs: list[Job], wait_s: float, writer: sqlite3.Connection | None = None
+    ) -> list[Any] | None:
+        """Runs the jobs in one transaction; None if another process, or another writer of ours, kept the lock."""
+        connection = writer or self._writer
         try:
-            results = self._transaction(jobs, time.monotonic() + wait_s)
+            results = self._transaction(jobs, time.monotonic() + wait_s, connection)
         except BaseException:  # whatever it is, a transaction left open would lock everybody out
-            self._roll_back()
+            self._roll_back(connection)
             raise
         if results is None:
-            self._roll_back()
+            self._roll_back(connection)
         return results
 
-    def _transaction(self, jobs: list[Job], deadline: float) -> list[Any] | None:
-        connection = self._writer
+    def _transaction(
+        self, jobs: list[Job], deadline: float, connection: sqlite3.Connection
+    ) -> list[Any] | None:
         try:
             if not until(deadline, lambda: connection.execute("BEGIN IMMEDIATE")):
                 return None
@@ -186,9 +190,9 @@ class SqliteTransactions(ABC, Generic[Job]):
         self._check(self._guard.harm_after_commit())
         return results
 
-    def _roll_back(self) -> None:
-        if self._writer.in_transaction:  # a full disk has rolled back already
-            self._writer.execute("ROLLBACK")
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:  # a full disk has rolled back already
+            connection.execute("ROLLBACK")
 
     # ---- reading
 

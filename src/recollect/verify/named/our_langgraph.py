@@ -10,7 +10,7 @@ from recollect.verify.named.our_store import address_of
 class ThreadSaver(RecollectSaver):
     """A thread is read, changed and put by one run at a time: LangGraph's interface has no compare-and-set."""
 
-    single_writer = True
+    traits = ("single_writer",)
 
 
 @cache

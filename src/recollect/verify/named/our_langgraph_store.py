@@ -11,7 +11,7 @@ from recollect.verify.named.our_store import address_of
 class SavedItems:
     """The messages of a session as one item. LangGraph's interface has no compare-and-set, so one writer at a time."""
 
-    single_writer = True
+    traits = ("single_writer",)
 
     def __init__(self, store: RecollectStore) -> None:
         self._store = store

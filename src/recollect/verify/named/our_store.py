@@ -4,27 +4,51 @@ from functools import cache
 from typing import Any
 
 from recollect.opening import open_store
-from recollect.store import OpenOptions
-from recollect.sync import SyncStore
+from recollect.store import OpenOptions, Stored
 from recollect.sync import open_store as open_sync_store
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.target.returned import is_loss_marker
 
 _opened: dict[str, Any] = {}
 
 
+class WithoutMarkers:
+    """A store without the markers that it shows in place of lost messages. In a framework's conversation they are
+    messages, and the kit would take them for somebody's; what is lost it counts itself."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def history(self, session: str, **options: Any) -> list[Stored]:
+        return _without_markers(await self._store.history(session, **options))
+
+
+class SyncWithoutMarkers(WithoutMarkers):
+    def history(self, session: str, **options: Any) -> list[Stored]:  # type: ignore[override]
+        return _without_markers(self._store.history(session, **options))
+
+
+def _without_markers(items: list[Stored]) -> list[Stored]:
+    return [item for item in items if not is_loss_marker(item)]
+
+
 async def shared_store(endpoint: Endpoint) -> Any:
     if endpoint.url not in _opened:
-        _opened[endpoint.url] = await open_store(address_of(endpoint), **_options(endpoint))
+        store = await open_store(address_of(endpoint), **_options(endpoint))
+        _opened[endpoint.url] = WithoutMarkers(store)
     return _opened[endpoint.url]
 
 
-def shared_sync_store(endpoint: Endpoint) -> SyncStore:
+def shared_sync_store(endpoint: Endpoint) -> Any:
     return _sync_store(address_of(endpoint), endpoint.settings.get("witness"))
 
 
 @cache
-def _sync_store(address: str, witness: str | None) -> SyncStore:
-    return open_sync_store(address, witness=witness)
+def _sync_store(address: str, witness: str | None) -> Any:
+    return SyncWithoutMarkers(open_sync_store(address, witness=witness))
 
 
 def _options(endpoint: Endpoint) -> OpenOptions:

@@ -1,0 +1,341 @@
+"""Our adapters beside the frameworks' own stores, on the same engine with the same durability, in one run.
+
+    make adapters && .venv-adapters/bin/python bench/adapters.py [--quick] [NAME…]
+
+Each pair gets short slices in turn, in alternating order, and a ratio compares two slices of one round: above 1 ours is
+faster. Reported are the median of the rounds' ratios and their spread. The last lines are a LangGraph thread of a
+thousand steps: how long a step takes at its end, beside how long it took at its beginning. Nothing here fails on a
+number.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sqlite3
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from contenders.contender import TEXT
+from measuring import Spread
+from recollect import open_store
+from recollect.verify import engines
+
+RESULTS = Path(__file__).parent / "results" / "adapters.json"
+POLICIES = {"sqlite": "wal-full", "redis": "aof-everysec", "postgres": "default"}
+MESSAGES_READ = 100
+STEPS = 1_000
+
+Step = Callable[[], Awaitable[object]]
+
+
+@dataclass
+class Conversation:
+    """One side: appends a message, and reads what was said."""
+
+    append: Step
+    read: Step
+
+
+Side = Callable[["Place"], Awaitable[Conversation]]
+
+
+@dataclass
+class Place:
+    url: str
+    folder: Path
+    opened: AsyncExitStack
+
+    @property
+    def ours(self) -> str:
+        return self.url or f"sqlite:///{self.folder}/ours.db"
+
+    @property
+    def theirs(self) -> Path:
+        return self.folder / "theirs.db"
+
+
+@dataclass
+class Line:
+    name: str
+    engine: str
+    append: Spread
+    read: Spread
+
+
+# ---- the pairs
+
+
+async def _agents(session: Any) -> Conversation:
+    item: Any = {"role": "user", "content": TEXT}
+    return Conversation(lambda: session.add_items([item]), lambda: session.get_items(MESSAGES_READ))
+
+
+async def our_agents(place: Place) -> Conversation:
+    from recollect.adapters.openai_agents import RecollectSession
+
+    store = await place.opened.enter_async_context(open_store(place.ours))
+    return await _agents(RecollectSession(uuid.uuid4().hex, store))
+
+
+async def their_agents_sqlite(place: Place) -> Conversation:
+    from agents import SQLiteSession
+
+    return await _agents(SQLiteSession(uuid.uuid4().hex, place.theirs))
+
+
+async def their_agents_redis(place: Place) -> Conversation:
+    from agents.extensions.memory import RedisSession
+
+    return await _agents(RedisSession.from_url(uuid.uuid4().hex, url=place.url))
+
+
+async def their_agents_postgres(place: Place) -> Conversation:
+    from agents.extensions.memory import SQLAlchemySession
+
+    url = place.url.replace("postgresql://", "postgresql+asyncpg://", 1)
+    return await _agents(SQLAlchemySession.from_url(uuid.uuid4().hex, url=url, create_tables=True))
+
+
+async def _adk(service: Any) -> Conversation:
+    from google.adk.events.event import Event
+    from google.adk.sessions.base_session_service import GetSessionConfig
+    from google.genai.types import Content, Part
+
+    name = uuid.uuid4().hex
+    session = await service.create_session(app_name="bench", user_id="u", session_id=name)
+    recent = GetSessionConfig(num_recent_events=MESSAGES_READ)
+
+    async def append() -> object:
+        content = Content(role="user", parts=[Part(text=TEXT)])
+        return await service.append_event(session, Event(author="user", content=content, id=uuid.uuid4().hex))
+
+    return Conversation(
+        append,
+        lambda: service.get_session(app_name="bench", user_id="u", session_id=name, config=recent),
+    )
+
+
+async def our_adk(place: Place) -> Conversation:
+    from recollect.adapters.adk import RecollectSessionService
+
+    return await _adk(RecollectSessionService(await place.opened.enter_async_context(open_store(place.ours))))
+
+
+async def their_adk_sqlite(place: Place) -> Conversation:
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+
+    return await _adk(SqliteSessionService(str(place.theirs)))
+
+
+async def their_adk_redis(place: Place) -> Conversation:
+    from google.adk.integrations.redis import RedisSessionService, RedisSessionServiceConfig
+
+    return await _adk(RedisSessionService(RedisSessionServiceConfig(uri=place.url)))
+
+
+async def their_adk_postgres(place: Place) -> Conversation:
+    from google.adk.sessions import DatabaseSessionService
+
+    return await _adk(DatabaseSessionService(place.url.replace("postgresql://", "postgresql+asyncpg://", 1)))
+
+
+async def _langchain(history: Any) -> Conversation:
+    from langchain_core.messages import HumanMessage
+
+    async def append() -> object:
+        return history.add_messages([HumanMessage(content=TEXT)])
+
+    async def read() -> object:
+        return history.messages
+
+    return Conversation(append, read)
+
+
+async def our_langchain(place: Place) -> Conversation:
+    from recollect.adapters.langchain import RecollectHistory
+    from recollect.sync import open_store as open_sync_store
+
+    store = place.opened.enter_context(open_sync_store(place.ours))
+    return await _langchain(RecollectHistory(uuid.uuid4().hex, store))
+
+
+async def their_langchain_sqlite(place: Place) -> Conversation:
+    from langchain_community.chat_message_histories import SQLChatMessageHistory
+
+    return await _langchain(SQLChatMessageHistory(uuid.uuid4().hex, connection=f"sqlite:///{place.theirs}"))
+
+
+async def their_langchain_redis(place: Place) -> Conversation:
+    from langchain_community.chat_message_histories import RedisChatMessageHistory
+
+    return await _langchain(RedisChatMessageHistory(uuid.uuid4().hex, url=place.url))
+
+
+async def _langgraph(saver: Any) -> Conversation:
+    from langchain_core.messages import HumanMessage
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    thread: Any = {"configurable": {"thread_id": uuid.uuid4().hex, "checkpoint_ns": ""}}
+    state: dict[str, Any] = {"config": thread, "version": None, "messages": [], "step": 0}
+
+    async def append() -> object:
+        state["version"] = saver.get_next_version(state["version"], None)
+        # The last twenty: a thread whose state does not grow, as with a summary.
+        state["messages"] = [*state["messages"][-19:], HumanMessage(content=TEXT)]
+        versions = {"messages": state["version"]}
+        checkpoint = {**empty_checkpoint(), "channel_versions": versions}
+        checkpoint["channel_values"] = {"messages": state["messages"]}
+        metadata = {"source": "loop", "step": state["step"], "parents": {}}
+        state["step"] += 1
+        state["config"] = saver.put(state["config"], checkpoint, metadata, versions)
+        return state["config"]
+
+    async def read() -> object:
+        return saver.get_tuple(thread)
+
+    return Conversation(append, read)
+
+
+async def our_langgraph(place: Place) -> Conversation:
+    from recollect.adapters.langgraph import RecollectSaver
+
+    return await _langgraph(place.opened.enter_context(RecollectSaver(place.ours)))
+
+
+async def their_langgraph_sqlite(place: Place) -> Conversation:
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    connection = sqlite3.connect(place.theirs, check_same_thread=False)
+    place.opened.callback(connection.close)
+    return await _langgraph(SqliteSaver(connection))
+
+
+async def their_langgraph_postgres(place: Place) -> Conversation:
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    saver = place.opened.enter_context(PostgresSaver.from_conn_string(place.url))
+    saver.setup()
+    return await _langgraph(saver)
+
+
+PAIRS: dict[str, tuple[str, Side, Side]] = {
+    "openai-agents.sqlite": ("sqlite", our_agents, their_agents_sqlite),
+    "openai-agents.redis": ("redis", our_agents, their_agents_redis),
+    "openai-agents.postgres": ("postgres", our_agents, their_agents_postgres),
+    "adk.sqlite": ("sqlite", our_adk, their_adk_sqlite),
+    "adk.redis": ("redis", our_adk, their_adk_redis),
+    "adk.postgres": ("postgres", our_adk, their_adk_postgres),
+    "langchain.sqlite": ("sqlite", our_langchain, their_langchain_sqlite),
+    "langchain.redis": ("redis", our_langchain, their_langchain_redis),
+    "langgraph.sqlite": ("sqlite", our_langgraph, their_langgraph_sqlite),
+    "langgraph.postgres": ("postgres", our_langgraph, their_langgraph_postgres),
+}
+"""Pydantic AI and Agent Framework ship no store on these engines, so there is nothing to compare theirs with."""
+
+
+# ---- measuring
+
+
+async def _rate(step: Step, duration_s: float) -> float:
+    started = now = time.perf_counter()
+    count = 0
+    while now - started < duration_s:
+        await step()
+        count += 1
+        now = time.perf_counter()
+    return count / (now - started)
+
+
+async def _compared(name: str, place: Place, rounds: int, slice_s: float) -> Line:
+    engine, ours, theirs = PAIRS[name]
+    sides = [await ours(place), await theirs(place)]
+    for side in sides:
+        for _ in range(MESSAGES_READ):
+            await side.append()
+    ratios: dict[str, list[float]] = {"append": [], "read": []}
+    for number in range(rounds + 1):  # the first warms up
+        for what, found in ratios.items():
+            order = sides if number % 2 else sides[::-1]
+            rates = {id(side): await _rate(getattr(side, what), slice_s) for side in order}
+            if number:
+                found.append(rates[id(sides[0])] / rates[id(sides[1])])
+    return Line(name, engine, Spread.of(ratios["append"]), Spread.of(ratios["read"]))
+
+
+async def _long_thread(place: Place) -> Spread:
+    """The time of a step at the end of a thread of a thousand, in times of one at its beginning: put and read."""
+    side = await our_langgraph(place)
+    taken: list[float] = []
+    for _ in range(STEPS):
+        started = time.perf_counter()
+        await side.append()
+        await side.read()
+        taken.append(time.perf_counter() - started)
+    part = STEPS // 10
+    early, late = sorted(taken[part : 2 * part]), sorted(taken[-part:])
+    return Spread.of([late[place_] / early[place_] for place_ in range(part // 4, 3 * part // 4)])
+
+
+@asynccontextmanager
+async def _place(engine: str) -> AsyncIterator[Place]:
+    async with AsyncExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="recollect-bench-")))
+        url = ""
+        if engine != "sqlite":
+            started = engines.create(engine, POLICIES[engine])
+            opened.callback(started.close)
+            url = started.start().url
+        async with AsyncExitStack() as connections:
+            yield Place(url, folder, connections)
+
+
+async def _run(names: list[str], rounds: int, slice_s: float) -> dict[str, Any]:
+    lines: list[Line] = []
+    for name in names:
+        async with _place(PAIRS[name][0]) as place:
+            line = await _compared(name, place, rounds, slice_s)
+        lines.append(line)
+        print(f"{name:24} append × {_shown(line.append)}   read × {_shown(line.read)}", flush=True)
+    threads = {}
+    for engine in POLICIES:
+        if any(name == f"langgraph.{engine}" for name in names):
+            async with _place(engine) as place:
+                threads[engine] = await _long_thread(place)
+            print(
+                f"langgraph.{engine}: a step at the end of {STEPS:,}: {_shown(threads[engine])} of one at the beginning"
+            )
+    return {
+        "load": os.getloadavg()[0],
+        "lines": [asdict(line) for line in lines],
+        "long_thread": {engine: spread._asdict() for engine, spread in threads.items()},
+    }
+
+
+def _shown(spread: Spread) -> str:
+    return f"{spread.median:.2f} ({spread.low:.2f} to {spread.high:.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("name", nargs="*", choices=[*PAIRS, []], help="only these pairs")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="where the JSON goes")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")  # of the frameworks, about themselves
+    rounds, slice_s = (4, 0.15) if given.quick else (12, 0.3)
+    report = asyncio.run(_run(given.name or list(PAIRS), rounds, slice_s))
+    given.output.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
