@@ -58,6 +58,7 @@ FAULTS: tuple[str, ...] = (
     "half-open",
     "pause",
     "pool-exhausted",
+    "refused",
     "clock-back",
     "clock-frozen",
     "clock-forward",

@@ -10,6 +10,7 @@ from recollect.verify.running.faults.fault import Fault, checked_for_groups
 from recollect.verify.running.faults.network import NETWORK_FAULTS
 from recollect.verify.running.faults.policy_change import CONFIG_FAULTS
 from recollect.verify.running.faults.process import PROCESS_FAULTS
+from recollect.verify.running.faults.refusals import REFUSAL_FAULTS
 from recollect.verify.running.faults.replication import REPLICATION_FAULTS
 from recollect.verify.running.faults.restore import RESTORE_FAULTS
 from recollect.verify.running.faults.storage import STORAGE_FAULTS
@@ -25,6 +26,7 @@ FAULTS: dict[str, Fault] = {
         ROT_FAULTS,
         RESTORE_FAULTS,
         NETWORK_FAULTS,
+        REFUSAL_FAULTS,
         CLOCK_FAULTS,
         CONFIG_FAULTS,
         REPLICATION_FAULTS,

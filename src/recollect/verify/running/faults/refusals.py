@@ -1,0 +1,273 @@
+"""The engine is up and says no: real refusals, provoked while clients work.
+
+Each is what an operator, a limit or another client does to a busy engine. Nothing is broken, so nothing acknowledged
+may be lost, nothing may be stored twice, and the store has to go on when it is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from recollect.verify.engines.postgres import PostgresEngine
+from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.host import ports
+from recollect.verify.running.faults.fault import Fault, Injection, container_of, ours_only
+from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.scenario import Scenario
+from recollect.verify.wire.pgwire import Connection as PgConnection
+from recollect.verify.wire.resp import Connection as RedisConnection
+from recollect.verify.wire.resp import RespError, fields_of
+
+HELD_S = 0.4
+AGAIN_S = 0.04
+"""How often a refusal that is over in a moment is provoked again."""
+BUSY_AFTER_MS = 20
+STATEMENT_MS = 40
+DEADLOCK_MS = 200
+DEADLOCKS = 3
+WAITER_TIMEOUT_S = 2.0
+LOCKED_S = 1.0
+_LOCK_ONE, _LOCK_TWO = 7_340_001, 7_340_002
+
+
+@dataclass(frozen=True)
+class Refusal:
+    name: str
+    engine: str
+    says: str
+    """What the engine answers."""
+    provoke: Callable[[FaultedRun], None]
+
+
+def _repeatedly(run: FaultedRun, once: Callable[[], object]) -> None:
+    end = time.monotonic() + HELD_S
+    while time.monotonic() < end:
+        once()
+        run.go_on(AGAIN_S)
+
+
+# ---- Redis
+
+
+def _redis(run: FaultedRun) -> RedisEngine:
+    if not isinstance(run.engine, RedisEngine):
+        run.skip("only a Redis that runs as a process on this machine is made to refuse")
+    return run.engine
+
+
+def _out_of_memory(run: FaultedRun) -> None:
+    engine = _redis(run)
+    used = int(fields_of(engine.ask("INFO", "memory"))["used_memory"])
+    engine.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    engine.ask("CONFIG", "SET", "maxmemory", str(max(1, used // 2)))
+    run.go_on(HELD_S)
+    engine.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+def _read_only_replica(run: FaultedRun) -> None:
+    """It is told to follow a primary that is not there: it keeps its data and takes no more writes."""
+    engine = _redis(run)
+    with contextlib.closing(ports.Reservation()) as nobody:
+        engine.ask("REPLICAOF", ports.HOST, str(nobody.port))
+        run.go_on(HELD_S)
+        engine.ask("REPLICAOF", "NO", "ONE")
+
+
+def _busy_script(run: FaultedRun) -> None:
+    """A script that does not end, until it is killed."""
+    engine = _redis(run)
+    engine.ask("CONFIG", "SET", "lua-time-limit", str(BUSY_AFTER_MS))
+
+    def spin() -> None:
+        with contextlib.suppress(RespError, OSError), RedisConnection(engine.address) as connection:
+            connection.ask("EVAL", "while true do end", "0")
+
+    spinning = threading.Thread(target=spin, daemon=True)
+    spinning.start()
+    run.go_on(HELD_S)
+    while spinning.is_alive():
+        with contextlib.suppress(RespError):  # it has not begun yet, or is over
+            engine.ask("SCRIPT", "KILL")
+        run.go_on(AGAIN_S)
+    engine.ask("CONFIG", "SET", "lua-time-limit", "5000")
+
+
+def _no_script(run: FaultedRun) -> None:
+    engine = _redis(run)
+    _repeatedly(run, lambda: engine.ask("SCRIPT", "FLUSH"))
+
+
+# ---- PostgreSQL
+
+
+@contextlib.contextmanager
+def _settings(run: FaultedRun, **settings: str) -> Iterator[PostgresEngine]:
+    """Settings of the server, in force for every session that has none of its own."""
+    engine = run.engine
+    if not isinstance(engine, PostgresEngine):
+        run.skip("only a PostgreSQL that runs as a process on this machine is made to refuse")
+    for name, value in settings.items():
+        engine.ask(f"ALTER SYSTEM SET {name} = '{value}'")
+    engine.ask("SELECT pg_reload_conf()")
+    yield engine
+    for name in settings:
+        engine.ask(f"ALTER SYSTEM RESET {name}")
+    engine.ask("SELECT pg_reload_conf()")
+
+
+def _with_settings(**settings: str) -> Callable[[FaultedRun], None]:
+    def provoke(run: FaultedRun) -> None:
+        with _settings(run, **settings):
+            run.go_on(HELD_S)
+
+    return provoke
+
+
+def _terminated(run: FaultedRun) -> None:
+    others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    with _settings(run) as engine:
+        _repeatedly(
+            run, lambda: engine.ask(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+        )
+
+
+def _tables(connection: PgConnection) -> list[str]:
+    rows = connection.ask(
+        "SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables"
+        " WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+    )
+    return [str(row[0]) for row in rows]
+
+
+def _slow_statements(run: FaultedRun) -> None:
+    """Every table is locked for a while, and statements are not allowed to wait that long."""
+    with (
+        _settings(run, statement_timeout=f"{STATEMENT_MS}ms") as engine,
+        PgConnection(engine.address) as connection,
+    ):
+        connection.ask("SET statement_timeout = 0")
+        tables = ", ".join(_tables(connection))
+        if not tables:
+            run.skip("the store has no tables that could be locked")
+        connection.ask("BEGIN")
+        connection.ask(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+        run.go_on(HELD_S)
+        connection.ask("COMMIT")
+
+
+def _deadlock(run: FaultedRun) -> None:
+    """A trigger makes every insert take two locks, one after the other; we hold the second and ask for the first.
+
+    The store's session looks for deadlocks first, so its transaction is the one that is ended.
+    """
+    with _settings(run, deadlock_timeout=f"{DEADLOCK_MS}ms") as engine:
+        with PgConnection(engine.address) as connection:
+            tables = _tables(connection)
+            connection.ask("SET deadlock_timeout = '3s'")
+            connection.ask(
+                "CREATE FUNCTION recollect_two_locks() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                f" PERFORM pg_advisory_xact_lock({_LOCK_ONE}); PERFORM pg_advisory_xact_lock({_LOCK_TWO});"
+                " RETURN NULL; END $$"
+            )
+            for table in tables:
+                connection.ask(
+                    f"CREATE TRIGGER recollect_two_locks AFTER INSERT ON {table}"
+                    " FOR EACH STATEMENT EXECUTE FUNCTION recollect_two_locks()"
+                )
+            for _ in range(DEADLOCKS):
+                _lock_crosswise(run, connection)
+            for table in tables:
+                connection.ask(f"DROP TRIGGER recollect_two_locks ON {table}")
+            connection.ask("DROP FUNCTION recollect_two_locks()")
+
+
+def _lock_crosswise(run: FaultedRun, connection: PgConnection) -> None:
+    connection.ask(f"SELECT pg_advisory_lock({_LOCK_TWO})")
+    waiting = (
+        f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = {_LOCK_TWO} AND NOT granted"
+    )
+    end = time.monotonic() + WAITER_TIMEOUT_S
+    while connection.value(waiting) == "0" and time.monotonic() < end:
+        run.go_on(0.005)
+    connection.ask(f"SELECT pg_advisory_lock({_LOCK_ONE})")  # until the other one is ended
+    connection.ask("SELECT pg_advisory_unlock_all()")
+    run.go_on(AGAIN_S)
+
+
+# ---- SQLite
+
+
+def _locked_file(run: FaultedRun) -> None:
+    """Somebody else keeps the file for longer than impatient stores wait."""
+    assert run.endpoint.path is not None
+    with contextlib.closing(sqlite3.connect(run.endpoint.path, isolation_level=None, timeout=10)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        run.go_on(LOCKED_S)
+        other.execute("ROLLBACK")
+
+
+REFUSALS: dict[str, Refusal] = {
+    refusal.name: refusal
+    for refusal in (
+        Refusal("oom", "redis", "OOM", _out_of_memory),
+        Refusal("readonly", "redis", "READONLY", _read_only_replica),
+        Refusal("busy", "redis", "BUSY", _busy_script),
+        Refusal("noscript", "redis", "NOSCRIPT", _no_script),
+        Refusal("deadlock", "postgres", "40P01", _deadlock),
+        Refusal(
+            "serialization", "postgres", "40001", _with_settings(default_transaction_isolation="serializable")
+        ),
+        Refusal("terminated", "postgres", "57P01", _terminated),
+        Refusal("statement-timeout", "postgres", "57014", _slow_statements),
+        Refusal(
+            "idle-timeout",
+            "postgres",
+            "57P05",
+            _with_settings(idle_session_timeout="10ms", idle_in_transaction_session_timeout="10ms"),
+        ),
+        Refusal("read-only", "postgres", "25006", _with_settings(default_transaction_read_only="on")),
+        Refusal("locked", "sqlite", "SQLITE_BUSY", _locked_file),
+    )
+}
+
+
+class Refused(Injection):
+    def strike(self) -> None:
+        run, named = self.run, self.run.scenario.variant
+        of_engine = [refusal for refusal in REFUSALS.values() if refusal.engine == run.scenario.engine_kind]
+        for refusal in [REFUSALS[named]] if named else of_engine:
+            with run.striking("refused", refusal.name):
+                refusal.provoke(run)
+            run.go_on(AGAIN_S)
+
+
+def _obstacle(scenario: Scenario) -> str | None:
+    if (reason := ours_only(scenario)) is not None:
+        return reason
+    engines = {refusal.engine for refusal in REFUSALS.values()}
+    if scenario.engine_kind not in engines:
+        return f"how {scenario.engine_kind} refuses is not known here"
+    if scenario.variant and (wrong := REFUSALS[scenario.variant]).engine != scenario.engine_kind:
+        return f"{wrong.name} is what {wrong.engine} says, not {scenario.engine_kind}"
+    if (provider := container_of(scenario)) is not None:
+        return f"the settings of an engine from {provider} are not touched"
+    return None
+
+
+REFUSAL_FAULTS = (
+    Fault(
+        "refused",
+        Refused,
+        verifies="an engine that is up and says no (out of memory, read-only, a deadlock, a serialization failure, a"
+        " terminated session, a timeout, a lock) costs no acknowledged message, stores none twice, and does not stop"
+        " the store for good",
+        does_not_verify="how often a store tries again; refusals that last",
+        obstacle=_obstacle,
+        variants=("", *REFUSALS),
+    ),
+)
