@@ -7,7 +7,7 @@ UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup verify test test-engines test-lowest adapters test-adapters named test-named lint coverage sanitize bench dist lock clean engines
+.PHONY: setup verify test test-engines test-lowest adapters test-adapters named test-named lint coverage sanitize bench dist docs lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -129,6 +129,17 @@ $(DIST_VENV)/.ready: requirements/dist.txt $(VENV)/.ready
 dist: $(DIST_VENV)/.ready
 	$(DIST_VENV)/bin/python -m tools.dist
 
+# The documentation as a site that works without a network: build/site/index.html.
+DOCS_VENV := .venv-docs
+
+$(DOCS_VENV)/.ready: requirements/docs.txt $(VENV)/.ready
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(DOCS_VENV)
+	$(UV) pip sync --quiet --python $(DOCS_VENV)/bin/python requirements/docs.txt
+	@touch $@
+
+docs: $(DOCS_VENV)/.ready
+	$(DOCS_VENV)/bin/python -m tools.docs
+
 # Pins every version with its hash; no address is recorded.
 lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra all --group dev pyproject.toml -o requirements/dev.txt
@@ -137,6 +148,7 @@ lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --group test pyproject.toml requirements/named.in -o requirements/named.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --resolution lowest-direct --generate-hashes --no-emit-index-url --extra all --group test pyproject.toml -o requirements/lowest.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url requirements/dist.in -o requirements/dist.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url requirements/docs.in -o requirements/docs.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(NAMED_VENV) $(LOWEST_VENV) $(DIST_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(NAMED_VENV) $(LOWEST_VENV) $(DIST_VENV) $(DOCS_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

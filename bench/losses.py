@@ -1,8 +1,10 @@
-"""What each setting loses: the table in docs/power-loss.md, as `recollect verify` itself measures it.
+"""What each setting loses: docs/losses.md, and the table in docs/power-loss.md, as `recollect verify` measures it.
 
-For each row one command, which is printed and can be repeated by hand; its JSON document is the row.
+For each row one command, which is printed and can be repeated by hand; its JSON document is the row. The figures are
+kept in bench/results/losses.json, from which the page is made; rows that were not run again keep theirs.
 
     python bench/losses.py [--seed 7] [--only Redis]
+    python bench/losses.py --page       only the page
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = ("kill-engine", "slow-fsync", "power-loss")
+FAULTS = ("restart", *COLUMNS)
+"""What the page has beyond the table of docs/power-loss.md: a clean stop."""
 HEADS = ("`kill-engine`", "`slow-fsync`, then a kill", "`power-loss`")
+RESULTS = Path(__file__).parent / "results" / "losses.json"
+PAGE = Path(__file__).parent.parent / "docs" / "losses.md"
 PAUSING = Path(__file__).with_name("no-appendfsync-on-rewrite.conf")
 
 
@@ -28,7 +34,7 @@ class Row:
     name: str
     words: tuple[str, ...]
     """What is put to the test."""
-    faults: tuple[str, ...] = COLUMNS
+    faults: tuple[str, ...] = FAULTS
     ours: bool = True
     """A store of ours: nothing but a documented loss is expected of it."""
 
@@ -89,11 +95,56 @@ def told(cell: dict[str, Any] | None) -> str:
     return f"{affected} of {cell['acked']} ({names}{window}){mark}"
 
 
+HEAD = """\
+# What each setting loses
+
+Measured, beside what the engine's own documentation says. A store of ours writes to the engine, the fault strikes in
+the middle, the engine comes back, and everything that had been acknowledged is looked for. Made by
+`python bench/losses.py`; the figures are those of one run with one seed, on one machine: how many messages were lost
+depends on its speed, whether any can be lost does not.
+
+- `restart` stops the server as an operator does. `kill-engine` is `kill -9`: what was handed to the operating system
+  survives it.
+- `slow-fsync` holds fsync back and then kills. `power-loss` also takes away everything that was never synced; see
+  [power loss](power-loss.md).
+
+A loss that the documentation allows is one that you chose with the setting; **violated** is one that it does not allow.
+
+"""
+
+
+def page(kept: dict[str, dict[str, Any]]) -> str:
+    """The page, from the figures of all rows."""
+    parts = [HEAD]
+    for name, row in kept.items():
+        parts += [f"## {name}\n\n", "| fault | lost | what its documentation says |\n|---|---|---|\n"]
+        for fault in sorted(row["cells"], key=FAULTS.index):
+            cell = row["cells"][fault]
+            parts.append(f"| `{fault}` | {cell['told']} | {cell['promise']} |\n")
+        parts.append(f"\n{row['version']}, `{row['command']}`\n\n")
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def kept_row(row: Row, cells: dict[str, dict[str, Any]], seed: int) -> dict[str, Any]:
+    first = next(iter(cells.values()))
+    shown = {
+        fault: {"told": told(cell), "promise": cell["promise"] or "nothing is lost"}
+        for fault, cell in cells.items()
+    }
+    command = " ".join(["recollect verify", *row.words, f"--seed {seed}"])
+    return {"version": f"{first['engine']} {first['engine_version']}", "command": command, "cells": shown}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--only", default="", help="the rows whose name begins like this")
+    parser.add_argument("--page", action="store_true", help="write docs/losses.md from what was measured")
     arguments = parser.parse_args()
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if arguments.page:
+        PAGE.write_text(page(kept))
+        return 0
     print(f"| engine, policy | {' | '.join(HEADS)} |")
     print(f"|---|{'---|' * len(HEADS)}")
     bad = 0
@@ -102,6 +153,11 @@ def main() -> int:
         expected = ("held", "documented-loss") if row.ours else ("held", "documented-loss", "violated")
         bad += sum(cell["status"] not in expected for cell in cells.values())
         print(f"| {row.name} | {' | '.join(told(cells.get(fault)) for fault in COLUMNS)} |", flush=True)
+        kept[row.name] = kept_row(row, cells, arguments.seed)
+        order = [row.name for row in rows()]
+        kept = {name: kept[name] for name in order if name in kept}
+        RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    PAGE.write_text(page(kept))
     return 1 if bad else 0
 
 

@@ -23,7 +23,7 @@ PAGES = [
 NAMES = [str(page.relative_to(PROJECT)) for page in PAGES]
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(recollect [^`]+)`")
 OPTION = re.compile(r"--recollect-[a-z]+")
 

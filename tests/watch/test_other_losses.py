@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from recollect import Message, open_store
@@ -160,3 +161,22 @@ async def test_a_sqlite_file_that_is_gone_swapped_or_older(memory: Memory, tmp_p
                 shutil.copy(source, memory.path)
             assert [alarm.name for alarm in await watched.told()] == [name]
             await watched.heard(3)
+
+
+async def test_a_driver_that_breaks_in_the_middle_does_not_end_the_watch(
+    engine_of: Callable[[str], Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncpg raises an internal error if the server dies at the wrong moment; a watch lives on."""
+    memory = await memory_of("postgres", engine_of, tmp_path)
+    async with beside(memory.url, tmp_path / "memory.db") as watched:
+
+        def broken(*_: Any, **__: Any) -> Any:
+            raise asyncpg.InternalClientError(
+                "cannot switch to state 15; another operation (2) is in progress"
+            )
+
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncpg.Connection, "transaction", broken)
+            assert await watched.rounds(1) == []
+        assert "InternalClientError" in watched.watch.reason or "another operation" in watched.watch.reason
+        await watched.heard(2)

@@ -15,7 +15,7 @@ from recollect.audit.finding import AuditFinding
 from recollect.audit.session_reading import SessionPiece
 from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CannotOpen
-from recollect.stores.postgres.errors import read_error
+from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error
 from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.schema import RELEASE_SCHEMA, read_version
 
@@ -79,7 +79,7 @@ class PostgresAudit:
         audit = cls(connection, timeout_s)
         try:
             await audit._look()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER_ERRORS as error:
             await audit.close()
             raise read_error(error) from error
         except BaseException:
@@ -90,7 +90,7 @@ class PostgresAudit:
     async def close(self) -> None:
         try:
             await self._connection.close(timeout=1.0)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except DRIVER_ERRORS:
             self._connection.terminate()
 
     # ---- what an audit asks
@@ -105,7 +105,7 @@ class PostgresAudit:
         try:
             async with self._connection.transaction(isolation="repeatable_read", readonly=True):
                 return await self._piece(ref, after)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise read_error(error) from error
 
     async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
@@ -217,7 +217,7 @@ class PostgresAudit:
                 return await self._connection.fetch(
                     _UNFOUND, (page, 0), (page + PAGES, 0), timeout=self._timeout_s
                 )
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise read_error(error) from error
 
     async def _has_about(self) -> bool:
@@ -227,7 +227,7 @@ class PostgresAudit:
         try:
             async with self._connection.transaction(readonly=True):
                 return await self._connection.fetch(statement, *arguments, timeout=self._timeout_s)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise read_error(error) from error
 
 

@@ -19,7 +19,7 @@ from recollect.doctor import disk
 from recollect.doctor.diagnosis import Diagnosis, LoginRefused, Symptom, after_promotion, loss, ordered
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
-from recollect.stores.postgres.errors import short_reason
+from recollect.stores.postgres.errors import DRIVER_ERRORS, short_reason
 from recollect.stores.postgres.hosts import Connection, connect, remaining_s
 
 ASKED = (
@@ -124,7 +124,7 @@ async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
         async with asyncio.timeout(remaining_s(deadline)):
             async with connection.transaction(readonly=True):
                 answers = await _ask(connection, shown)
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except DRIVER_ERRORS as error:
         raise EngineUnavailable(f"{shown}: {short_reason(error)}") from None
     finally:
         await _end(connection)
@@ -134,7 +134,7 @@ async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
 async def _end(connection: Connection) -> None:
     try:
         await connection.close(timeout=1.0)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except DRIVER_ERRORS:
         connection.terminate()
 
 

@@ -23,6 +23,7 @@ from recollect.erasure import Unreached
 from recollect.errors import CannotOpen, RecollectError
 from recollect.recall.index import IndexBroken, IndexMarker, Near
 from recollect.recall.rows import Change
+from recollect.stores.postgres.errors import DRIVER_ERRORS
 from recollect.stores.postgres.hosts import Connection
 from recollect.stores.postgres.pool import PostgresPool
 
@@ -194,7 +195,7 @@ class PgVectorIndex:
                 answer = await work(connection)
         except BaseException as error:
             self._pool.discard(connection)
-            if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+            if isinstance(error, DRIVER_ERRORS):
                 raise IndexBroken(f"pgvector: {type(error).__name__}: {error}") from error
             raise
         self._pool.release(connection)

@@ -39,7 +39,7 @@ from recollect.recall.rows import (
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import rewrite_files
-from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
 from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.opening import check_not_shared, check_server
 from recollect.stores.postgres.pool import PostgresPool
@@ -160,7 +160,7 @@ class PostgresRows:
                 await connection.execute(_LOCK, timeout=options.timeout_s)
                 identity = await _prepare_schema(connection, options)
             reached = reach(await read_settings(connection, options.timeout_s), options)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise read_error(error) from error
         finally:
             await connection.close()

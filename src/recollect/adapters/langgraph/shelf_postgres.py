@@ -23,7 +23,7 @@ from recollect.errors import StoreClosed
 from recollect.owner import Owner
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
-from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
 from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.opening import check_not_shared, check_server
 from recollect.stores.postgres.pool import PostgresPool
@@ -139,7 +139,7 @@ class PostgresShelf:
                 await connection.execute(_LOCK, timeout=options.timeout_s)
                 await connection.execute(_SCHEMA, timeout=options.timeout_s)
             reached = reach(await read_settings(connection, options.timeout_s), options)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise read_error(error) from error
         finally:
             await connection.close()

@@ -18,6 +18,14 @@ from recollect.errors import (
     Unreadable,
 )
 
+DRIVER_ERRORS: tuple[type[Exception], ...] = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of a connection whose server was killed in the middle of a statement
+    OSError,
+)
+"""Everything that asyncpg raises of its own. Its internal errors are not among its interface's."""
+
 UNREACHABLE: tuple[type[BaseException], ...] = (
     OSError,  # includes TimeoutError
     asyncpg.PostgresConnectionError,

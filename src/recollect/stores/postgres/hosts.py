@@ -19,7 +19,7 @@ import asyncpg
 
 from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, RecollectError
 from recollect.secret import check_address
-from recollect.stores.postgres.errors import UNREACHABLE, short_reason
+from recollect.stores.postgres.errors import DRIVER_ERRORS, UNREACHABLE, short_reason
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
@@ -211,7 +211,7 @@ async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
             return Connected(connection, await connection.fetchval(_TIMELINE, timeout=remaining_s(deadline)))
         except BaseException as error:
             connection.terminate()
-            if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+            if isinstance(error, DRIVER_ERRORS):
                 raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
             raise
 

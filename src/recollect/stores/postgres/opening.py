@@ -9,7 +9,7 @@ import asyncpg
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.postgres.durability import PostgresSettings, read_settings
-from recollect.stores.postgres.errors import POOLED, POOLED_CURE, read_error
+from recollect.stores.postgres.errors import DRIVER_ERRORS, POOLED, POOLED_CURE, read_error
 from recollect.stores.postgres.hosts import Connection, connect, connect_newest, remaining_s
 from recollect.stores.postgres.schema import RELEASE_SCHEMA, Version, read_version, usable
 
@@ -34,7 +34,7 @@ async def open_schema(url: str, options: Options) -> tuple[str, PostgresSettings
         found = await read_version(connection, options.timeout_s)
         version = usable(found) or await _migrated(url, options, connection, found, deadline)
         return version.identity, await read_settings(connection, options.timeout_s), connected.timeline or 0
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except DRIVER_ERRORS as error:
         raise read_error(error) from error
     finally:
         await _end(connection)
@@ -167,5 +167,5 @@ async def check_server(connection: Connection, commit_mode: str, timeout_s: floa
 async def _end(connection: Connection) -> None:
     try:
         await connection.close(timeout=1.0)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except DRIVER_ERRORS:
         connection.terminate()

@@ -45,7 +45,7 @@ from recollect.stores.postgres import schema
 from recollect.stores.postgres.changes import PostgresChanges, outcomes_of, state_of
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
-from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
 from recollect.stores.postgres.hosts import Connection, remaining_s
 from recollect.stores.postgres.losses import replaced, tell
 from recollect.stores.postgres.opening import check_server, open_schema
@@ -181,7 +181,7 @@ class PostgresStore(PostgresChanges):
             erased = await rewrite_files(connection, number, self._timeout_s)
         except BaseException as error:
             self._pool.discard(connection)
-            if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+            if isinstance(error, DRIVER_ERRORS):
                 raise OutcomeUnknown(
                     f"the session may not be erased from every file ({error}); erase again"
                 ) from error
@@ -320,7 +320,7 @@ class PostgresStore(PostgresChanges):
             self._reach = reach(await read_settings(connection, remaining_s(deadline)), self._options)
         except DurabilityUnavailable as error:
             raise NotWritten(f"{error}; nothing was written") from error
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise NotWritten(f"PostgreSQL's settings changed and cannot be read: {error}") from error
         finally:
             self._pool.release(connection)

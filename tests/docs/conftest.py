@@ -1,0 +1,3 @@
+from tests.contract.conftest import engine_of
+
+__all__ = ["engine_of"]
