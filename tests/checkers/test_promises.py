@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.verify.judging.op import Element, ReadAsked
+from recollect.verify.judging.evidence import NOTICED, UNSAFE_COPY
+from recollect.verify.judging.op import Element, FaultDetail, ReadAsked
 from recollect.verify.judging.verdict import UNNOTICED, Anomaly, Verdict, WitnessEvents, must_recover
 
 from .history_script import Script, written
@@ -43,6 +44,7 @@ def test_nor_what_a_kill_took_beside_a_wipe() -> None:
 def test_nor_what_a_wipe_took_that_nobody_asked_for() -> None:
     script = written(fault="restart")
     script.crash("restart")
+    script.read(2, 0, 1, 2)
     script.crash("wipe-volume")
     script.read(2)
     assert script.verdict().status == "violated"
@@ -89,6 +91,48 @@ def test_other_content_before_the_rot_is_the_stores_own(rots: bool) -> None:
         script.crash("bit-rot")
         script.read(2, 0, OTHER, 2)
     assert script.verdict().status == "violated"
+
+
+# ---- a backup that is put back
+
+
+def restored(*shown: int | Element, said: str = "", beside: int | Element | None = None) -> Verdict:
+    """Three messages, a backup, two more; after the backup is put back a read shows these."""
+    script = written(fault="restore")
+    if beside is not None:
+        script.read(2, 0, beside, 2)
+    script.step()
+    script.writer.fault_injected("restore", FaultDetail(detail=said))
+    script.append(1)
+    script.append(1)
+    script.read(2, 0, 1, 2, 3, 4)
+    script.restart()
+    script.heal("restore")
+    script.read(2, *shown)
+    return script.verdict()
+
+
+def test_what_a_backup_lacks_is_exposed_unless_the_store_notices() -> None:
+    assert restored(0, 1, 2).status == "exposed"
+    assert restored(0, 1, 2, said=NOTICED).status == "documented-loss"
+
+
+@pytest.mark.parametrize("said", ["", NOTICED])
+def test_what_was_there_before_the_backup_is_in_it(said: str) -> None:
+    assert restored(0, 1, said=said).status == "violated"
+
+
+@pytest.mark.parametrize("said", ["", NOTICED])
+def test_a_backup_changes_nothing(said: str) -> None:
+    assert restored(0, Element(1, 77), 2, said=said).status == "violated"
+
+
+def test_files_that_were_copied_while_in_use_are_no_backup() -> None:
+    verdict = restored(0, Element(1, 77), 2, said=UNSAFE_COPY)
+    assert verdict.status == "exposed"
+    assert (verdict.reason or "").startswith("the copy is torn")
+    before = restored(0, Element(1, 77), 2, said=UNSAFE_COPY, beside=Element(1, 77))
+    assert before.status == "violated"
 
 
 # ---- a run younger than the window
