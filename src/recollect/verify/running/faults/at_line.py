@@ -22,6 +22,9 @@ SWEEP_S = 1.5
 LINES_MIN = 8
 """How many lines are tried, however long they take."""
 
+RECORDED_MAX = 10
+"""How often an append is recorded if it fails: beside other writers a store may say that somebody else was faster."""
+
 ENGINE_LINES_MAX = 3
 """How many lines to kill the engine at: each one costs an engine start."""
 
@@ -70,9 +73,16 @@ def recorded_lines(run: FaultedRun) -> list[Line]:
 
 
 def _record(run: FaultedRun, guest: Client) -> list[str]:
-    _watch(guest, pipe.Watch("record"))
-    reply = guest_writes(run, guest)
-    return reply.lines if isinstance(reply, pipe.Lines) else []
+    for attempt in range(1, RECORDED_MAX + 1):
+        _watch(guest, pipe.Watch("record"))
+        reply = guest_writes(run, guest)
+        if isinstance(reply, pipe.Lines):
+            return reply.lines
+        if not isinstance(reply, pipe.Failed):
+            break
+        if attempt == RECORDED_MAX:
+            run.give_up(f"no append succeeded while its lines were recorded: {reply.error}")
+    return []
 
 
 def watching(run: FaultedRun, watch: pipe.Watch, *, warm: bool = True) -> Client:
