@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--keep", type=Path, help="where the mutations that failed are written")
     arguments = parser.parse_args()
+    kept = json.loads(RESULTS.read_text())["parsers"] if RESULTS.exists() else {}
     rows = {}
     for name in (name for name in PARSERS if arguments.only in name):
         began, kinds = time.monotonic(), Counter[str]()
@@ -46,7 +47,7 @@ def main() -> int:
         for why, count in kinds.most_common(10):
             print(f"    {count:,} × {why}")
     RESULTS.write_text(
-        json.dumps({"seed": arguments.seed, "parsers": rows}, indent=1, ensure_ascii=False) + "\n"
+        json.dumps({"seed": arguments.seed, "parsers": {**kept, **rows}}, indent=1, ensure_ascii=False) + "\n"
     )
     return 1 if any(row["failures"] for row in rows.values()) else 0
 

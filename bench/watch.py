@@ -100,6 +100,8 @@ async def watching(scene: Scene, *words: str) -> AsyncIterator[None]:
             await heard.wait()
         yield
     finally:
+        if process.returncode is not None:
+            scene.alarms.append((time.monotonic(), f"the watch ended with {process.returncode}"))
         with suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
@@ -191,11 +193,9 @@ async def _healthy_one(engine: str, policy: str, seconds: float) -> int:
                     restarted += 1
             calls = await loading
             await asyncio.sleep(3)
-            names = [name for _, name in scene.alarms]
-            print(
-                f"{engine}: {seconds:.0f} s, {calls:,} calls, {restarted} restarts, alarms: {names or 'none'}"
-            )
-            return len(names)
+        names = [name for _, name in scene.alarms]  # after its end: a watch that died is silent too
+        print(f"{engine}: {seconds:.0f} s, {calls:,} calls, {restarted} restarts, alarms: {names or 'none'}")
+        return len(names)
 
 
 async def _load(url: str, until: float) -> int:
