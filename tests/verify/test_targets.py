@@ -156,8 +156,9 @@ async def test_the_length_of_a_page_is_no_claim_about_the_end(monkeypatch: pytes
     monkeypatch.setattr("tests.verify.stores.made_here", lambda endpoint: Paged(), raising=False)
     target = await opened("made_here")
     assert "last" not in target.abilities
-    raw, _ = await target.read("s", None, None)
-    assert elements(raw).numbers == list(range(10))
+    for last in (None, 5):  # some workloads ask for the end of any store, and judge whatever comes
+        raw, _ = await target.read("s", last, None)
+        assert elements(raw).numbers == list(range(10))
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(Positionless, set()), (Uncompared, {"replace"})])

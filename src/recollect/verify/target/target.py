@@ -264,9 +264,9 @@ class Target:
         """The raw elements, and the sequence of the last one if the store has sequences."""
         store = await self._store(session)
         options: dict[str, Any] = {}
-        if last is not None and self._methods.limit:
+        if last is not None and self._methods.limits_to_last:
             options[self._methods.limit] = last
-        elif last is None and self._methods.limit_has_default:
+        elif self._methods.limit_has_default:
             options[self._methods.limit] = UNLIMITED
         if after is not None:
             options["after"] = after
