@@ -146,7 +146,7 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
         "compact",
         "changes",
     ),
-    "none@several-writers": ("turns", "rewrite", "summarise", "context", "search", "changes"),
+    "none@several-writers": ("turns", "rewrite", "summarise", "context", "follow", "search", "changes"),
     "none@several-callers": ("turns", "rewrite"),
     "concurrent-writers": (
         "turns",
