@@ -309,6 +309,22 @@ async def test_a_cancelled_statement_is_not_written_a_terminated_one_unknown(
         assert await texts(store, "s") == ["before", "struck"]
 
 
+@pytest.mark.parametrize("function", ["pg_cancel_backend", "pg_terminate_backend"])
+async def test_a_read_that_was_stopped_can_be_tried_again(place: Place, function: str) -> None:
+    async with open_store(place.url) as store:
+        await store.append("s", said("before"))
+        async with place.direct.transaction():
+            await place.direct.execute("LOCK TABLE recollect_messages IN ACCESS EXCLUSIVE MODE")
+            read = asyncio.create_task(store.history("s"))
+            await until(lambda: _waiting(place), "the read waits for the lock")
+            await place.direct.execute(
+                f"SELECT {function}(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            )
+            with pytest.raises(EngineUnavailable):
+                await read
+        assert await texts(store, "s") == ["before"]
+
+
 async def test_the_first_append_after_a_restart_just_works(place: Place) -> None:
     engine = started()
     try:

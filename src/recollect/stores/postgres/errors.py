@@ -58,6 +58,15 @@ NOT_WRITTEN: tuple[type[BaseException], ...] = (
     asyncpg.InternalServerError,
 )
 
+TRY_AGAIN: tuple[type[BaseException], ...] = (
+    asyncpg.QueryCanceledError,  # statement_timeout
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.InsufficientResourcesError,
+)
+"""A read that the engine gave up: nothing is wrong with what is stored."""
+
 POOLED: tuple[type[BaseException], ...] = (
     asyncpg.DuplicatePreparedStatementError,
     asyncpg.InvalidSQLStatementNameError,
@@ -77,6 +86,8 @@ def short_reason(error: BaseException | None) -> str:
     """The engine's own words in one line."""
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer in time"
+    if isinstance(error, asyncpg.InternalClientError):  # its own words are about its states
+        return "the connection was closed while it was in use"
     lines = str(error).strip().splitlines()
     reason = lines[0].rstrip(".") if lines else type(error).__name__
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
@@ -108,7 +119,7 @@ def read_error(error: BaseException) -> RecollectError:
         return _gone(reason)
     if isinstance(error, POOLED):
         return EngineUnavailable(f"PostgreSQL: {reason}: {POOLED_CURE}")
-    if isinstance(error, (*UNREACHABLE, asyncpg.InsufficientResourcesError)):
+    if isinstance(error, (*UNREACHABLE, *TRY_AGAIN)):
         return EngineUnavailable(f"PostgreSQL: {reason}")
     return Unreadable(f"PostgreSQL: {reason}")
 
