@@ -31,7 +31,7 @@ verify: setup
 # as RERUN: a name that comes back there is a test to mend.
 TEST := -m pytest -n 3 --dist loadgroup --reruns 1
 
-test: setup adapters named engines
+test: setup adapters engines
 	$(BIN)/python $(TEST)
 	$(ADAPTERS_VENV)/bin/python $(TEST) $(ADAPTERS_TESTS)
 
@@ -101,9 +101,9 @@ $(ADAPTERS_VENV)/.ready: requirements/adapters.txt pyproject.toml $(VENV)/.ready
 
 test-adapters: adapters engines
 	$(ADAPTERS_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(ADAPTERS_TESTS)
-	$(NAMED_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(NAMED_TESTS)
 
 # The released stores that have a name. Apart from the adapters: some of them hold back the drivers that ours are tested with.
+# 770 MB, so not a part of `make test`.
 NAMED_VENV := .venv-named
 NAMED_TESTS := tests/verify/test_named_runs.py
 
