@@ -157,8 +157,7 @@ class Observer:
         if isinstance(identity, str):
             self._store = {"gen_ai.memory.store.id": identity}
         vars(made)["_observer"] = self
-        queue = getattr(made, "_batcher", None) or getattr(made, "_commit", None)
-        if queue is not None:
+        for queue in _queues_of(made):
             queue.observe = self.note_batch
         made.__class__ = _measured_class(cast(type, type(made)), tuple(methods.items()))
         return made
@@ -264,6 +263,14 @@ def _measured_method(
         return await self._observer.measured(name, how, method(self, *arguments, **named), given, turn)
 
     return measured
+
+
+def _queues_of(made: Any) -> list[Any]:
+    """Where writes wait to be sent together; of a cluster, the servers that are known when the store is opened."""
+    servers = getattr(made, "_servers", None)
+    shards = [getattr(servers, "shard", None), *getattr(servers, "_shards", {}).values()]
+    queues = [getattr(made, "_batcher", None), *(getattr(shard, "commit", None) for shard in shards)]
+    return [queue for queue in queues if queue is not None]
 
 
 def _durability_of(result: Any) -> str | None:

@@ -116,7 +116,8 @@ async def test_writes_that_go_together(memory: Memory, collected: Collected) -> 
         await asyncio.gather(*(store.append(f"s{number}", said("x")) for number in range(20)))
     sizes = collected.metric("recollect.batch.size")
     waits = collected.metric("recollect.queue.duration")
-    assert 10 <= sum(point.sum for point in sizes) <= 20  # a lone write is no batch
+    # A lone write is no batch; one whose script the engine does not know yet is sent twice.
+    assert 10 <= sum(point.sum for point in sizes) <= 40
     assert max(point.max for point in sizes) > 1
     assert sum(point.count for point in waits) == sum(point.count for point in sizes)
 
