@@ -199,7 +199,7 @@ def test_runs_are_not_mixed_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("nothing", "--level", "1"), "needs --engine"),
+        (("nothing", "--level", "1"), "unknown target 'nothing'"),
         (("sqlite", "--level", "4"), "1, 2 or 3"),
         (("sqlite", "--mode", "zfs"), "ext4 or strict"),
         (("sqlite", "--policy", "wal"), "unknown policy"),

@@ -9,12 +9,13 @@ import yaml
 from opentelemetry import metrics
 
 from recollect.telemetry import Observer, WatchTelemetry
+from recollect.watch.alarm import MEANINGS
 from recollect.watch.metrics import WatchMetrics
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 NAME = re.compile(r"\b((?:recollect|gen_ai_client)_[a-z_]+)(?=[\[{)\s]|$)")
 UNITS = {"s": "_seconds"}
-LABELS = {"recollect_durability"}
+LABELS = {"recollect_durability", "recollect_alarm"}
 
 
 class Noting:
@@ -59,3 +60,29 @@ def test_every_metric_that_is_asked_for_exists(monkeypatch: pytest.MonkeyPatch) 
     page = (DOCS / "observability.md").read_text()
     assert {metric for metric in told.values() if f"`{metric}`" not in page} == set()
     assert {rule["alert"] for rule in rules if f"`{rule['alert']}`" not in page} == set()
+
+
+def test_the_first_event_of_its_kind_is_an_alert_too() -> None:
+    """A counter that begins at 1 has not increased, as Prometheus sees it."""
+    served = WatchMetrics().text().splitlines()
+    assert {f'recollect_watch_alarms_total{{name="{name}"}} 0' for name in MEANINGS} <= set(served)
+    alerts = yaml.safe_load((DOCS / "dashboards" / "prometheus-alerts.yaml").read_text())
+    increases = [rule["expr"] for rule in alerts["groups"][0]["rules"] if "increase(" in rule["expr"]]
+    assert increases
+    for expression in increases:
+        counter = re.search(r"increase\((\w+)", expression)
+        assert counter is not None
+        assert f"unless {counter[1]} offset 10m) > 0" in expression
+
+
+def test_only_alarms_that_mean_loss_wake_somebody_up() -> None:
+    """By the label of the watch's own page and by that of OpenTelemetry: a filter on the other one lets all pass."""
+    alerts = yaml.safe_load((DOCS / "dashboards" / "prometheus-alerts.yaml").read_text())
+    (lost,) = [
+        rule["expr"] for rule in alerts["groups"][0]["rules"] if rule["alert"] == "RecollectMemoryLost"
+    ]
+    filters = re.findall(r'\{name!~"([^"]+)", recollect_alarm!~"([^"]+)"\}', lost)
+    assert len(filters) == 2
+    for one, other in filters:
+        assert one == other
+        assert set(one.split("|")) < MEANINGS.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from recollect.cli import build
 from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
 from recollect.verify.matrix import repeating
 from recollect.verify.matrix.findings import findings, rate_of_finding
-from recollect.verify.matrix.rates import rate
+from recollect.verify.matrix.rates import highest_unseen, rate
 from recollect.verify.matrix.repeating import RunTally, repeat
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.matrix.selection import Cell
@@ -46,10 +47,18 @@ def test_no_rate_of_what_cannot_be(shown: int, runs: int) -> None:
         rate(shown, runs)
 
 
+@pytest.mark.parametrize("runs", [1, 3, 6, 60])
+def test_clean_runs_leave_no_more_than_they_rule_out(runs: int) -> None:
+    """Of something that shows in this share of runs, so many clean ones have a chance of 5 %."""
+    assert (1 - highest_unseen(runs)) ** runs == pytest.approx(0.05)
+
+
 class ScriptedMatrix:
     """Stands for the runs themselves: what each cell shows is decided by its seed."""
 
     ran: list[int]
+    ends_after: float = float("inf")
+    """The last seed that there is time for."""
 
     def __init__(self, cells: list[Cell], folder: Path, **options: object) -> None:
         assert options["confirm"] is False
@@ -63,7 +72,9 @@ class ScriptedMatrix:
             type(self).ran.append(seed)
             name = f"{number:03}"
             (self.folder / name).mkdir()
-            if seed % 10 == 3:
+            if seed > self.ends_after:
+                found = Result(scenario=one.scenario, verdict=Verdict(status="skipped", reason="budget"))
+            elif seed % 10 == 3:
                 found = shows(one.scenario, "lost-tail")
             elif seed == 17:
                 found = shows(one.scenario, "hole", "lost-tail")
@@ -76,6 +87,7 @@ class ScriptedMatrix:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[ScriptedMatrix]:
     ScriptedMatrix.ran = []
+    monkeypatch.setattr(ScriptedMatrix, "ends_after", float("inf"))
     monkeypatch.setattr(repeating, "Matrix", ScriptedMatrix)
     return ScriptedMatrix
 
@@ -119,6 +131,15 @@ def test_time_that_is_up_ends_it(scripted: type[ScriptedMatrix], tmp_path: Path)
     assert scripted.ran == []
     assert told.repeated is not None
     assert told.repeated.rounds == 1
+
+
+def test_seeds_of_a_batch_that_time_cut_short_are_told(
+    scripted: type[ScriptedMatrix], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripted, "ends_after", 3)
+    told = repeat(Results(seed=1, results=(shows(cell()),)), tmp_path, until_s=time.monotonic() + 60)
+    assert told.repeated is not None
+    assert (told.repeated.rounds, told.repeated.seeds) == (3, (1, 3))
 
 
 def test_a_first_session_in_part_is_news() -> None:

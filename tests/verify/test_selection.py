@@ -113,6 +113,8 @@ def test_an_engine_of_the_user_s_is_never_broken() -> None:
         (VerifyRequest(targets=("redis",), policies=("aof-everysecond",)), "did you mean 'aof-everysec'"),
         (VerifyRequest(targets=("redis",), workloads=("turn",)), "did you mean 'turns'"),
         (VerifyRequest(targets=("myapp:factory",)), "needs --engine"),
+        (VerifyRequest(targets=("mem0.histry",)), "did you mean 'mem0.history'"),
+        (VerifyRequest(targets=("myapp.memory",)), "or package.module:factory"),
         (VerifyRequest(targets=("redis",), engine="postgres"), "runs on redis"),
         (VerifyRequest(targets=("sqlite",), engine="valkey"), "runs on sqlite"),
         (VerifyRequest(targets=("myapp:factory",), engine="mysql"), "unknown engine 'mysql'"),

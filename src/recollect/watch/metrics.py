@@ -7,6 +7,8 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from recollect.watch.alarm import MEANINGS
+
 REQUEST_BYTES_MAX = 8_192
 REQUEST_S = 5.0
 
@@ -59,8 +61,8 @@ class WatchMetrics:
             "# TYPE recollect_watch_alarms_total counter",
         ]
         lines += [
-            f'recollect_watch_alarms_total{{name="{name}"}} {count}'
-            for name, count in sorted(self.alarms.items())
+            f'recollect_watch_alarms_total{{name="{name}"}} {self.alarms[name]}'
+            for name in sorted({*MEANINGS, *self.alarms})  # those at 0 too, or the first would be no increase
         ]
         return "\n".join(lines) + "\n"
 

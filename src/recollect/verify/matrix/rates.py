@@ -6,7 +6,7 @@ A tally per cell, not a list of runs: a night of runs takes no more memory than 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from math import sqrt
+from math import exp, log, sqrt
 
 import msgspec
 
@@ -68,6 +68,14 @@ def rate(shown: int, runs: int) -> Rate:
     low = 0.0 if not shown else max(0.0, middle - reach)
     high = 1.0 if shown == runs else min(1.0, middle + reach)
     return Rate(shown=shown, runs=runs, low=round(low, 4), high=round(high, 4))
+
+
+def highest_unseen(runs: int) -> float:
+    """The share that something may still have which none of these runs showed.
+
+    Exact and one-sided: of up to six clean runs, Wilson's interval would say more than they show.
+    """
+    return 1.0 - exp(log(1.0 - CONFIDENCE) / runs)
 
 
 def rate_of(repeated: Repeated, cells: Iterable[str], names: Collection[str]) -> Rate | None:

@@ -37,6 +37,7 @@ class RunTally:
     def __init__(self, first: Results) -> None:
         self.results = list(first.results)
         self.rounds = 1
+        self.last_seed = first.seed
         self._place = {result.scenario.name: place for place, result in enumerate(first.results)}
         self._runs: Counter[str] = Counter()
         self._unknown: Counter[str] = Counter()
@@ -117,17 +118,15 @@ def repeat(
     `watch` gives a listener for a batch, by its number of cells.
     """
     tally = RunTally(first)
-    seed = first.seed
     for number, batch in enumerate(_batches(first, rounds), 2):
         left_s = None if until_s is None else until_s - time.monotonic()
         if left_s is not None and left_s <= 0:
             break
         whole = _one_batch(batch, folder / f"batch-{number}", tally, workers, left_s, watch(len(batch)))
         after_batch(tally)
-        seed = batch[-1].scenario.seed if whole else seed
         if not whole:
             break
-    repeated = Repeated(rounds=tally.rounds, seeds=(first.seed, seed), cells=tally.told)
+    repeated = Repeated(rounds=tally.rounds, seeds=(first.seed, tally.last_seed), cells=tally.told)
     return msgspec.structs.replace(first, results=tuple(tally.results), repeated=repeated)
 
 
@@ -178,4 +177,5 @@ def _one_batch(
         shutil.rmtree(folder, ignore_errors=True)
     ran = {result.scenario.seed for result in batch.results if result.verdict.status != "skipped"}
     tally.rounds += len(ran)
+    tally.last_seed = max({tally.last_seed, *ran})
     return not any(result.verdict.reason in (BUDGET, "interrupted") for result in batch.results)

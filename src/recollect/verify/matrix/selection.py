@@ -315,6 +315,12 @@ def engine_of(request: VerifyRequest, target: str) -> str:
         return target
     if named := named_targets().get(target):
         return named.engine
+    if ":" not in target:
+        known = (*BUILT_IN, *named_targets())
+        raise BadRequest(
+            f"unknown target {target!r}{_nearest(target, known)}; name a built-in ({', '.join(BUILT_IN)}), a "
+            "released store (recollect verify --list) or package.module:factory"
+        )
     raise BadRequest(
         f"target {target!r} needs --engine: one of {', '.join(engines.ENGINES)}, such as --engine redis@7"
     )

@@ -17,7 +17,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.steps import EVERYONE, shortened
 from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
-from recollect.verify.matrix.rates import CONFIDENCE, rate
+from recollect.verify.matrix.rates import CONFIDENCE, highest_unseen
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.finding_text import headline, seen_in
 from recollect.verify.report.symbols import STYLES, against, client_of, counted, size_of
@@ -261,7 +261,8 @@ def _count(console: Console, results: Results, found: Sequence[Finding]) -> None
     seeds = f"seed{'s'[: len(results.seeds) > 1]} {', '.join(map(str, results.seeds))}"
     bugs = "" if not found else f"; {len(found)} finding{'s'[: len(found) > 1]}"
     console.print(
-        f"{len(ran)} cells, {operations} operations in {results.elapsed_s:.1f} s: {counts} ({seeds}){bugs}",
+        f"{counted(len(ran), 'cell')}, {counted(operations, 'operation')} in {results.elapsed_s:.1f} s: "
+        f"{counts} ({seeds}){bugs}",
         highlight=False,
     )
 
@@ -287,7 +288,7 @@ def _repeated(console: Console, results: Results) -> None:
         least = min(clean)
         console.print(
             f"{counted(len(clean), 'cell')} showed no violation in at least {counted(least, 'run')} each: what they "
-            f"did not show happens in less than {100 * rate(0, least).high:.1f} % of runs like these, with "
+            f"did not show happens in less than {100 * highest_unseen(least):.1f} % of runs like these, with "
             f"{100 * CONFIDENCE:.0f} % confidence",
             highlight=False,
         )
