@@ -65,7 +65,7 @@ def rows() -> Iterator[Row]:
 
 
 def cells_of(row: Row, seed: int) -> dict[str, dict[str, Any]]:
-    """By fault."""
+    """By fault; of several workloads the one that fared worst."""
     words = ["recollect", "verify", *row.words]
     for fault in row.faults:
         words += ["--fault", fault]
@@ -76,7 +76,15 @@ def cells_of(row: Row, seed: int) -> dict[str, dict[str, Any]]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise SystemExit(done.stderr)
-    return {cell["fault"]: cell for cell in json.loads(done.stdout)["cells"]}
+    by_fault: dict[str, dict[str, Any]] = {}
+    for cell in json.loads(done.stdout)["cells"]:
+        by_fault[cell["fault"]] = max(by_fault.get(cell["fault"], cell), cell, key=_badness)
+    return by_fault
+
+
+def _badness(cell: dict[str, Any]) -> tuple[bool, bool, float]:
+    share = cell["lost"] / cell["acked"] if cell["acked"] else 0.0
+    return cell["status"] not in ("held", "documented-loss"), cell["status"] != "held", share
 
 
 def told(cell: dict[str, Any] | None) -> str:
