@@ -136,6 +136,19 @@ async def test_a_primary_that_dies_is_lived_through(cluster: RedisClusterEngine)
             assert await texts(store, name) == acknowledged
 
 
+async def test_many_read_at_once_after_a_planned_failover(cluster: RedisClusterEngine) -> None:
+    """More than there are connections: the new ones meet a server that has become a replica."""
+    old = cluster.primaries()[0]
+    [replica] = cluster.replicas_of(old)
+    [mine] = in_slots_of(cluster, old, 1)
+    async with open_store(address(cluster), timeout_s=DEADLINE_S) as store:
+        await store.append(mine, [Message("user", "x")])
+        cluster.ask_to_fail_over(replica)
+        await asyncio.to_thread(cluster.await_successor, old)
+        assert await asyncio.gather(*(texts(store, mine) for _ in range(16))) == [["x"]] * 16
+    await asyncio.to_thread(cluster.await_ready, DEADLINE_S)
+
+
 async def read_until_refused(url: str, session: str, begun: asyncio.Event) -> set[tuple[str, ...]]:
     """Whatever a store that only reads is shown, until it is told that the shard is another one."""
     seen: set[tuple[str, ...]] = set()
@@ -184,7 +197,7 @@ async def test_an_emptied_shard_is_said_and_which(cluster: RedisClusterEngine) -
 
 async def test_one_node_is_not_the_cluster_and_says_so(cluster: RedisClusterEngine) -> None:
     with pytest.raises(CannotOpen, match=r"open the cluster: redis\+cluster://127.0.0.1"):
-        await open_store(cluster.servers[0].endpoint.url)
+        await open_store(cluster.primaries()[0].endpoint.url)
 
 
 async def test_a_server_that_is_no_cluster_says_so() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from recollect.errors import StoreClosed
 from recollect.stores.redis.wire import Wire
 
 
@@ -109,6 +110,8 @@ class RedisPool:
             await wire.ended.wait()
 
     async def _open(self) -> Wire:
+        if self._closed:
+            raise StoreClosed
         self._opening += 1
         try:
             wire = await self._connect()

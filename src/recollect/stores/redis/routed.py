@@ -11,13 +11,20 @@ asked who serves now.
 
 import asyncio
 import contextlib
+import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recollect.errors import DurabilityUnavailable, EngineUnavailable, NotWritten, OutcomeUnknown
+from recollect.errors import (
+    DurabilityUnavailable,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    StoreClosed,
+)
 from recollect.store import Durability, Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import QueuedWrite
@@ -45,6 +52,7 @@ class Scouts:
 
     def __init__(self) -> None:
         self._wires: dict[Node, Wire] = {}
+        self._closed = False
 
     async def ask(self, node: Node, address: Address, request: bytes) -> Reply:
         """The reply; raises whatever stands in the way."""
@@ -55,16 +63,17 @@ class Scouts:
                     wire.abort()
                 wire = await connect(address.connection(SCOUT_TIMEOUT_S))
             [reply] = await wire.replies(request, 1)
-        other = self._wires.setdefault(node, wire)
-        if other is not wire:  # two asked at once
+        if self._closed or self._wires.setdefault(node, wire) is not wire:  # or two asked at once
             wire.abort()
         return reply
 
     async def close(self) -> None:
-        for wire in self._wires.values():
+        self._closed = True
+        wires, self._wires = self._wires, {}
+        for wire in wires.values():
             wire.abort()
+        for wire in wires.values():
             await wire.ended.wait()
-        self._wires.clear()
 
 
 class RoutedServers(ABC):
@@ -77,7 +86,7 @@ class RoutedServers(ABC):
         self._shards: dict[Node, Shard] = {}
         self._learning: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._least: DurabilityPlan | None = None
         self._uneven = False
         """Primaries differ in what they give."""
@@ -150,6 +159,8 @@ class RoutedServers(ABC):
             if self._loop.time() >= deadline:
                 return _given_up(said)
             node, asking = await self._after(said, slot, node, hops)
+            if self._closed:
+                return _given_up(said)
             hops += 1
             if node is None:
                 said = NotWritten("nobody is known to serve this session; safe to retry")
@@ -194,9 +205,9 @@ class RoutedServers(ABC):
                     said = error
                 else:
                     said = _elsewhere(replies)
-                    if said is None or time.monotonic() >= end:
+                    if said is None or self._closed or time.monotonic() >= end:
                         return replies
-            if time.monotonic() >= end:
+            if self._closed or time.monotonic() >= end:
                 assert isinstance(said, Exception)
                 raise said
             node, asking = await self._after(said, slot, node, hops)
@@ -228,13 +239,13 @@ class RoutedServers(ABC):
             await self._shard(node).check_rights()
 
     async def close(self) -> None:
+        """Calls that are still looking for a server end with what the last one said."""
+        self._closed = True
         for task in (self._learning, self._looking):
             if task is not None:
                 task.cancel()
         for shard in self._shards.values():
             await shard.close()
-        for task in self._retiring:
-            task.cancel()
         await self._scouts.close()
 
     @abstractmethod
@@ -245,10 +256,12 @@ class RoutedServers(ABC):
     def _shard(self, node: Node) -> Shard:
         shard = self._shards.get(node)
         if shard is None:
+            if self._closed:
+                raise StoreClosed
             shard = self._shards[node] = Shard(
                 self._address.at(node),
                 self._options,
-                self._guard(node),
+                functools.partial(self._guard, node),
                 alone=False,
                 planned=self._note_plan,
             )
@@ -283,10 +296,12 @@ class RoutedServers(ABC):
         """Asks who serves; one question at a time, for all who need the answer."""
         self._learn_soon()
         if self._learning is not None:
-            await asyncio.shield(self._learning)
+            await asyncio.wait(
+                [self._learning]
+            )  # not `shield`: closing ends the question, not those who wait
 
     def _learn_soon(self) -> None:
-        if self._learning is None:
+        if self._learning is None and not self._closed:
             self._learning = self._loop.create_task(self._learn_now())
 
     async def _learn_now(self) -> None:

@@ -146,7 +146,10 @@ class OneServer:
     def __init__(self, address: Address, options: Options) -> None:
         self._identity = OneIdentity(address)
         self.shard = Shard(
-            address, options, self._identity, planned=lambda shard: say_notice(shard.address, shard.plan)
+            address,
+            options,
+            lambda: self._identity,
+            planned=lambda shard: say_notice(shard.address, shard.plan),
         )
 
     @property

@@ -106,9 +106,12 @@ class DurabilityPlan:
         return None
 
 
-def read_settings(replies: list[Reply], address: str) -> RedisSettings:
-    """The settings in the answers to `QUESTIONS`. Raises `CannotOpen` for an engine that takes no writes."""
+def read_settings(replies: list[Reply], address: str, *, alone: bool) -> RedisSettings:
+    """The settings in the answers to `QUESTIONS`. Raises `CannotOpen` for an engine that takes no writes; one of
+    several (not `alone`) is `EngineUnavailable` then, because another one has taken over."""
     info = _info(replies[0], address)
+    if info.get("role") == "slave" and not alone:
+        raise EngineUnavailable(f"{address} is a replica now")
     if info.get("role") == "slave":
         raise CannotOpen(
             f"{address} is a replica, which takes no writes; open its primary at "

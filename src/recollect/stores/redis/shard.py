@@ -57,13 +57,13 @@ class Shard:
         self,
         address: Address,
         options: Options,
-        guard: Guard,
+        guard: Callable[[], Guard],
         *,
         alone: bool = True,
         planned: Callable[["Shard"], None],
     ) -> None:
-        """`alone`: a server that has every session, not one of several. `planned` is called when what the engine
-        gives has changed."""
+        """`guard` gives one for each connection, since several may be made at once. `alone`: a server that has every
+        session, not one of several. `planned` is called when what the engine gives has changed."""
         self.address = address
         self._options = options
         self._guard = guard
@@ -76,7 +76,7 @@ class Shard:
         """What wires were waiting for when `stuck` was last called."""
         self.is_planned = False
         self.pool = RedisPool(self._connect, size=options.pool_size, timeout_s=options.timeout_s)
-        self._watch = FsyncWatch(self.ask, guard.probe)
+        self._watch = FsyncWatch(self.ask, lambda: guard().probe())
         self.commit = Commit(
             self.pool, _NOT_YET, self._watch, timeout_s=options.timeout_s, pool_size=options.pool_size
         )
@@ -185,7 +185,8 @@ class Shard:
             current = asyncio.current_task()
             if task.cancelled() and not (current and current.cancelling()):
                 raise EngineUnavailable(f"{self.address.shown} is no longer asked") from None
-            task.cancel()
+            if not task.cancel() and not task.cancelled() and task.exception() is None:
+                task.result().abort()  # connected at the very moment when nobody wanted it any more
             raise
 
     async def _connect_now(self) -> Wire:
@@ -215,12 +216,13 @@ class Shard:
 
     async def _examine(self, wire: Wire) -> DurabilityPlan:
         timeout_s = self._options.timeout_s
-        question, count = self._guard.question()
+        guard = self._guard()
+        question, count = guard.question()
         async with asyncio.timeout(timeout_s):
             replies = await wire.replies(QUESTIONS + question, QUESTIONS_COUNT + count)
         answers, marks = replies[:QUESTIONS_COUNT], replies[QUESTIONS_COUNT:]
-        self._guard.check_readable(marks)
-        settings = read_settings(answers, self.address.shown)
+        guard.check_readable(marks)
+        settings = read_settings(answers, self.address.shown, alone=self._alone)
         if self._alone and settings.is_cluster_node:
             async with asyncio.timeout(timeout_s):
                 await check_has_every_slot(wire, self.address.shown)
@@ -230,8 +232,8 @@ class Shard:
         if planned.waits_for_disk:
             if settings.build not in self._early:
                 async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
-                    self._early[settings.build] = await answers_waitaof_early(wire, self._guard.probe())
+                    self._early[settings.build] = await answers_waitaof_early(wire, guard.probe())
             planned = replace(planned, watches=self._early[settings.build])
         wire.run = settings.run
-        self._guard.check_replaced(marks)
+        guard.check_replaced(marks)
         return planned
