@@ -23,6 +23,8 @@ FILES = frozenset({"sqlite", "chroma", "file"})
 USERS_ARE_NO_SECRET = frozenset({"postgresql", "postgres", "pgvector"})
 """With other schemes, a name without a password is more often a token than a name."""
 
+PORT_MAX = 65_535
+
 _SECRET_OPTION = re.compile(r"pass|pwd|secret|token|key|auth|cred", re.IGNORECASE)
 _KEYWORD = re.compile(r"\b\w*(?:pass|pwd|secret|token)\w*\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 """``password=…``, as in libpq's other way to write an address."""
@@ -111,8 +113,8 @@ def check_address(url: str) -> None:
     """Refuses an address that would be parsed as something other than what was meant, without quoting it."""
     if scheme_of(url) and not _reads_well(url):
         raise Refused(
-            f"not an address: {scheme_of(url)}://{MARK}; its port is not a number, or its password or an option has a "
-            "character that must be percent-encoded: # is %23, / is %2F, ? is %3F, @ is %40, [ is %5B"
+            f"not an address: {scheme_of(url)}://{MARK}; its port is not a number up to 65535, or its password or "
+            "an option has a character that must be percent-encoded: # is %23, / is %2F, ? is %3F, @ is %40, [ is %5B"
         )
 
 
@@ -127,7 +129,8 @@ def _reads_well(url: str) -> bool:
     if "@" in parts.query or ("@" in parts.path and (parts.netloc or scheme != "unix")):
         return False
     hosts = parts.netloc.rpartition("@")[2].split(",")
-    return all(re.fullmatch(r"[^:\[\]]*(:\d*)?|\[[^\]]*\](:\d*)?", host) for host in hosts)
+    found = [re.fullmatch(r"(?:[^:\[\]]*|\[[^\]]*\])(?::(\d*))?", host) for host in hosts]
+    return all(match is not None and int(match[1] or 0) <= PORT_MAX for match in found)
 
 
 def _split(url: str) -> SplitResult | None:

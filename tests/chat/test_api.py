@@ -195,6 +195,11 @@ async def test_a_replaced_store_is_refused_at_start(settings: ChatSettings, tmp_
         await ChatService.open(witnessed)
 
 
+def test_an_index_that_is_none_is_refused_before_anything_is_served(settings: ChatSettings) -> None:
+    with pytest.raises(CannotOpen, match="'redis\\+cluster' is not a vector index; use chroma:///"):
+        checked(msgspec.structs.replace(settings, index="redis+cluster://a,b"))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

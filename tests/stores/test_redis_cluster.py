@@ -227,6 +227,10 @@ def test_addresses() -> None:
     assert sentinels.sentinel(("s1", 1)).arguments.keys().isdisjoint({"db", "username", "password"})
     with pytest.raises(Refused, match="needs the name of the service"):
         parse_address("redis+sentinel://s1,s2")
+    with pytest.raises(Refused, match="db=3: a cluster has only database 0"):
+        parse_address("redis+cluster://a,b?db=3")
+    with pytest.raises(Refused, match=r"ssl_ca_certs: only with TLS, so write rediss\+cluster://"):
+        parse_address("redis+cluster://a,b?ssl_ca_certs=file.pem")
     with pytest.raises(Refused, match="only 'accept' is known"):
         parse_address("redis+cluster://a?replaced=yes")
 

@@ -20,7 +20,7 @@ from recollect.audit.resuming import AuditProgress, encode, load, save
 from recollect.audit.session_reading import ErasedMeanwhile, SessionReading, half_turn
 from recollect.audit.source import AuditSource, SessionBatch, SessionRef, name_of
 from recollect.doctor import Diagnosis, examine
-from recollect.doctor.examination import POSTGRES, REDIS
+from recollect.doctor.examination import POSTGRES, REDIS, check_one_server
 from recollect.errors import MissingExtra, RecollectError, Refused
 from recollect.secret import check_address, scheme_of, shown
 from recollect.witness import remembered_by
@@ -174,10 +174,18 @@ async def audit(
     )
 
 
+def check_auditable(url: str) -> None:
+    """Refuses an address that no audit can read, without asking anybody."""
+    check_address(url)
+    check_one_server(url)
+    if scheme_of(url) not in (*REDIS, *POSTGRES, "sqlite"):
+        raise Refused(f"no memory of recollect at {shown(url)}; use sqlite:///, redis:// or postgresql://")
+
+
 async def opened(url: str, timeout_s: float) -> AuditSource:
     """The memory at the address, ready to be read."""
     scheme = scheme_of(url)
-    check_address(url)
+    check_auditable(url)
     try:
         if scheme in REDIS:
             from recollect.audit.redis import RedisAudit
@@ -187,16 +195,14 @@ async def opened(url: str, timeout_s: float) -> AuditSource:
             from recollect.audit.postgres import PostgresAudit
 
             return await PostgresAudit.open(url, timeout_s)
-        if scheme == "sqlite":
-            from recollect.audit.sqlite import SqliteAudit
+        from recollect.audit.sqlite import SqliteAudit
 
-            return await SqliteAudit.open(url, timeout_s)
+        return await SqliteAudit.open(url, timeout_s)
     except ImportError as error:
         if isinstance(error, MissingExtra) or (error.name or "").startswith("recollect"):
             raise
         extra = "redis" if scheme in REDIS else "postgres"
         raise MissingExtra(f"a driver is missing ({error.name}): pip install 'recollect[{extra}]'") from None
-    raise Refused(f"no memory of recollect at {shown(url)}; use sqlite:///, redis:// or postgresql://")
 
 
 async def _witnessed(source: AuditSource, witness: Path) -> list[AuditFinding]:

@@ -8,6 +8,7 @@ import msgspec
 
 from recollect.errors import Refused
 from recollect.private import FILE_MODE
+from recollect.recall.opening import check_index
 from recollect.secret import MARK, check_address, scheme_of, scrub, shown
 from recollect.stores.sqlite.file import parse_url
 
@@ -78,6 +79,8 @@ def checked(settings: ChatSettings) -> ChatSettings:
             "--memory: long-term memory needs sqlite:///file.db or postgresql://host/db, "
             f"not {scheme or shown(settings.memory)!r}"
         )
+    if settings.index not in ("auto", "none"):
+        check_index(settings.index)
     if not settings.loopback and not settings.token:
         raise Refused(
             f"--host {settings.host} can be reached from elsewhere: set {TOKEN_VARIABLE} to a secret of at least "

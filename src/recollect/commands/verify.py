@@ -295,7 +295,13 @@ def _address(provider: str | None, engine: str) -> SecretUrl | None:
             known = addresses.VARIABLES.get(name) or " or ".join(addresses.VARIABLES.values())
             raise typer.BadParameter(f"--provider url: set {known} to the address of the engine")
         return found
-    return SecretUrl(provider) if provider is not None and "://" in provider else None
+    if provider is None or "://" not in provider:
+        return None
+    try:
+        addresses.engine_of(provider)
+    except engines.EngineError as error:
+        raise typer.BadParameter(f"--provider: {error}") from None
+    return SecretUrl(provider)
 
 
 def run(

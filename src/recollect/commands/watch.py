@@ -13,10 +13,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from recollect import exit_codes
+from recollect.audit.auditing import check_auditable
 from recollect.commands.console import echo
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refused
 from recollect.printable import printable
-from recollect.secret import check_address, scrub, shown
+from recollect.secret import scheme_of, scrub, shown
 from recollect.watch import Canary, CanaryMemory, CanaryWatch
 from recollect.watch.alarm import UNREACHABLE
 from recollect.watch.canary import address_of_file
@@ -100,7 +101,9 @@ def watch(
     Exit codes: 0 nothing was lost, 1 an alarm with --once or --rounds, 2 usage, 3 the engine could not be reached.
     """
     try:
-        check_address(url)
+        _check_watchable(url)
+        if replica is not None:
+            _check_watchable(replica)
         address = _host_and_port(prometheus) if prometheus else None
         words = shlex.split(command)
         remembered = CanaryMemory(
@@ -158,6 +161,16 @@ async def _clean(canary: Canary) -> int:
 def _say(event: dict[str, object]) -> None:
     sys.stdout.write(printable(json.dumps(event, ensure_ascii=True)) + "\n")
     sys.stdout.flush()
+
+
+def _check_watchable(url: str) -> None:
+    """Refuses an address that can never be heard, which would otherwise look like an engine that is silent."""
+    if scheme_of(url).endswith("+cluster"):
+        raise Refused(
+            f"{shown(url)}: a cluster cannot be watched; run `recollect audit` on each of its primaries from time to "
+            "time"
+        )
+    check_auditable(url)
 
 
 def _host_and_port(given: str) -> tuple[str, int]:

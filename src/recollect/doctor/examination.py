@@ -22,6 +22,19 @@ CHROMA = ("http", "https")
 KNOWN = "redis://…, postgresql://…, sqlite:///file.db, chroma:///folder, http://… (Chroma), or a path"
 
 
+def check_one_server(url: str) -> None:
+    """Refuses the addresses of several servers, which only a store can use."""
+    family, _, kind = scheme_of(url).partition("+")
+    if family not in REDIS or kind not in ("cluster", "sentinel"):
+        return
+    primaries = (
+        "each primary that CLUSTER NODES names"
+        if kind == "cluster"
+        else "the primary that SENTINEL GET-MASTER-ADDR-BY-NAME names"
+    )
+    raise Refused(f"{shown(url)} is several servers: give {primaries}, as {family}://host:port")
+
+
 async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:
     """The diagnosis of the engine at an address or path.
 
@@ -41,6 +54,7 @@ async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:
 async def _examine(url: str, timeout_s: float) -> Diagnosis:
     scheme = scheme_of(url)
     check_address(url)
+    check_one_server(url)
     if scheme in REDIS:
         from recollect.doctor import redis
 

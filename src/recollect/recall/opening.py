@@ -165,8 +165,29 @@ async def _open_rows(url: str, options: Options) -> Rows:
     )
 
 
-def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
+INDEXES = (
+    "chroma",
+    "http",
+    "https",
+    "chroma+http",
+    "chroma+https",
+    "pgvector",
+    "postgresql",
+    "postgres",
+)
+
+
+def check_index(url: str) -> None:
+    """Refuses an address at which there can be no vector index."""
     check_address(url)
+    if scheme_of(url) not in INDEXES:
+        raise CannotOpen(
+            f"{scheme_of(url)!r} is not a vector index; use chroma:///folder, http://host:port or pgvector://…"
+        )
+
+
+def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
+    check_index(url)
     parts = urlsplit(url)
     if parts.scheme == "chroma":
         from recollect.recall.chroma import ChromaFolderIndex
@@ -180,16 +201,12 @@ def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
 
         address = url.removeprefix("chroma+").partition("?")[0]
         return ChromaServerIndex(address, rows.identity, options.timeout_s, _threshold(url))
-    if parts.scheme in ("pgvector", "postgresql", "postgres"):
-        try:
-            from recollect.recall.pgvector import PgVectorIndex
-        except ImportError as error:
-            raise MissingExtra("pgvector needs a driver: pip install 'recollect[postgres]'") from error
-        address = f"postgresql{url[len(parts.scheme) :]}"
-        return PgVectorIndex(address, options.timeout_s)
-    raise CannotOpen(
-        f"{parts.scheme!r} is not a vector index; use chroma:///folder, http://host:port or pgvector://…"
-    )
+    try:
+        from recollect.recall.pgvector import PgVectorIndex
+    except ImportError as error:
+        raise MissingExtra("pgvector needs a driver: pip install 'recollect[postgres]'") from error
+    address = f"postgresql{url[len(parts.scheme) :]}"
+    return PgVectorIndex(address, options.timeout_s)
 
 
 def _threshold(url: str) -> int:

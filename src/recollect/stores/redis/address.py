@@ -124,6 +124,10 @@ def parse_address(url: str) -> Address:
     if options.get("replaced", "accept") != "accept":
         raise Refused(f"replaced={options['replaced']}: only 'accept' is known")
     driver_query = urlencode([(name, value) for name, value in query if name not in own])
+    if kind == "cluster" and options.get("db", "0") != "0":
+        raise Refused(f"db={options['db']}: a cluster has only database 0; leave it out")
+    if family != "rediss" and (tls := [name for name in options if name.startswith("ssl_")]):
+        raise Refused(f"{tls[0]}: only with TLS, so write rediss{'+' if kind else ''}{kind}://")
     parts = parts._replace(scheme="redis" if family == "valkey" else family, query=driver_query)
     quoted = quote(prefix.encode("utf-8", "surrogatepass"), safe="")
     if not kind:

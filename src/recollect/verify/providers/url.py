@@ -54,6 +54,12 @@ def engine_of(url: str) -> str:
         check_address(url)
     except Refused as refusal:
         raise EngineError(str(refusal)) from None
+    kind = url.partition("://")[0].partition("+")[2]
+    if kind in ("cluster", "sentinel"):
+        raise EngineError(
+            f"{shown(url)} is several servers, and the kit uses one that others run: give redis://host:port, or let "
+            f"the kit start its own with --engine redis-{kind}"
+        )
     return SCHEMES[scheme]
 
 
