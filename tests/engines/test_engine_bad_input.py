@@ -54,7 +54,12 @@ def reachable() -> Iterator[Path]:
     ("spec", "policy", "provider", "sentence"),
     [
         ("reids", None, None, "unknown engine 'reids': did you mean 'redis'?"),
-        ("mysql", None, None, "unknown engine 'mysql': known: redis, valkey, postgres, sqlite, chroma."),
+        (
+            "mysql",
+            None,
+            None,
+            "unknown engine 'mysql': known: redis, valkey, postgres, sqlite, chroma, redis-cluster",
+        ),
         (
             "redis@",
             None,
