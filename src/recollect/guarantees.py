@@ -252,7 +252,7 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ("redis", "aof-no"): (
         _Rule(
             ("power-loss", "fsync-error"),
-            (*_TAIL, "refuses-to-start"),
+            (*_TAIL, "refuses-to-start", "does-not-recover"),
             None,
             f"everything that the kernel has not written back, commonly 30 seconds, tail only{_GARBAGE}",
             f"{_REDIS_PERSISTENCE}: How durable is the append only file; if my AOF gets corrupted",

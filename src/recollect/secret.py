@@ -99,9 +99,11 @@ def to_pipe(value: Any) -> str:
 
 def from_json(kind: type, value: Any) -> SecretUrl:
     """msgspec's `dec_hook` for both."""
-    if kind is SecretUrl and isinstance(value, str):
-        return SecretUrl(value)
-    raise NotImplementedError(kind)
+    if kind is not SecretUrl:
+        raise NotImplementedError(kind)
+    if not isinstance(value, str):
+        raise TypeError("an address is text")  # msgspec makes its own error of it
+    return SecretUrl(value)
 
 
 def scheme_of(url: str) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from recollect.chat.settings import ChatSettings
 from recollect.errors import Refused
 from recollect.opening import open_store
-from recollect.secret import Scrubber, SecretUrl, check_address, scrub, secrets_of, shown
+from recollect.secret import Scrubber, SecretUrl, check_address, from_json, scrub, secrets_of, shown
 from recollect.store import Options
 from recollect.stores.redis.address import parse_address
 from recollect.verify.engines import Endpoint
@@ -113,6 +113,12 @@ def test_an_unescaped_password_is_neither_shown_nor_read_as_something_else(middl
 )
 def test_good_addresses_are_not_refused(url: str) -> None:
     check_address(url)
+
+
+@pytest.mark.parametrize("damaged", [b"3", b"null", b"[]", b'{"url": "redis://h"}'])
+def test_a_damaged_file_is_told_as_one(damaged: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError, match="text"):
+        msgspec.json.decode(damaged, type=SecretUrl, dec_hook=from_json)
 
 
 def test_what_is_no_secret_stays() -> None:
