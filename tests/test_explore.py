@@ -17,7 +17,7 @@ LINES = "tests.faults.line_files"
 def explore(*arguments: str, out: Path, expect: int) -> dict[str, Any]:
     """The JSON document of one exploration, after its exit code was looked at."""
     file = out.with_suffix(".json")
-    words = ["explore", *arguments, "--json", str(file)]
+    words = ["explore", *arguments, "--json", str(file), "--budget", "20m"]
     words += [] if "--resume" in arguments else ["--out", str(out)]
     done = CliRunner().invoke(build(words), words)
     assert done.exit_code == expect, done.output

@@ -45,7 +45,7 @@ def test_it_is_not_accused(name: str, cell: Cell, cells: Cells, tmp_path: Path) 
 def test_no_crash_state_accuses_it(name: str, cell: Cell, tmp_path: Path) -> None:
     file = tmp_path / "explored.json"
     words = ["explore", target(name), "--engine", cell.engine, "--policy", cell.policy, "--level", "1"]
-    words += ["--messages", "6", "--json", str(file), "--out", str(tmp_path / "out")]
+    words += ["--budget", "20m", "--messages", "6", "--json", str(file), "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(build(words), words)
     for found in json.loads(file.read_text())["explorations"]:
         if found["violated"]:
