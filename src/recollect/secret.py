@@ -29,6 +29,10 @@ _SECRET_OPTION = re.compile(r"pass|pwd|secret|token|key|auth|cred", re.IGNORECAS
 _KEYWORD = re.compile(r"\b\w*(?:pass|pwd|secret|token)\w*\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 """``password=…``, as in libpq's other way to write an address."""
 _PIECE = re.compile(r"[^:@/?#\[\]&=,\s]{3,}")
+_HOST = r"(?:[^:\[\]/?#@,]*|\[[^\]/?#@,]*\])(?::\d*)?"
+_SEVERAL_HOSTS = re.compile(
+    rf"([a-z][a-z0-9+.-]*)://((?:[^/?#@]*@)?{_HOST}(?:,{_HOST})+)(/[^?#]*)?(?:\?([^#]*))?", re.IGNORECASE
+)
 
 
 class SecretUrl:
@@ -135,9 +139,20 @@ def _reads_well(url: str) -> bool:
     return all(match is not None and int(match[1] or 0) <= PORT_MAX for match in found)
 
 
-def _split(url: str) -> SplitResult | None:
+def split_address(url: str) -> SplitResult:
+    """`urlsplit`, also for several hosts: newer Pythons refuse `a,[::1]:7002`. `ValueError` if it is no address."""
     try:
         return urlsplit(url)
+    except ValueError:
+        found = _SEVERAL_HOSTS.fullmatch(url)
+        if found is None:
+            raise
+        return SplitResult(found[1].lower(), found[2], found[3] or "", found[4] or "", "")
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        return split_address(url)
     except ValueError:  # an unbalanced bracket
         return None
 
@@ -151,7 +166,7 @@ def secrets_of(url: str) -> tuple[str, ...]:
     elif not _reads_well(url):
         found |= _greedy(url.partition("://")[2])
     elif scheme not in FILES:
-        found |= _well_formed(scheme, urlsplit(url))
+        found |= _well_formed(scheme, split_address(url))
     found.discard(MARK)
     spelled = {spelling for secret in found for spelling in _spellings(secret)}
     return tuple(sorted(filter(None, spelled), key=lambda secret: (-len(secret), secret)))
@@ -217,5 +232,5 @@ def shown(url: "str | SecretUrl") -> str:
         return scrub(whole, whole)
     if not _reads_well(whole):
         return f"{scheme}://{MARK}"
-    parts = urlsplit(whole)
+    parts = split_address(whole)
     return f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

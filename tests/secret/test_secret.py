@@ -106,6 +106,7 @@ def test_an_unescaped_password_is_neither_shown_nor_read_as_something_else(middl
         "unix:///run/a@b.sock?db=3",
         "postgresql://app@[::1]:5432,h2/db?sslmode=require",
         "postgresql://app:p%23w@/chats?host=/run/pg&port=5433",
+        "rediss+cluster://app:p%40w@a,b:7001,[::1]:7002/0?prefix=x",
         "sqlite:////home/a:b@c/memory.db",
         "chroma:///folder#1",
         "http://localhost:8000",
@@ -113,6 +114,8 @@ def test_an_unescaped_password_is_neither_shown_nor_read_as_something_else(middl
 )
 def test_good_addresses_are_not_refused(url: str) -> None:
     check_address(url)
+    assert MARK not in shown(url)
+    assert not any(secret in shown(url) for secret in secrets_of(url))
 
 
 @pytest.mark.parametrize("damaged", [b"3", b"null", b"[]", b'{"url": "redis://h"}'])

@@ -102,7 +102,7 @@ def test_somebody_elses_store_is_verified_by_its_name(plugin: Path) -> None:
         (["shop.driverless"], "needs is not installed: pip install 'shop-memory>=1' 'no-such-driver'"),
         (["shop.missing"], "pip install 'no-such-distribution[x]>=2' 'other'"),
         (["shop.file", "--engine", "redis"], "'shop.file' runs on sqlite, not on 'redis'"),
-        (["shop.unheard-of"], "--engine"),
+        (["shop.unheard-of"], "unknown target 'shop.unheard-of'"),
     ],
 )
 def test_what_cannot_run_says_why(plugin: Path, arguments: list[str], says: str) -> None:

@@ -18,7 +18,6 @@ from urllib.parse import (
     unquote,
     unquote_to_bytes,
     urlencode,
-    urlsplit,
     urlunsplit,
 )
 
@@ -27,7 +26,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from recollect.errors import Refused
-from recollect.secret import check_address
+from recollect.secret import check_address, split_address
 from recollect.stores.redis.slots import Node
 
 _DRIVER_ARGUMENTS = frozenset({"db", "client_name", "socket_keepalive", "username", "password"})
@@ -109,7 +108,7 @@ class Address:
 
 def parse_address(url: str) -> Address:
     check_address(url)
-    parts = urlsplit(url)
+    parts = split_address(url)
     family, _, kind = parts.scheme.partition("+")
     query = parse_qsl(parts.query, keep_blank_values=True)
     own = {"prefix", *(["replaced"] if kind == "cluster" else [])}
