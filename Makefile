@@ -52,7 +52,7 @@ COVERED := tests/audit tests/chat tests/checkers tests/contract tests/doctor tes
 
 coverage: setup engines
 	@rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/coverage run -m pytest -q $(COVERED)
+	$(BIN)/coverage run -m pytest -q -n 3 --dist loadgroup $(COVERED)
 	@$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
