@@ -104,7 +104,7 @@ def _line(fields: dict[str, Any]) -> bytes:
 def check_file(path: Path) -> Moved:
     """What is in the file; `Unreadable` if it is not whole."""
     found = Moved()
-    for item in _parts(path):
+    for item in parts_of(path):
         if isinstance(item, Exported):
             found.sessions += 1
         else:
@@ -118,7 +118,7 @@ async def import_file(store: Store, path: Path) -> AsyncIterator[Moved]:
     opened: Exported | None = None
     waiting: list[Message] = []
     writing = _Writing(store)
-    for item in _parts(path):
+    for item in parts_of(path):
         if isinstance(item, Exported):
             if opened is not None:
                 moved.messages += await writing.finish(opened, waiting)
@@ -183,7 +183,7 @@ class _Writing:
         return self._count
 
 
-def _parts(path: Path) -> Iterator[Exported | Message]:
+def parts_of(path: Path) -> Iterator[Exported | Message]:
     """Sessions, each followed by its messages; raises `Unreadable` if the file is not what was written."""
     total, sessions, messages = blake2b(digest_size=16), 0, 0
     opened: Exported | None = None

@@ -18,6 +18,7 @@ from recollect.commands.writing import write_json
 from recollect.errors import shorten
 from recollect.secret import SecretUrl
 from recollect.verify import run_folder
+from recollect.verify.judging.evidence import OLDER_DATA
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.results import Results, exit_code
@@ -83,7 +84,10 @@ def replay(
 
 def _check_names(scenario: Scenario, run: Path) -> None:
     """The scenario may come from another release, with names that this one does not have."""
-    known: dict[str, Collection[str]] = {"fault": FAULTS, "workload": (*WORKLOADS, INTERLEAVINGS)}
+    known: dict[str, Collection[str]] = {
+        "fault": (*FAULTS, OLDER_DATA),
+        "workload": (*WORKLOADS, INTERLEAVINGS, OLDER_DATA),
+    }
     wrong = [kind for kind, names in known.items() if getattr(scenario, kind) not in names]
     try:
         fault = fault_named(scenario.fault)

@@ -15,6 +15,7 @@ import typer
 from msgspec.structs import replace
 
 from recollect import exit_codes
+from recollect.commands import older_data
 from recollect.commands.console import PlainConsole, echo
 from recollect.commands.json_output import JsonOption
 from recollect.commands.named import names_first
@@ -172,6 +173,7 @@ OutOption = Annotated[Path | None, typer.Option(help="Folder for histories and r
 
 
 def verify(
+    context: typer.Context,
     targets: TargetsArgument = None,
     engine: EngineOption = None,
     engine_config: EngineConfigOption = None,
@@ -204,6 +206,8 @@ def verify(
     html_file: HtmlOption = None,
     junit_file: JunitOption = None,
     out: OutOption = None,
+    data: older_data.DataOption = None,
+    expect: older_data.ExpectOption = None,
     listed: ListOption = False,
 ) -> None:
     """Put memory stores on real engines, break them with real faults, and show with evidence what was lost.
@@ -221,7 +225,7 @@ def verify(
     console = PlainConsole(stderr=json_file == "-")
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
     request = VerifyRequest(
-        targets=names_first(listed, targets) or USUAL,
+        targets=older_data.targets_for(context, names_first(listed, targets)) or USUAL,
         overview=not targets,
         **_engine_asked_for(engine, engine_config, provider, targets),
         **_lists(policies=policy, faults=fault, workloads=workload, variants=variant, programs=program),
@@ -236,7 +240,8 @@ def verify(
         sessions=sessions,
         session_messages=messages_per_session,
     )
-    tell(console, run(request, console, out, limits, workers, fail_fast, confirm), wanted)
+    older = None if data is None or expect is None else older_data.cells_for(request, data, expect)
+    tell(console, run(request, console, out, limits, workers, fail_fast, confirm, cells=older), wanted)
 
 
 @dataclass(frozen=True)
@@ -312,12 +317,15 @@ def run(
     workers: int,
     fail_fast: bool,
     confirm: bool = True,
+    cells: list[Cell] | None = None,
 ) -> Results:
-    """Lays out the cells, runs them with progress, and saves the results."""
+    """Lays out the cells, unless they are given, runs them with progress, and saves the results. Those that are given
+    are not made smaller."""
     date, started = date_of(time.time()), time.monotonic()
     budget_s = limits.first_s
     console.print(f"seed {request.seed}", highlight=False)
-    cells, broken = _lay_out(request)
+    confirm = confirm and cells is None
+    cells, broken = _lay_out(request) if cells is None else (cells, [])
     failed = failed_last(out.parent if out is not None else RUNS)
     # What failed last time comes first in its phase.
     cells.sort(key=lambda cell: cell.scenario.name not in failed)

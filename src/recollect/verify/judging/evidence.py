@@ -35,6 +35,8 @@ CLOCK_FAULTS = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-dr
 LASTING = frozenset({"disk-full", "slow-fsync", "fsync-error"})
 """Faults that end with a kill, but under which the engine may die and come back on its own long before that."""
 # Several writers are normal use, and a clock that stands still makes nothing expire: neither excuses a loss.
+OLDER_DATA = "older-data"
+"""What a run on data of yesterday has in place of a fault and of a workload."""
 NOT_A_DISTURBANCE = frozenset({"none", "concurrent-writers", "clock-frozen"})
 
 

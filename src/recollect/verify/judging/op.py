@@ -153,7 +153,7 @@ class Acknowledged(
 class BadEnd(msgspec.Struct, frozen=True, tag="ended", tag_field="is", gc=False):
     """Value of a completion that nothing excuses: no fault was near, and no caller expects this error as an answer.
 
-    Written only where everything else was under control (interleavings).
+    Written only where everything else was under control (interleavings, appending to older data).
     """
 
     how: Literal["raised", "hang"]

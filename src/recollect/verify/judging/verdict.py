@@ -16,7 +16,16 @@ from recollect.guarantees import SURVIVES_IF, Promise, promise
 from recollect.verify.judging.checkers import ANOMALIES, Crash, Named, find
 from recollect.verify.judging.coverage import coverage
 from recollect.verify.judging.detection import Detection, lead_of, name_of
-from recollect.verify.judging.evidence import CLAIMS, IN_WHOLE, NEVER, NOTICED, UNSAFE_COPY, Evidence, Loss
+from recollect.verify.judging.evidence import (
+    CLAIMS,
+    IN_WHOLE,
+    NEVER,
+    NOTICED,
+    OLDER_DATA,
+    UNSAFE_COPY,
+    Evidence,
+    Loss,
+)
 from recollect.verify.judging.losses import loss_window_s, losses
 from recollect.verify.judging.survivors import overlapped, partly_lost
 
@@ -179,7 +188,9 @@ def _promised(engine: str, policy: str, fault: str) -> Promise:
         return promise(engine, policy, fault)
     except ValueError:
         sentence = "nothing that was acknowledged is lost"
-        if fault:
+        if fault == OLDER_DATA:
+            sentence = "data that an earlier release left can be read, and added to"
+        elif fault:
             sentence += f" (no promise is documented for {engine} {policy} under {fault})"
         return Promise(engine, policy, fault, frozenset(), 0.0, sentence, "")
 

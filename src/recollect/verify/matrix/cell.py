@@ -22,6 +22,8 @@ from recollect.verify.matrix import judged_again
 from recollect.verify.matrix.cell_process import Done, LookAtTarget, Order, Step, TargetSeen, Word
 from recollect.verify.matrix.results import Result, Trouble
 from recollect.verify.matrix.target_probe import abilities_of
+from recollect.verify.running.older_data import BadData
+from recollect.verify.running.older_run import OlderDataRun
 from recollect.verify.running.run import Run
 from recollect.verify.target.module_folders import import_from
 from recollect.verify.target.workers import TargetBroken
@@ -33,12 +35,15 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
     folder = Path(order.folder)
     private.artifact_folder(folder)
     import_from(order.scenario.path)
-    run = Run(order.scenario, folder, progress=lambda step: _say(say, Step(step)), preload=order.preload)
+    kind = Run if order.scenario.data is None else OlderDataRun
+    run = kind(order.scenario, folder, progress=lambda step: _say(say, Step(step)), preload=order.preload)
     trouble: Trouble | None = None
     try:
         verdict = run.execute()
         if order.judge_again:
             verdict = judged_again.told(verdict, run.history)
+    except BadData as bad:
+        verdict, trouble = Verdict(status="unknown", reason=str(bad)), "unopened"
     except Exception as error:
         trace = folder / "kit-error.txt"
         private.write_artifact(trace, run.scrubber(traceback.format_exc()))

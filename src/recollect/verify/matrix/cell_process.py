@@ -26,7 +26,13 @@ FILLED_PER_S = 100
 LOOK_TIMEOUT_S = 45.0
 
 
+OLDER_DATA_TIMEOUT_S = 3600.0
+"""Data of yesterday may be large: it is copied, loaded and read."""
+
+
 def cell_timeout_s(scenario: Scenario) -> float:
+    if scenario.data is not None:
+        return OLDER_DATA_TIMEOUT_S
     return CELL_TIMEOUT_S + scenario.sessions * (1 + scenario.filled) // FILLED_PER_S
 
 

@@ -14,7 +14,7 @@ from typing import NoReturn, cast
 
 from recollect.secret import Scrubber
 from recollect.verify import engines
-from recollect.verify.engines import Endpoint, Engine, EngineError, StartFailed
+from recollect.verify.engines import Endpoint, Engine, EngineError, EngineOptions, StartFailed
 from recollect.verify.judging.history import HistoryWriter
 from recollect.verify.judging.op import FaultDetail
 from recollect.verify.running import logs
@@ -47,7 +47,8 @@ class LiveRun:
 
     # ---- its beginning and its end
 
-    def make_engine(self) -> None:
+    def make_engine(self, data: Path | None = None) -> None:
+        """`data` is an existing folder for it to start on."""
         if self.scenario.url is not None:
             # Somebody else's engine has no `kill`; the obstacles of the faults that would need one see to it.
             self._engine = cast(Engine, engines.attach(self.scenario.url.reveal()))
@@ -58,6 +59,7 @@ class LiveRun:
             self.scenario.policy,
             provider=self.scenario.provider,
             config=None if config is None else Path(config),
+            options=EngineOptions(data=data),
         )
 
     def first_start(self) -> None:

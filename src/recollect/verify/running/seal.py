@@ -46,6 +46,8 @@ def code_in(scenario: Scenario) -> list[str]:
         named.append(f"the interpreter {scenario.previous_python}")
     if scenario.engine_config is not None:
         named.append(f"an engine with {scenario.engine_config}")
+    if scenario.data is not None:
+        named.append(f"an engine on the data in {scenario.data}")
     if scenario.provider is not None and ":" in scenario.provider:
         named.append(f"an engine from {scenario.provider}")
     return named

@@ -20,7 +20,7 @@ from recollect.verify.running.workloads import (
     TakeBack,
 )
 from recollect.verify.target import pipe
-from recollect.verify.target.marked_text import Recognised, mark
+from recollect.verify.target.marked_text import ROLES, Recognised, excerpt_of_whole, mark
 from recollect.verify.target.outcomes import Outcome
 
 RETRIES_MAX = 3
@@ -82,6 +82,8 @@ class Transcript:
         """`retention_s` is how long memory lives, as the target says; `keeps_newest`, that it drops the oldest."""
         self._history = history
         self._retention_s = retention_s
+        self.blames_writes = False
+        """Whether nothing excuses an error now: one client, and nothing is broken."""
         self.succeeded = 0
         """Operations that ended `ok`."""
         self.kinds: dict[str, bool] = {}
@@ -98,6 +100,10 @@ class Transcript:
         self._sessions: dict[str, None] = {}
         self._acknowledged: dict[str, set[int]] = {}
         self._last_whole: dict[str, set[int]] = {}
+        self._older: dict[int, str] = {}
+        """Messages that were there before this run, and the role each had, if that is known."""
+        self._oldest: dict[str, int] = {}
+        """The first of them in each session."""
 
     @property
     def sessions(self) -> list[str]:
@@ -172,6 +178,16 @@ class Transcript:
         self._to_retry.pop(process, None)
         self._saves.pop(process, None)
         self._history.unknown(process, error)
+
+    def was_kept(self, process: int, session: str, text: str, role: str | None) -> None:
+        """A message that an earlier program stored, and that was acknowledged then."""
+        number, _ = self._number(session, (Body(excerpt_of_whole(text), marked=False),))
+        self._oldest.setdefault(session, number)
+        self._older[number] = ROLES.get(role, role) if role is not None else ""
+        self._invoke(process, session, "append", op.WriteAsked(number, (self._checksums[number],)))
+        event = self._history.ok(process, op.Acknowledged())
+        self._acknowledged.setdefault(session, set()).add(number)
+        self._unnumbered.moments.acknowledged[number] = event
 
     def refused_read(self, process: int, session: str, error: str) -> None:
         """A read that could not even begin, because the store would not open."""
@@ -287,14 +303,15 @@ class Transcript:
     def _end_badly(self, process: int, reply: pipe.Failed) -> Outcome:
         attempt = self._attempts.pop(process, None)
         self._saves.pop(process, None)
+        blame = op.BadEnd("raised") if self.blames_writes else None
         if reply.outcome == "fail":
-            self._history.fail(process, reply.error)
+            self._history.fail(process, reply.error, blame)
             if attempt is not None:
                 for number, body in zip(attempt.numbers, attempt.intent.bodies, strict=True):
                     if not body.marked:
                         self._unnumbered.unsay(attempt.intent.session, body.text, number)
             return "fail"
-        self._history.unknown(process, reply.error)
+        self._history.unknown(process, reply.error, blame)
         if attempt is not None and self._retries and attempt.tries <= RETRIES_MAX:
             self._to_retry[process] = attempt
         return "unknown"
@@ -360,7 +377,21 @@ class Transcript:
                 elements.append(op.Element(None, text=f"#{number}"))
             else:
                 elements.append(self._odd(next(odd), unnumbered))
-        return elements
+        first = self._oldest.get(session)
+        return elements if first is None else self._with_altered(elements, first)
+
+    def _with_altered(self, elements: list[op.Element], first: int) -> list[op.Element]:
+        """A text that nobody wrote, just where an older message is missing, is that message with another text."""
+        present = {element.message for element in elements}
+        found: list[op.Element] = []
+        for place, element in enumerate(elements):
+            ahead = elements[place + 1].message if place + 1 < len(elements) else None
+            behind = found[-1].message if found else None
+            missing = behind + 1 if behind is not None else first if ahead is None else max(first, ahead - 1)
+            if element.message is None and not element.damaged and missing in self._older.keys() - present:
+                element = op.Element(missing, self._checksums[missing] ^ 1, text=element.text)
+            found.append(element)
+        return found
 
     def _odd(self, item: Recognised, unnumbered: dict[str, list[int]]) -> op.Element:
         if item.damaged:
@@ -373,4 +404,8 @@ class Transcript:
             return op.Element(None, text=item.excerpt)
         # More texts than were ever said: the last number again, which makes it a duplicate.
         number = numbers.pop(0) if len(numbers) > 1 else numbers[0]
+        role = self._older.get(number)
+        if role and item.role and role != item.role:
+            told = f"the role {role} came back as {item.role}"
+            return op.Element(number, self._checksums[number] ^ 1, text=told)
         return op.Element(number, self._checksums[number])

@@ -33,11 +33,22 @@ class Recognised(NamedTuple):
     excerpt: str = ""
     unkept: bool = False
     """The only difference is a missing field that the store's interface never promised to keep."""
+    role: str = ""
+    """Of a text without a number, if it has one."""
 
 
 def excerpt(text: str) -> str:
     """The beginning of a text, safe to send and to write down."""
     return text[:EXCERPT_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+
+
+def excerpt_of_whole(text: str) -> str:
+    """The same, but texts that begin alike are told apart by how they go on."""
+    if len(text) <= EXCERPT_CHARACTERS:
+        return excerpt(text)
+    return (
+        f"{excerpt(text[: EXCERPT_CHARACTERS - 10])}…{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+    )
 
 
 def role_of(number: int) -> str:
@@ -55,7 +66,8 @@ def mark_kind(number: int, kind: str, body: str) -> str:
 def recognise(text: str, role: str | None = None, metadata: Mapping[str, Any] | None = None) -> Recognised:
     found = _MARK.match(text) or _MARK.search(text)
     if found is None:
-        return Recognised(None, intact=True, excerpt=excerpt(text))
+        called = ROLES.get(role, role) if role is not None else ""
+        return Recognised(None, intact=True, excerpt=excerpt_of_whole(text), role=called)
     number = int(found[1])
     expected = role_of(number)
     same = found.start() == 0 and int(found[2], 16) == _crc(expected, text[found.end() :])

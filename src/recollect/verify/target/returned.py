@@ -35,7 +35,7 @@ def recognised(raw: Any, interface: Interface = _ANYTHING) -> Recognised:
         raw = raw.message
     if isinstance(raw, Damaged):
         return Recognised(None, intact=False, damaged=True, excerpt=excerpt(raw.reason))
-    text, role, metadata = _fields(raw)
+    text, role, metadata = fields_of(raw)
     found = recognise(text, role, metadata)
     if found.number is None and (marked := kind_marked(text) or kind_marked(_whole(raw))):
         return _of_kind(*marked, raw, interface) or found
@@ -63,7 +63,8 @@ def is_loss_marker(raw: Any) -> bool:
     return isinstance(raw, Stored) and isinstance(raw.message, Damaged) and not raw.message.raw
 
 
-def _fields(raw: Any) -> tuple[str, str | None, Mapping[str, Any] | None]:
+def fields_of(raw: Any) -> tuple[str, str | None, Mapping[str, Any] | None]:
+    """Its text, role and metadata, as far as it has them."""
     if isinstance(raw, str):
         return raw, None, None
     if isinstance(raw, bytes):

@@ -1,9 +1,9 @@
 """An operation fails although nothing was broken.
 
-Verifies: operations of an interleaving, where no fault is injected and the kit controls every wait: an error that
-reaches the caller is the store's own. Does not verify: `Conflict` and `Refused`, which are answers, and errors that the
-target declares; operations that the caller cancelled; timeouts from waiting for a client that the kit held up; runs
-with faults.
+Verifies: operations of an interleaving, where no fault is injected and the kit controls every wait, and appends to
+older data by a single writer: an error that reaches the caller is the store's own. Does not verify: in an interleaving,
+`Conflict` and `Refused`, which are answers, and errors that the target declares; operations that the caller cancelled;
+timeouts from waiting for a client that the kit held up; runs with faults.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ def _after_disturbances(evidence: Evidence, by_read: dict[int, list[Loss]]) -> I
     first_reads: dict[int, list[FirstRead]] = defaultdict(list)
     for first in evidence.first_reads:
         first_reads[first.struck].append(first)
-    damaged = {sighting.read for sighting in evidence.damaged}  # not empty, and the caller is told
+    # Not empty: what came back is damaged, or has other content (see corrupted).
+    damaged = {sighting.read for sighting in (*evidence.damaged, *evidence.altered)}
     for struck, reads in first_reads.items():
         if not any(first.kept or first.read in damaged for first in reads):
             for first in reads:
