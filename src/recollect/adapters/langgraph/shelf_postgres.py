@@ -19,6 +19,17 @@ from recollect.adapters.langgraph.shelf import (
     PendingRow,
     ThreadPlace,
 )
+from recollect.adapters.langgraph.shelf_sql import (
+    ANCESTORS,
+    IDS,
+    NAMESPACES,
+    OF_CHECKPOINTS,
+    SCHEMA,
+    TABLES,
+    copying,
+    for_postgres,
+    listing_checkpoints,
+)
 from recollect.errors import StoreClosed
 from recollect.owner import Owner
 from recollect.store import Durability, Options
@@ -30,22 +41,10 @@ from recollect.stores.postgres.pool import PostgresPool
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('recollect langgraph ' || current_schema(), 0))"
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS langgraph_checkpoints (
-    thread bytea NOT NULL, namespace bytea NOT NULL, id bytea NOT NULL,
-    parent bytea, run bytea, refs bytea[] NOT NULL, checkpoint bytea NOT NULL, metadata bytea NOT NULL,
-    PRIMARY KEY (thread, namespace, id)
-);
-CREATE INDEX IF NOT EXISTS langgraph_by_run ON langgraph_checkpoints (run) WHERE run IS NOT NULL;
-CREATE TABLE IF NOT EXISTS langgraph_values (
-    thread bytea NOT NULL, namespace bytea NOT NULL, ref bytea NOT NULL, value bytea NOT NULL,
-    PRIMARY KEY (thread, namespace, ref)
-);
-CREATE TABLE IF NOT EXISTS langgraph_writes (
-    thread bytea NOT NULL, namespace bytea NOT NULL, id bytea NOT NULL, task bytea NOT NULL, place integer NOT NULL,
-    channel bytea NOT NULL, path bytea NOT NULL, value bytea NOT NULL,
-    PRIMARY KEY (thread, namespace, id, task, place)
-)"""
+_SCHEMA = for_postgres(SCHEMA)
+_IDS = for_postgres(IDS)
+_NAMESPACES = for_postgres(NAMESPACES)
+_ANCESTORS = for_postgres(ANCESTORS)
 
 _PUT = """
 WITH kept AS (
@@ -64,20 +63,6 @@ ON CONFLICT (thread, namespace, id, task, place) DO UPDATE
    SET channel = excluded.channel, path = excluded.path, value = excluded.value
  WHERE langgraph_writes.place < 0"""
 
-_ROW = "SELECT thread, namespace, id, parent, run, refs, checkpoint, metadata FROM langgraph_checkpoints "
-
-_ANCESTORS = """
-WITH RECURSIVE line (id, parent, depth) AS (
-    SELECT id, parent, 0 FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $3
-    UNION ALL
-    SELECT c.id, c.parent, depth + 1 FROM line JOIN langgraph_checkpoints c
-        ON c.thread = $1 AND c.namespace = $2 AND c.id = line.parent
-     WHERE depth + 1 < $4
-)
-SELECT c.thread, c.namespace, c.id, c.parent, run, refs, checkpoint, metadata
-  FROM line JOIN langgraph_checkpoints c ON c.thread = $1 AND c.namespace = $2 AND c.id = line.id
- ORDER BY depth"""
-
 _VALUES = "SELECT ref, value FROM langgraph_values WHERE thread = $1 AND namespace = $2 AND ref = ANY($3)"
 
 _WRITES = (
@@ -88,14 +73,6 @@ _WRITES = (
 _UNREFERRED = """
 DELETE FROM langgraph_values v WHERE thread = $1 AND namespace = $2 AND ref <> ALL (ARRAY(
     SELECT DISTINCT unnest(refs) FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2))"""
-
-_TABLES = {
-    "langgraph_checkpoints": ("namespace, id", "parent, run, refs, checkpoint, metadata"),
-    "langgraph_values": ("namespace, ref", "value"),
-    "langgraph_writes": ("namespace, id, task, place", "channel, path, value"),
-}
-"""Each table with its key and its other columns, besides the thread."""
-
 
 _CHECKPOINT, _VALUE, _WRITE = range(3)
 _GET = f"""
@@ -196,28 +173,9 @@ class PostgresShelf:
         )
 
     async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
-        conditions = ["true"]
-        values: list[bytes | int] = []
-        for column, comparison, value in (
-            ("thread", "=", listing.thread),
-            ("namespace", "=", listing.namespace),
-            ("id", "=", listing.id),
-            ("id", "<", listing.before),
-        ):
-            if value is not None:
-                values.append(value)
-                conditions.append(f"{column} {comparison} ${len(values)}")
-        if listing.after is not None:
-            values.extend(listing.after)
-            last = len(values)
-            conditions.append(f"(id, thread, namespace) < (${last - 2}, ${last - 1}, ${last})")
-        values.append(listing.limit)
-        statement = (
-            f"{_ROW} WHERE {' AND '.join(conditions)} "
-            f"ORDER BY id DESC, thread DESC, namespace DESC LIMIT ${len(values)}"
-        )
+        statement, values = listing_checkpoints(listing)
         async with self._snapshot() as connection:
-            return await _found(connection, await connection.fetch(statement, *values))
+            return await _found(connection, await connection.fetch(for_postgres(statement), *values))
 
     async def ancestors(
         self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
@@ -227,12 +185,10 @@ class PostgresShelf:
             return await _found(connection, rows, tuple(prefixes))
 
     async def ids(self, place: ThreadPlace) -> list[bytes]:
-        statement = "SELECT id FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 ORDER BY id"
-        return [row[0] for row in await self._fetch(statement, *place)]
+        return [row[0] for row in await self._fetch(_IDS, *place)]
 
     async def namespaces(self, thread: bytes) -> list[bytes]:
-        statement = "SELECT DISTINCT namespace FROM langgraph_checkpoints WHERE thread = $1"
-        return [row[0] for row in await self._fetch(statement, thread)]
+        return [row[0] for row in await self._fetch(_NAMESPACES, thread)]
 
     async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[ThreadPlace, bytes]]:
         statement = "SELECT thread, namespace, id FROM langgraph_checkpoints WHERE run = ANY($1)"
@@ -242,7 +198,7 @@ class PostgresShelf:
         async with self._transaction() as connection:
             # Nobody may put a checkpoint that refers to a value while we work out which values are still in use.
             await connection.execute("LOCK TABLE langgraph_checkpoints IN SHARE ROW EXCLUSIVE MODE")
-            for table in ("langgraph_checkpoints", "langgraph_writes"):
+            for table in OF_CHECKPOINTS:
                 await connection.execute(
                     f"DELETE FROM {table} WHERE thread = $1 AND namespace = $2 AND id = ANY($3)",
                     *place,
@@ -252,21 +208,14 @@ class PostgresShelf:
 
     async def delete_thread(self, thread: bytes) -> None:
         async with self._transaction() as connection:
-            for table in _TABLES:
+            for table in TABLES:
                 await connection.execute(f"DELETE FROM {table} WHERE thread = $1", thread)
 
     async def copy_thread(self, source: bytes, target: bytes) -> None:
         async with self._transaction() as connection:
             await connection.execute("LOCK TABLE langgraph_checkpoints IN SHARE ROW EXCLUSIVE MODE")
-            for table, (key, others) in _TABLES.items():
-                set_others = ", ".join(f"{name} = excluded.{name}" for name in others.split(", "))
-                await connection.execute(
-                    f"INSERT INTO {table} (thread, {key}, {others}) "
-                    f"SELECT $1, {key}, {others} FROM {table} WHERE thread = $2 "
-                    f"ON CONFLICT (thread, {key}) DO UPDATE SET {set_others}",
-                    target,
-                    source,
-                )
+            for table in TABLES:
+                await connection.execute(for_postgres(copying(table)), target, source)
 
     async def close(self) -> None:
         """In a fork this does nothing: the connections belong to the parent."""

@@ -22,6 +22,16 @@ from recollect.adapters.langgraph.shelf import (
     PendingRow,
     ThreadPlace,
 )
+from recollect.adapters.langgraph.shelf_sql import (
+    ANCESTORS,
+    IDS,
+    NAMESPACES,
+    OF_CHECKPOINTS,
+    SCHEMA,
+    TABLES,
+    copying,
+    listing_checkpoints,
+)
 from recollect.errors import EngineUnavailable, RecollectError
 from recollect.store import Options
 from recollect.stores.sqlite.file import (
@@ -34,44 +44,6 @@ from recollect.stores.sqlite.file import (
     until,
 )
 from recollect.stores.sqlite.transactions import SqliteTransactions
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS langgraph_checkpoints (
-    thread BLOB NOT NULL, namespace BLOB NOT NULL, id BLOB NOT NULL,
-    parent BLOB, run BLOB, refs BLOB NOT NULL, checkpoint BLOB NOT NULL, metadata BLOB NOT NULL,
-    PRIMARY KEY (thread, namespace, id)
-);
-CREATE INDEX IF NOT EXISTS langgraph_by_run ON langgraph_checkpoints (run) WHERE run IS NOT NULL;
-CREATE TABLE IF NOT EXISTS langgraph_values (
-    thread BLOB NOT NULL, namespace BLOB NOT NULL, ref BLOB NOT NULL, value BLOB NOT NULL,
-    PRIMARY KEY (thread, namespace, ref)
-);
-CREATE TABLE IF NOT EXISTS langgraph_writes (
-    thread BLOB NOT NULL, namespace BLOB NOT NULL, id BLOB NOT NULL, task BLOB NOT NULL, place INTEGER NOT NULL,
-    channel BLOB NOT NULL, path BLOB NOT NULL, value BLOB NOT NULL,
-    PRIMARY KEY (thread, namespace, id, task, place)
-)"""
-
-_ROW = "SELECT thread, namespace, id, parent, run, refs, checkpoint, metadata FROM langgraph_checkpoints "
-
-_ANCESTORS = """
-WITH RECURSIVE line (id, parent, depth) AS (
-    SELECT id, parent, 0 FROM langgraph_checkpoints WHERE thread = ?1 AND namespace = ?2 AND id = ?3
-    UNION ALL
-    SELECT c.id, c.parent, depth + 1 FROM line JOIN langgraph_checkpoints c
-        ON c.thread = ?1 AND c.namespace = ?2 AND c.id = line.parent
-     WHERE depth + 1 < ?4
-)
-SELECT thread, namespace, c.id, c.parent, run, refs, checkpoint, metadata
-  FROM line CROSS JOIN langgraph_checkpoints c ON c.thread = ?1 AND c.namespace = ?2 AND c.id = line.id
- ORDER BY depth"""
-
-_TABLES = {
-    "langgraph_checkpoints": "namespace, id, parent, run, refs, checkpoint, metadata",
-    "langgraph_values": "namespace, ref, value",
-    "langgraph_writes": "namespace, id, task, place, channel, path, value",
-}
-"""Each table with its columns besides the thread."""
 
 AT_ONCE = 500
 """The most parameters in one statement."""
@@ -142,26 +114,10 @@ class SqliteShelf(SqliteTransactions[Job]):
         await super()._release()
 
     async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
-        conditions = ["1"]
-        values: list[bytes | int] = []
-        for column, comparison, value in (
-            ("thread", "=", listing.thread),
-            ("namespace", "=", listing.namespace),
-            ("id", "=", listing.id),
-            ("id", "<", listing.before),
-        ):
-            if value is not None:
-                conditions.append(f"{column} {comparison} ?")
-                values.append(value)
-        if listing.after is not None:
-            conditions.append("(id, thread, namespace) < (?, ?, ?)")
-            values.extend(listing.after)
-        statement = (
-            f"{_ROW} WHERE {' AND '.join(conditions)} ORDER BY id DESC, thread DESC, namespace DESC LIMIT ?"
-        )
+        statement, values = listing_checkpoints(listing)
 
         def query(connection: sqlite3.Connection) -> list[FoundCheckpoint]:
-            rows = connection.execute(statement, (*values, listing.limit)).fetchall()
+            rows = connection.execute(statement, values).fetchall()
             return [_found(connection, _row(row)) for row in rows]
 
         return await self._read(_at_one_moment(query))
@@ -170,18 +126,16 @@ class SqliteShelf(SqliteTransactions[Job]):
         self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
     ) -> list[FoundCheckpoint]:
         def query(connection: sqlite3.Connection) -> list[FoundCheckpoint]:
-            rows = connection.execute(_ANCESTORS, (*place, checkpoint, limit)).fetchall()
+            rows = connection.execute(ANCESTORS, (*place, checkpoint, limit)).fetchall()
             return [_found(connection, _row(row), tuple(prefixes)) for row in rows]
 
         return await self._read(_at_one_moment(query))
 
     async def ids(self, place: ThreadPlace) -> list[bytes]:
-        statement = "SELECT id FROM langgraph_checkpoints WHERE thread = ? AND namespace = ? ORDER BY id"
-        return [row[0] for row in await self._rows(statement, place)]
+        return [row[0] for row in await self._rows(IDS, place)]
 
     async def namespaces(self, thread: bytes) -> list[bytes]:
-        statement = "SELECT DISTINCT namespace FROM langgraph_checkpoints WHERE thread = ?"
-        return [row[0] for row in await self._rows(statement, (thread,))]
+        return [row[0] for row in await self._rows(NAMESPACES, (thread,))]
 
     async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[ThreadPlace, bytes]]:
         found: list[tuple[ThreadPlace, bytes]] = []
@@ -198,7 +152,7 @@ class SqliteShelf(SqliteTransactions[Job]):
 
     async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
         def job(connection: sqlite3.Connection) -> None:
-            for table in ("langgraph_checkpoints", "langgraph_writes"):
+            for table in OF_CHECKPOINTS:
                 connection.executemany(
                     f"DELETE FROM {table} WHERE thread = ? AND namespace = ? AND id = ?",
                     [(*place, checkpoint) for checkpoint in checkpoints],
@@ -216,19 +170,15 @@ class SqliteShelf(SqliteTransactions[Job]):
 
     async def delete_thread(self, thread: bytes) -> None:
         def job(connection: sqlite3.Connection) -> None:
-            for table in _TABLES:
+            for table in TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
 
         await self._submit(job)
 
     async def copy_thread(self, source: bytes, target: bytes) -> None:
         def job(connection: sqlite3.Connection) -> None:
-            for table, columns in _TABLES.items():
-                connection.execute(
-                    f"INSERT OR REPLACE INTO {table} (thread, {columns}) "
-                    f"SELECT ?, {columns} FROM {table} WHERE thread = ?",
-                    (target, source),
-                )
+            for table in TABLES:
+                connection.execute(copying(table), (target, source))
 
         await self._submit(job)
 
@@ -321,10 +271,10 @@ def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Optio
         prepare_file(path, policy, options.file_mode, deadline)
         connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
-            for statement in _SCHEMA.split(";\n"):
+            for statement in SCHEMA.split(";\n"):
                 if not until(deadline, lambda statement=statement: connection.execute(statement)):  # type: ignore[misc]
                     raise EngineUnavailable(f"{path} is locked by another process")
-            check_columns(connection, path, _SCHEMA)
+            check_columns(connection, path, SCHEMA)
         finally:
             connection.close()
         return kind(path, policy, options)

@@ -1,0 +1,91 @@
+"""What the shelves in SQL have in common: their tables, and the statements that both engines understand.
+
+They are written as SQLite has them. `for_postgres` says what PostgreSQL calls the same.
+"""
+
+from recollect.adapters.langgraph.shelf import CheckpointListing
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS langgraph_checkpoints (
+    thread BLOB NOT NULL, namespace BLOB NOT NULL, id BLOB NOT NULL,
+    parent BLOB, run BLOB, refs BLOB NOT NULL, checkpoint BLOB NOT NULL, metadata BLOB NOT NULL,
+    PRIMARY KEY (thread, namespace, id)
+);
+CREATE INDEX IF NOT EXISTS langgraph_by_run ON langgraph_checkpoints (run) WHERE run IS NOT NULL;
+CREATE TABLE IF NOT EXISTS langgraph_values (
+    thread BLOB NOT NULL, namespace BLOB NOT NULL, ref BLOB NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (thread, namespace, ref)
+);
+CREATE TABLE IF NOT EXISTS langgraph_writes (
+    thread BLOB NOT NULL, namespace BLOB NOT NULL, id BLOB NOT NULL, task BLOB NOT NULL, place INTEGER NOT NULL,
+    channel BLOB NOT NULL, path BLOB NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (thread, namespace, id, task, place)
+)"""
+
+TABLES = {
+    "langgraph_checkpoints": ("namespace, id", "parent, run, refs, checkpoint, metadata"),
+    "langgraph_values": ("namespace, ref", "value"),
+    "langgraph_writes": ("namespace, id, task, place", "channel, path, value"),
+}
+"""Each table with its key and its other columns, besides the thread."""
+
+OF_CHECKPOINTS = ("langgraph_checkpoints", "langgraph_writes")
+"""The tables whose rows belong to one checkpoint."""
+
+IDS = "SELECT id FROM langgraph_checkpoints WHERE thread = ?1 AND namespace = ?2 ORDER BY id"
+NAMESPACES = "SELECT DISTINCT namespace FROM langgraph_checkpoints WHERE thread = ?1"
+
+ANCESTORS = """
+WITH RECURSIVE line (id, parent, depth) AS (
+    SELECT id, parent, 0 FROM langgraph_checkpoints WHERE thread = ?1 AND namespace = ?2 AND id = ?3
+    UNION ALL
+    SELECT c.id, c.parent, depth + 1 FROM line CROSS JOIN langgraph_checkpoints c
+     WHERE c.thread = ?1 AND c.namespace = ?2 AND c.id = line.parent AND depth + 1 < ?4
+)
+SELECT c.thread, c.namespace, c.id, c.parent, run, refs, checkpoint, metadata
+  FROM line CROSS JOIN langgraph_checkpoints c
+ WHERE c.thread = ?1 AND c.namespace = ?2 AND c.id = line.id
+ ORDER BY depth"""
+"""A cross join, because SQLite takes the tables of one in the order in which they are written."""
+
+
+def for_postgres(statement: str) -> str:
+    """The statement as PostgreSQL has it. References are an array there, and one packed value in SQLite."""
+    return statement.replace("refs BLOB", "refs bytea[]").replace("BLOB", "bytea").replace("?", "$")
+
+
+def copying(table: str) -> str:
+    """Copies a thread's rows of a table: from ?2 to ?1, over what is there."""
+    key, others = TABLES[table]
+    columns = f"{key}, {others}"
+    set_others = ", ".join(f"{name} = excluded.{name}" for name in others.split(", "))
+    return (
+        f"INSERT INTO {table} (thread, {columns}) SELECT ?1, {columns} FROM {table} WHERE thread = ?2 "
+        f"ON CONFLICT (thread, {key}) DO UPDATE SET {set_others}"
+    )
+
+
+def listing_checkpoints(listing: CheckpointListing) -> tuple[str, list[bytes | int]]:
+    """The statement of one page, with its values."""
+    conditions = ["1 = 1"]
+    values: list[bytes | int] = []
+    for column, comparison, value in (
+        ("thread", "=", listing.thread),
+        ("namespace", "=", listing.namespace),
+        ("id", "=", listing.id),
+        ("id", "<", listing.before),
+    ):
+        if value is not None:
+            values.append(value)
+            conditions.append(f"{column} {comparison} ?{len(values)}")
+    if listing.after is not None:
+        values.extend(listing.after)
+        last = len(values)
+        conditions.append(f"(id, thread, namespace) < (?{last - 2}, ?{last - 1}, ?{last})")
+    values.append(listing.limit)
+    statement = (
+        "SELECT thread, namespace, id, parent, run, refs, checkpoint, metadata FROM langgraph_checkpoints "
+        f"WHERE {' AND '.join(conditions)} "
+        f"ORDER BY id DESC, thread DESC, namespace DESC LIMIT ?{len(values)}"
+    )
+    return statement, values
