@@ -14,6 +14,7 @@ NEEDS = {
     "test_langchain.py": "langchain_core",
     "test_langgraph.py": "langgraph",
     "test_langgraph_store.py": "langgraph",
+    "test_langgraph_witness.py": "langgraph",
     "test_pydantic_ai.py": "pydantic_ai",
 }
 

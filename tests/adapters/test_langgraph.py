@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -366,8 +367,8 @@ def test_a_closed_saver_says_so(place: Place, thread: str) -> None:
 def test_what_cannot_be_opened_is_refused() -> None:
     with pytest.raises(CannotOpen, match="mongodb"):
         RecollectSaver("mongodb://localhost/x")
-    with pytest.raises(Refused, match="witness"):
-        RecollectSaver("sqlite:///x.db", witness="w")
+    with pytest.raises(Refused, match="ttl"):
+        RecollectSaver("sqlite:///x.db", ttl=timedelta(days=1))
 
 
 def test_a_fork_is_refused(saver: RecollectSaver, thread: str) -> None:

@@ -13,7 +13,7 @@ is finished first (`carrying`).
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Unpack, cast
 
@@ -35,6 +35,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from recollect.adapters.carrying import carried
 from recollect.adapters.langgraph.own_loop import OwnLoop
+from recollect.adapters.langgraph.saver_witness import SaverWitness
 from recollect.adapters.langgraph.shelf import (
     EMPTY,
     CheckpointListing,
@@ -83,8 +84,8 @@ list_ = list
 class RecollectSaver(BaseCheckpointSaver[str]):
     """See the module. Opened on creation; `close` it, or use it in a ``with`` or ``async with``.
 
-    The options are those of `open_store` that make sense here: `durability`, `replicas`, `timeout_s`, `pool_size` and
-    `file_mode`. `serde` is LangGraph's serializer, as in its own savers.
+    The options are those of `open_store` that make sense here: `durability`, `replicas`, `witness` (a file of the
+    saver's own), `timeout_s`, `pool_size` and `file_mode`. `serde` is LangGraph's serializer, as in its own savers.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         kind = _shelf_class(url)
         self._loop = OwnLoop("saver")
         try:
-            self._shelf: Shelf = self._loop.wait(kind.open(url, _checked(options)))
+            self._shelf, self._witness = self._loop.wait(_opened(kind, url, _checked(options)))
         except BaseException:
             self._loop.end()
             raise
@@ -172,8 +173,10 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Stores a checkpoint and the channel values that are new in it, in one step."""
         row, values = self._row(config, checkpoint, metadata, new_versions)
-        if (near := self._near()) is None or not near.put_here(row, values):
-            self._loop.wait(carried(lambda _: self._shelf.put(row, values)))
+        if (near := self._near()) is not None and near.put_here(row, values):
+            self._noted()
+        else:
+            self._loop.wait(self._carried(lambda: self._shelf.put(row, values)))
         return _config(row.place, row.id)
 
     async def aput(
@@ -185,7 +188,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """`put`."""
         row, values = self._row(config, checkpoint, metadata, new_versions)
-        await self._loop.reach(carried(lambda _: self._shelf.put(row, values)))
+        await self._loop.reach(self._carried(lambda: self._shelf.put(row, values)))
         return _config(row.place, row.id)
 
     def put_writes(
@@ -194,7 +197,9 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """Stores what a task wrote: if the task is run again, what it wrote first stays."""
         pending = self._pending(writes, task_id, task_path)
         checkpoint = key(config["configurable"]["checkpoint_id"])
-        if (near := self._near()) is None or not near.put_writes_here(_place(config), checkpoint, pending):
+        if (near := self._near()) is not None and near.put_writes_here(_place(config), checkpoint, pending):
+            self._noted()
+        else:
             self._loop.wait(self._put_writes(config, pending))
 
     async def aput_writes(
@@ -245,7 +250,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """Closes the connections. What was acknowledged is not affected."""
-        self._loop.close(self._shelf.close)
+        self._loop.close(self._closing)
 
     async def aclose(self) -> None:
         """`close`."""
@@ -267,7 +272,18 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """The shelf for calls on this thread; None where it has to be the saver's own."""
         return self._near_shelf if self._loop.usable else None
 
+    def _noted(self) -> None:
+        if self._witness is not None:
+            self._witness.note()
+
     # ---- on the saver's loop
+
+    async def _closing(self) -> None:
+        try:
+            if self._witness is not None:
+                await self._witness.close()
+        finally:
+            await self._shelf.close()
 
     async def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
         given = get_checkpoint_id(config)
@@ -321,17 +337,21 @@ class RecollectSaver(BaseCheckpointSaver[str]):
                 yield found
             first = some[-1].row.parent if len(some) == ANCESTORS_AT_ONCE else None
 
+    async def _carried(self, change: Callable[[], Awaitable[None]]) -> None:
+        await carried(lambda _: change())
+        self._noted()
+
     async def _put_writes(self, config: RunnableConfig, writes: "list_[PendingRow]") -> None:
         checkpoint = key(config["configurable"]["checkpoint_id"])
         if writes:
-            await carried(lambda _: self._shelf.put_writes(_place(config), checkpoint, writes))
+            await self._carried(lambda: self._shelf.put_writes(_place(config), checkpoint, writes))
 
     async def _delete_thread(self, thread: str) -> None:
-        await carried(lambda _: self._shelf.delete_thread(key(thread)))
+        await self._carried(lambda: self._shelf.delete_thread(key(thread)))
 
     async def _copy_thread(self, source: str, target: str) -> None:
         if source != target:
-            await carried(lambda _: self._shelf.copy_thread(key(source), key(target)))
+            await self._carried(lambda: self._shelf.copy_thread(key(source), key(target)))
 
     async def _delete_for_runs(self, runs: Sequence[str]) -> None:
         ids: dict[ThreadPlace, list_[bytes]] = {}
@@ -341,7 +361,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             await self._drop(place, checkpoints)
 
     async def _drop(self, place: ThreadPlace, checkpoints: "list_[bytes]") -> None:
-        await carried(lambda _: self._shelf.drop(place, checkpoints))
+        await self._carried(lambda: self._shelf.drop(place, checkpoints))
 
     async def _prune(self, threads: Sequence[str], strategy: str) -> None:
         if strategy not in ("keep_latest", "delete", "delete_all"):
@@ -483,8 +503,17 @@ def _shelf_class(url: str) -> Any:
         ) from error
 
 
+async def _opened(kind: Any, url: str, options: Options) -> tuple[Shelf, SaverWitness | None]:
+    shelf: Shelf = await kind.open(url, options)
+    try:
+        return shelf, await SaverWitness.check(shelf, options)
+    except BaseException:
+        await shelf.close()
+        raise
+
+
 def _checked(options: OpenOptions) -> Options:
-    for name in ("ttl", "witness", "read_url"):
+    for name in ("ttl", "read_url"):
         if options.get(name) is not None:
             raise Refused(f"{name}: not for checkpoints; leave it out")
     return Options.checked(options)

@@ -78,7 +78,17 @@ class CheckpointListing(msgspec.Struct, frozen=True):
 
 
 class Shelf(Protocol):
-    """One engine. Its calls end within the time limit, and its errors say whether something was written."""
+    """One engine. Its calls end within the time limit, and its errors say whether something was written.
+
+    For a witness it has an identity, given to it when it was first opened, and a mark, which only ever grows.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+    async def mark(self) -> int: ...
+
+    async def raise_mark(self) -> None: ...
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None: ...
 

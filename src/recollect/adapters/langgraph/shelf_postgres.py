@@ -6,6 +6,7 @@ snapshot. Connections are pooled as in the store (`PostgresPool`), and `durabili
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,9 +22,12 @@ from recollect.adapters.langgraph.shelf import (
 )
 from recollect.adapters.langgraph.shelf_sql import (
     ANCESTORS,
+    IDENTIFY,
+    IDENTITY,
     IDS,
     NAMESPACES,
     OF_CHECKPOINTS,
+    RAISE_MARK,
     SCHEMA,
     TABLES,
     copying,
@@ -36,6 +40,7 @@ from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
 from recollect.stores.postgres.hosts import Connection, connect
+from recollect.stores.postgres.losses import replaced
 from recollect.stores.postgres.opening import check_not_shared, check_server
 from recollect.stores.postgres.pool import PostgresPool
 
@@ -98,7 +103,8 @@ _GET_ONE = _GET.format(which="AND id = $3")
 class PostgresShelf:
     """See `Shelf`."""
 
-    def __init__(self, url: str, options: Options, reached: Reach) -> None:
+    def __init__(self, url: str, options: Options, reached: Reach, identity: str) -> None:
+        self.identity = identity
         self._timeout_s = options.timeout_s
         self._reach = reached
         self.notice = reached.notice
@@ -115,16 +121,25 @@ class PostgresShelf:
             async with connection.transaction():
                 await connection.execute(_LOCK, timeout=options.timeout_s)
                 await connection.execute(_SCHEMA, timeout=options.timeout_s)
+                await connection.execute(for_postgres(IDENTIFY), str(uuid.uuid4()), timeout=options.timeout_s)
+            identity = await connection.fetchval(IDENTITY, timeout=options.timeout_s)
             reached = reach(await read_settings(connection, options.timeout_s), options)
         except DRIVER_ERRORS as error:
             raise read_error(error) from error
         finally:
             await connection.close()
-        return cls(url, options, reached)
+        return cls(url, options, reached, identity)
 
     @property
     def durability(self) -> Durability:
         return self._reach.durability
+
+    async def mark(self) -> int:
+        [(_, mark)] = await self._fetch(IDENTITY)
+        return int(mark)
+
+    async def raise_mark(self) -> None:
+        await self._write(RAISE_MARK)
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
         await self._write(
@@ -227,6 +242,10 @@ class PostgresShelf:
     # ---- connections
 
     async def _prepare(self, connection: Connection) -> None:
+        """A new connection may lead to a different engine than before: a wiped volume, a swapped host."""
+        found = await connection.fetchval(IDENTITY, timeout=self._timeout_s)
+        if found != self.identity:
+            raise replaced(self.identity, found)
         await check_server(connection, self._reach.commit_mode, self._timeout_s)
 
     @asynccontextmanager

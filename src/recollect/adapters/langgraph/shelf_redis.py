@@ -3,7 +3,8 @@
 The keys of a thread's namespace are `<prefix>:langgraph:<kind>:<thread>:<namespace>`, with both ids in hexadecimal:
 `c` is a hash of checkpoints by id, `i` a sorted set of their ids, `l` a hash of how they are linked (parent, run and
 references, as text that a script can read), `v` a hash of channel values, and `w:…:<id>` a hash of pending writes.
-`<prefix>:langgraph:places` is the set of all namespaces of all threads.
+`<prefix>:langgraph:places` is the set of all namespaces of all threads, `<prefix>:langgraph:identity` a hash with the
+identity and the mark for a witness.
 
 Every change and every read of a checkpoint is one script, and so happens in one moment. The scripts build some key
 names themselves, which a Redis Cluster does not allow: this is for a single primary.
@@ -13,6 +14,7 @@ lost.
 """
 
 import asyncio
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +39,7 @@ from recollect.errors import (
     OutcomeUnknown,
     RecollectError,
     StoreClosed,
+    StoreReplaced,
     Unreadable,
 )
 from recollect.owner import Owner
@@ -166,6 +169,10 @@ return 1
 """
 
 
+# KEYS: identity.
+_RAISE_MARK = "return redis.call('HINCRBY', KEYS[1], 'mark', 1)"
+
+
 class _Kept(msgspec.Struct, array_like=True):
     checkpoint: bytes
     metadata: bytes
@@ -203,23 +210,37 @@ class RedisShelf:
                 retry=Retry(
                     NoBackoff(), 0
                 ),  # the saver decides what to send again, because it knows what is safe to repeat
+                redis_connect_func=self._connected,
                 **arguments,
             )
         )
         self._owner = Owner()
         self._closed = False
-        scripts = (_PUT, _PUT_WRITES, _GET, _ANCESTORS, _DROP, _EVERY_PLACE)
+        self._identity: str | None = None
+        scripts = (_PUT, _PUT_WRITES, _GET, _ANCESTORS, _DROP, _EVERY_PLACE, _RAISE_MARK)
         self._scripts = {source: self._redis.register_script(source) for source in scripts}
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "RedisShelf":
         shelf = cls(url, options)
         try:
-            await shelf._redis.ping()
+            await shelf._redis.hsetnx(shelf._identity_key, "identity", str(uuid.uuid4()))
+            shelf._identity = (await shelf._redis.hget(shelf._identity_key, "identity")).decode()
         except (exceptions.RedisError, OSError) as error:
             await shelf.close()
             raise not_connected(error, shelf._address) from error
         return shelf
+
+    @property
+    def identity(self) -> str:
+        assert self._identity is not None
+        return self._identity
+
+    async def mark(self) -> int:
+        return int(await self._reading(self._redis.hget(self._identity_key, "mark")) or 0)
+
+    async def raise_mark(self) -> None:
+        await self._change(_RAISE_MARK, [self._identity_key], [])
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
         links = (
@@ -331,6 +352,10 @@ class RedisShelf:
     def _places(self) -> str:
         return f"{self._stem}places"
 
+    @property
+    def _identity_key(self) -> str:
+        return f"{self._stem}identity"
+
     def _keys(self, place: ThreadPlace) -> list[str]:
         return [f"{self._stem}{kind}:{_name(place)}" for kind in "cilv"]
 
@@ -350,6 +375,21 @@ class RedisShelf:
         ]
 
     # ---- calls
+
+    async def _connected(self, connection: Any) -> None:
+        """A new connection may lead to a different engine than before: a wiped volume, a swapped host."""
+        await connection.on_connect()
+        if self._identity is None:
+            return
+        await connection.send_command("HGET", self._identity_key, "identity")
+        found = await connection.read_response()
+        if found != self._identity.encode():
+            await connection.disconnect()
+            raise StoreReplaced(
+                f"{self._address} is not the memory that was opened ({self._identity}): "
+                f"{found.decode() if found else 'an empty one'} answers there. It was wiped, or replaced by another "
+                "one. Open it again if that is intended"
+            )
 
     async def _change(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> None:
         self._check_open()

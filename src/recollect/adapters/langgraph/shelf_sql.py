@@ -20,7 +20,15 @@ CREATE TABLE IF NOT EXISTS langgraph_writes (
     thread BLOB NOT NULL, namespace BLOB NOT NULL, id BLOB NOT NULL, task BLOB NOT NULL, place INTEGER NOT NULL,
     channel BLOB NOT NULL, path BLOB NOT NULL, value BLOB NOT NULL,
     PRIMARY KEY (thread, namespace, id, task, place)
+);
+CREATE TABLE IF NOT EXISTS langgraph_identity (
+    one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL, mark BIGINT NOT NULL
 )"""
+
+IDENTIFY = "INSERT INTO langgraph_identity VALUES (1, ?1, 0) ON CONFLICT DO NOTHING"
+IDENTITY = "SELECT identity, mark FROM langgraph_identity"
+RAISE_MARK = "UPDATE langgraph_identity SET mark = mark + 1"
+"""What a witness compares: see `Shelf`."""
 
 TABLES = {
     "langgraph_checkpoints": ("namespace, id", "parent, run, refs, checkpoint, metadata"),

@@ -8,6 +8,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,9 +25,12 @@ from recollect.adapters.langgraph.shelf import (
 )
 from recollect.adapters.langgraph.shelf_sql import (
     ANCESTORS,
+    IDENTIFY,
+    IDENTITY,
     IDS,
     NAMESPACES,
     OF_CHECKPOINTS,
+    RAISE_MARK,
     SCHEMA,
     TABLES,
     copying,
@@ -65,10 +69,21 @@ class SqliteShelf(SqliteTransactions[Job]):
         shelf._owner.take_loop()
         return shelf
 
-    def __init__(self, path: Path, policy: ChosenPolicy, options: Options) -> None:
+    def __init__(self, path: Path, policy: ChosenPolicy, options: Options, identity: str) -> None:
         super().__init__(path, policy, options)
+        self.identity = identity
         self._near_gate = threading.Lock()
         self._near = self._connect()
+
+    async def mark(self) -> int:
+        [(_, mark)] = await self._rows(IDENTITY, ())
+        return int(mark)
+
+    async def raise_mark(self) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            connection.execute(RAISE_MARK)
+
+        await self._submit(job)
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
         await self._submit(_putting(row, values))
@@ -275,9 +290,18 @@ def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Optio
                 if not until(deadline, lambda statement=statement: connection.execute(statement)):  # type: ignore[misc]
                     raise EngineUnavailable(f"{path} is locked by another process")
             check_columns(connection, path, SCHEMA)
+            identity = _identity(connection, deadline)
         finally:
             connection.close()
-        return kind(path, policy, options)
+        return kind(path, policy, options, identity)
+
+
+def _identity(connection: sqlite3.Connection, deadline: float) -> str:
+    """Given to a file that has none yet; reading it takes no lock."""
+    while (found := connection.execute(IDENTITY).fetchone()) is None:
+        if not until(deadline, lambda: connection.execute(IDENTIFY, (str(uuid.uuid4()),))):
+            raise EngineUnavailable("the file is locked by another process")
+    return str(found[0])
 
 
 def _at_one_moment(query: Callable[[sqlite3.Connection], Value]) -> Callable[[sqlite3.Connection], Value]:

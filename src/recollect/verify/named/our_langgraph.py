@@ -14,9 +14,9 @@ class ThreadSaver(RecollectSaver):
 
 
 @cache
-def _saver(address: str) -> ThreadSaver:
-    return ThreadSaver(address)
+def _saver(address: str, witness: str | None) -> ThreadSaver:
+    return ThreadSaver(address, witness=witness)
 
 
 def factory(endpoint: Endpoint) -> ThreadSaver:
-    return _saver(address_of(endpoint))
+    return _saver(address_of(endpoint), endpoint.settings.get("witness"))
