@@ -46,7 +46,8 @@ def test_a_wiped_memory_is_noticed_by_the_saver_that_is_open_and_by_the_next(
     with RecollectSaver(own_place.url, witness=witness) as saver:
         put(saver)
         wipe(own_place)
-        with suppress(EngineUnavailable, NotWritten, OutcomeUnknown, StoreReplaced):  # or the end of its connection
+        # The first call may find the end of its connection.
+        with suppress(EngineUnavailable, NotWritten, OutcomeUnknown, StoreReplaced):
             put(saver, near=False)
             pytest.fail("acknowledged in an empty memory")
         with pytest.raises(StoreReplaced):

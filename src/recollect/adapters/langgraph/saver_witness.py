@@ -58,7 +58,9 @@ class SaverWitness:
             mark = await self._shelf.mark()
         except RecollectError as error:
             self._behind = True
-            log.warning("the mark for the witness could not be raised (%s); it goes on with the last one", error)
+            log.warning(
+                "the mark for the witness could not be raised (%s); it goes on with the last one", error
+            )
             return
         self._witness.note(MARKED, mark)
 
