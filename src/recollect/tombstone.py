@@ -43,13 +43,13 @@ def records_for(messages: int) -> int:
 
 def placing(
     stored: list[Stored],
-    rows: Sequence[tuple[int, bytes]],
+    rows: Sequence[tuple[int, bytes | Damaged]],
     expected: int,
     last: int,
     missing: Callable[[int, int], Stored],
 ) -> Iterator[None]:
     """Puts the messages of sequences `expected` to `last` into a list, a slice at a time: runs are left out, and a
-    sequence with neither a message nor a run is `missing`."""
+    sequence with neither a message nor a run is `missing`. A row that is known to be damaged is one already."""
     begin = expected
     for start in range(0, len(rows), SLICE):
         if start:
@@ -60,8 +60,10 @@ def placing(
             if first > expected:
                 stored.append(missing(expected, first - 1))
             if run is None:
-                stored.append(Stored(sequence, decode(record)))
+                message = record if isinstance(record, Damaged) else decode(record)
+                stored.append(Stored(sequence, message))
             elif run > sequence or (run < expected and expected > begin):
+                assert isinstance(record, bytes)
                 stored.append(Stored(sequence, Damaged(record, "not where this run of sequences can begin")))
             expected = sequence + 1
     if expected <= last:

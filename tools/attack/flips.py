@@ -1,13 +1,15 @@
 """One flipped bit in an engine's data files: what comes back is right, `Damaged`, or an error; never something else.
 
-Each engine is filled once and stopped. Then, again and again: a random bit of its files is flipped, the engine is
+Each engine is filled once and stopped. Then, again and again: random bits of its files are flipped, the engine is
 started on them, and every session is read and compared with what was written. Allowed are the right messages in their
 places, `Damaged` items in the places of others, an engine that refuses to start, and a `RecollectError`. Not allowed
 are other contents, another order, an error of another type, and a session that is shorter without a word. A message in
 another place is allowed only where a `Damaged` item says that its own place is empty. Every third session has a message
-that was retracted, and every fourth a time to live and metadata.
+that was retracted, every fourth a time to live and metadata, and every fifth a message too long for one page.
 
-PostgreSQL has data checksums, the default from 18 on, and gets several flips at a time, because it starts slowly.
+Servers start slowly, so they get several flips at a time, and each session is judged by itself. Where nothing could be
+read at all, because the engine did not start or the store did not open, the flips are tried again in halves: so a loud
+one hides no other.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,11 +33,14 @@ from recollect.verify.host.errors import EngineError
 
 TIMES = 10_000
 """Of each engine."""
-SESSIONS = 24
 MESSAGES = 12
+SESSIONS_IN_A_FILE, SESSIONS_IN_A_SERVER = 24, 240
 
-RETRACTED = 5
-"""In every third session: the sequence that has no message."""
+RETRACTED, LONG = 5, 8
+"""Sequences: in every third session this one has no message, and in every fifth that one has a long one."""
+
+READ_S = 3.0
+"""The time limit of each call: a flipped bit can make an engine search without end."""
 
 Truth = dict[str, dict[int, Message]]
 """By session and sequence."""
@@ -47,71 +53,121 @@ class Victim(NamedTuple):
     """Starts it; raises an `EngineError` if it does not come up."""
     stop: Callable[[], None]
     folder: Path
-    """What is put back after each flip."""
+    """What is put back after each start."""
     files: list[Path]
     """Where bits are flipped."""
-    at_once: int = 1
-    """Flips between two starts, each in a page of its own."""
 
 
-def attack(assault: Assault) -> None:
-    for name, full in ENGINES.items():
+class Kind(NamedTuple):
+    """How an engine is attacked."""
+
+    full: Callable[[Path, Truth], AbstractContextManager[Victim]]
+    sessions: int
+    at_once: int
+    """Flips between two starts."""
+    may_hide: bool = False
+    """An engine without checksums of its own: an index that has rotted does not find what is there, and nothing above
+    it can tell. Messages that are hidden are counted, and are no finding."""
+
+
+class Flip(NamedTuple):
+    path: Path
+    place: int
+    bit: int
+
+    def __str__(self) -> str:
+        return f"{self.path.name} byte {self.place} bit {self.bit}"
+
+
+def attack(assault: Assault, only: str | None = None) -> None:
+    for name, kind in ENGINES.items():
+        if only not in (None, name):
+            continue
         with tempfile.TemporaryDirectory(prefix="recollect-attack-") as scratch:
-            truth = {f"session-{number}": _said(assault, number) for number in range(SESSIONS)}
-            with full(Path(scratch), truth) as victim:
-                _strike(assault, name, victim, truth)
+            truth = {f"session-{number}": _said(assault, number) for number in range(kind.sessions)}
+            with kind.full(Path(scratch), truth) as victim:
+                _strike(assault, name, kind, victim, truth)
+
+
+_WORDS = (
+    "hiking",
+    "allergic",
+    "peanuts",
+    "Shanghai",
+    "小李",
+    "autumn",
+    "mountains",
+    "daughter",
+    "piano",
+    "blue",
+)
 
 
 def _said(assault: Assault, session: int) -> dict[int, Message]:
-    words = [
-        "hiking",
-        "allergic",
-        "peanuts",
-        "Shanghai",
-        "小李",
-        "autumn",
-        "mountains",
-        "daughter",
-        "piano",
-        "blue",
-    ]
-    texts = (" ".join(assault.rng.choices(words, k=assault.rng.randint(1, 60))) for _ in range(MESSAGES))
+    def text(place: int) -> str:
+        if session % 5 == 0 and place == LONG:
+            return assault.rng.randbytes(8_000).hex()
+        return " ".join(assault.rng.choices(_WORDS, k=assault.rng.randint(1, 60)))
+
     return {
-        place: Message("user", text, metadata={"number": [session, place]})
-        for place, text in enumerate(texts, 1)
+        place: Message("user", text(place), metadata={"number": [session, place]})
+        for place in range(1, MESSAGES + 1)
         if session % 3 or place != RETRACTED
     }
 
 
-def _strike(assault: Assault, name: str, victim: Victim, truth: Truth) -> None:
+def _strike(assault: Assault, name: str, kind: Kind, victim: Victim, truth: Truth) -> None:
     kept = {path: path.read_bytes() for path in sorted(victim.folder.rglob("*")) if path.is_file()}
     times = 0
     while times < (assault.limit or TIMES) and assault.goes_on():
-        flips = [_flip(assault, victim.files, kept) for _ in range(victim.at_once)]
-        try:
-            outcomes = asyncio.run(_read(victim.url(), truth))
-        except EngineError:
-            outcomes = ["loud"]
+        flips = [_chosen(assault, victim.files, kept) for _ in range(kind.at_once)]
+        waiting = [flips]
+        while waiting:
+            some = waiting.pop()
+            outcomes = _tried(victim, kept, truth, some)
+            if not outcomes and len(some) > 1:
+                waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
+                continue
+            _count(assault, name, kind, some, outcomes)
+        times += len(flips)
+
+
+def _tried(victim: Victim, kept: dict[Path, bytes], truth: Truth, flips: list[Flip]) -> list[str]:
+    """What became of each session; nothing if none could be read."""
+    for flip in flips:
+        with flip.path.open("r+b") as file:
+            file.seek(flip.place)
+            [byte] = file.read(1)
+            file.seek(flip.place)
+            file.write(bytes([byte ^ 1 << flip.bit]))
+    try:
+        return asyncio.run(_read(victim.url(), truth))
+    except EngineError:
+        return []
+    finally:
         victim.stop()
         _restore(victim.folder, kept)
-        times += len(flips)
-        assault.count(f"flips in {name}", len(flips))
-        worst = max(outcomes, key=lambda outcome: RANK.get(outcome.partition(":")[0], 9))
-        assault.count(f"{name} {worst.partition(':')[0]}")
-        if worst not in RANK:
-            assault.found(f"{name}: {worst}, after {', '.join(flips)}")
 
 
-RANK = {"right": 0, "damaged": 1, "loud": 2}
+def _count(assault: Assault, name: str, kind: Kind, flips: list[Flip], outcomes: list[str]) -> None:
+    assault.count(f"flips in {name}", len(flips))
+    assault.count(f"starts of {name}")
+    if not outcomes:
+        assault.count(f"flips in {name} {NOTHING}")
+    for outcome in outcomes:
+        word = outcome.partition(":")[0]
+        assault.count(f"sessions of {name} {word}")
+        if word not in ALLOWED and not (word == "short" and kind.may_hide):
+            assault.found(f"{name}: {outcome}, after {', '.join(map(str, flips))}")
 
 
-def _flip(assault: Assault, files: list[Path], kept: dict[Path, bytes]) -> str:
+NOTHING = "after which nothing could be read"
+ALLOWED = ("right", "damaged", "loud")
+
+
+def _chosen(assault: Assault, files: list[Path], kept: dict[Path, bytes]) -> Flip:
     [path] = assault.rng.choices(files, weights=[len(kept[path]) for path in files])
-    place, bit = assault.rng.randrange(len(kept[path])), assault.rng.randrange(8)
-    with path.open("r+b") as file:
-        file.seek(place)
-        file.write(bytes([kept[path][place] ^ 1 << bit]))
-    return f"{path.name} byte {place} bit {bit}"
+    return Flip(path, assault.rng.randrange(len(kept[path])), assault.rng.randrange(8))
 
 
 def _restore(folder: Path, kept: dict[Path, bytes]) -> None:
@@ -124,9 +180,10 @@ def _restore(folder: Path, kept: dict[Path, bytes]) -> None:
 
 
 async def _read(url: str, truth: Truth) -> list[str]:
-    outcomes = []
+    """How each session came back; nothing if the store says at once that it cannot be read."""
+    outcomes: list[str] = []
     try:
-        async with open_store(url) as store:
+        async with open_store(url, timeout_s=READ_S) as store:
             for session, said in truth.items():
                 try:
                     outcomes.append(judged(await store.history(session), said))
@@ -135,7 +192,7 @@ async def _read(url: str, truth: Truth) -> list[str]:
                 except Exception as error:
                     outcomes.append(f"raw error: reading {session} raised {error!r}")
     except RecollectError:
-        outcomes.append("loud")
+        return outcomes
     except Exception as error:
         outcomes.append(f"raw error: opening raised {error!r}")
     return outcomes
@@ -159,17 +216,27 @@ def judged(found: list[Stored], said: dict[int, Message]) -> str:
 
 
 async def _fill(url: str, truth: Truth) -> None:
-    gone = Message("user", "gone")
+    """Some sessions at a time in turns, so that neighbours in a page are of different sessions, yet no session is in
+    every page."""
+    sessions = list(truth.items())
     async with open_store(url) as store, open_store(url, ttl=timedelta(days=1)) as mortal:
-        for place in range(1, MESSAGES + 1, 2):
-            for number, (session, said) in enumerate(truth.items()):
-                turn = [said.get(place, gone), said.get(place + 1, gone)]
-                await (store if number % 4 else mortal).append(session, turn, turn=f"turn-{place}")
-        for number, (session, said) in enumerate(truth.items()):
-            if RETRACTED not in said:
-                await (store if number % 4 else mortal).retract(session, RETRACTED)
-            if number % 4 == 0:
-                await mortal.annotate(session, {"topic": session})
+        for first in range(0, len(sessions), SESSIONS_IN_A_FILE):
+            some = [
+                (mortal if number % 4 == 0 else store, *sessions[number])
+                for number in range(first, min(first + SESSIONS_IN_A_FILE, len(sessions)))
+            ]
+            for place in range(1, MESSAGES + 1, 2):
+                for of, session, said in some:
+                    turn = [said.get(place, _GONE), said.get(place + 1, _GONE)]
+                    await of.append(session, turn, turn=f"turn-{place}")
+            for of, session, said in some:
+                if RETRACTED not in said:
+                    await of.retract(session, RETRACTED)
+                if of is mortal:
+                    await of.annotate(session, {"topic": session})
+
+
+_GONE = Message("user", "gone")
 
 
 # ---- the engines
@@ -184,27 +251,27 @@ def _sqlite(scratch: Path, truth: Truth) -> Iterator[Victim]:
 
 
 @contextmanager
-def _redis(scratch: Path, truth: Truth) -> Iterator[Victim]:
-    engine = engines.create("redis", "aof-always")
+def _redis_with(policy: str, suffix: str, scratch: Path, truth: Truth) -> Iterator[Victim]:
+    engine = engines.create("redis", policy)
     try:
         asyncio.run(_fill(engine.start().url, truth))
-        engine.stop()
+        engine.stop()  # with a snapshot, where the policy has one
         data = _data_of(engine)
-        files = [path for path in data.rglob("*.aof") if path.stat().st_size]
+        files = [path for path in data.rglob(f"*{suffix}") if path.stat().st_size]
         yield Victim(lambda: engine.start().url, engine.kill, data, files)
     finally:
         engine.close()
 
 
 @contextmanager
-def _postgres(scratch: Path, truth: Truth) -> Iterator[Victim]:
-    engine = engines.create("postgres@18", "default")
+def _postgres(spec: str, scratch: Path, truth: Truth) -> Iterator[Victim]:
+    engine = engines.create(spec, "default")
     try:
         url = engine.start().url
         asyncio.run(_fill(url, truth))
         files = [_data_of(engine) / name for name in asyncio.run(_relations(url))]
         engine.stop()
-        yield Victim(lambda: engine.start().url, engine.stop, files[0].parent, files, at_once=20)
+        yield Victim(lambda: engine.start().url, engine.stop, files[0].parent, files)
     finally:
         engine.close()
 
@@ -221,16 +288,23 @@ async def _relations(url: str) -> list[str]:
         await connection.execute("VACUUM FREEZE")
         await connection.execute("CHECKPOINT")
         rows = await connection.fetch(
-            "SELECT pg_relation_filepath(oid) FROM pg_class WHERE relname LIKE 'recollect%' "
-            "AND relkind IN ('r', 'i') AND pg_relation_size(oid) > 0"
+            "WITH own AS (SELECT oid, reltoastrelid FROM pg_class WHERE relname LIKE 'recollect%' "
+            "AND relkind IN ('r', 'i')) SELECT pg_relation_filepath(oid) FROM pg_class WHERE "
+            "pg_relation_size(oid) > 0 AND (oid IN (SELECT oid FROM own) OR oid IN (SELECT reltoastrelid FROM own) "
+            "OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid IN (SELECT reltoastrelid FROM own)))"
         )
         return [row[0] for row in rows]
     finally:
         await connection.close()
 
 
-ENGINES: dict[str, Callable[[Path, Truth], AbstractContextManager[Victim]]] = {
-    "sqlite": _sqlite,
-    "redis": _redis,
-    "postgres": _postgres,
+ENGINES: dict[str, Kind] = {
+    "sqlite": Kind(_sqlite, SESSIONS_IN_A_FILE, 1),
+    "redis": Kind(partial(_redis_with, "aof-always", ".aof"), SESSIONS_IN_A_FILE, 4),
+    "redis-snapshot": Kind(partial(_redis_with, "rdb", ".rdb"), SESSIONS_IN_A_FILE, 1),
+    "postgres": Kind(partial(_postgres, "postgres@18"), SESSIONS_IN_A_SERVER, 40),
+    "postgres-without-checksums": Kind(
+        partial(_postgres, "postgres@16"), SESSIONS_IN_A_SERVER, 50, may_hide=True
+    ),
 }
+"""Data checksums are PostgreSQL's default from 18 on."""

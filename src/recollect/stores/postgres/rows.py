@@ -1,5 +1,11 @@
-"""From rows to messages: each in its place, and a `Damaged` item where the counter says that rows are missing."""
+"""From rows to messages: each in its place, and a `Damaged` item where the counter says that rows are missing.
 
+Rows come in the order of the index, and with the number that the table has: where the two disagree, one of them has
+changed on the disk. Pages have checksums only if the server was set up with them.
+"""
+
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,19 +29,25 @@ def placing(
         return
     newest, floor, first_sequence, _ = rows[0]
     _check_counter(newest, floor)
-    newest = max(newest, known)
-    expected = max(floor, after, newest - last) + 1
+    counted, newest = newest, max(newest, known)
+    begin = expected = max(floor, after, newest - last) + 1
+    before, in_order = len(stored), True
     if first_sequence is None:
         rows = ()
     for start in range(0, len(rows), SLICE):
         if start:
             yield
         for _, _, sequence, record in rows[start : start + SLICE]:
-            if sequence > expected:
+            if sequence != expected:
+                in_order = in_order and sequence > expected
                 stored.append(_missing(expected, sequence - 1))
             stored.append(Stored(sequence, decode(record)))
             expected = sequence + 1
-    if expected <= newest:
+    if not in_order or (rows and expected - 1 > counted):  # numbers that cannot be: once more, with care
+        del stored[before:]
+        numbered = [(sequence, record) for _, _, sequence, record in rows]
+        yield from tombstone.placing(stored, _believed(numbered, counted), begin, newest, _missing)
+    elif expected <= newest:
         stored.append(_missing(expected, newest))
 
 
@@ -47,14 +59,58 @@ def placing_marked(
         return
     newest, floor, first_sequence, _ = rows[0]
     _check_counter(newest, floor)
-    newest = max(newest, known)
+    counted, newest = newest, max(newest, known)
     found = (
         [] if first_sequence is None else [(sequence, record) for _, _, sequence, record in reversed(rows)]
     )
     expected = max(floor, after) + 1
     if len(found) == rows_max:  # what is before the window is not asked for
         expected = max(expected, tombstone.run_first(found[0][1]) or found[0][0])
-    yield from tombstone.placing(stored, found, expected, newest, _missing)
+    yield from tombstone.placing(stored, _believed(found, counted), expected, newest, _missing)
+
+
+def _believed(rows: list[tuple[int, bytes]], counted: int) -> list[tuple[int, bytes | Damaged]]:
+    """The rows, and `Damaged` in the place of each whose number is not one that can be between its neighbours'."""
+    numbers = [sequence for sequence, _ in rows]
+    if numbers and numbers[-1] <= counted and all(map(int.__lt__, numbers, numbers[1:])):
+        return list(rows)
+    kept = _longest_ascending(numbers)
+    believed: list[tuple[int, bytes | Damaged]] = []
+    following = iter([*kept, len(rows)])
+    upcoming = next(following)
+    for index, (sequence, record) in enumerate(rows):
+        if index == upcoming:
+            beyond = Damaged(record, "its number is beyond the session's last")
+            believed.append((sequence, record if sequence <= counted else beyond))
+            upcoming = next(following)
+            continue
+        place = believed[-1][0] + 1 if believed else 1
+        if upcoming < len(rows):
+            place = min(place, numbers[upcoming] - 1) if believed else max(1, numbers[upcoming] - 1)
+        why = f"its row has changed on the disk: it says that it is message {sequence}, where that cannot be"
+        believed.append((place, Damaged(record, why)))
+    return believed
+
+
+def _longest_ascending(numbers: Sequence[int]) -> list[int]:
+    """The places of as many numbers as possible, each above the one before; of equal ones none is believed."""
+    counts = Counter(numbers)
+    ends: list[int] = []
+    places: list[int] = []
+    before: dict[int, int | None] = {}
+    for place, number in enumerate(numbers):
+        if counts[number] > 1:
+            continue
+        length = bisect_left(ends, number)
+        before[place] = places[length - 1] if length else None
+        ends[length : length + 1] = [number]
+        places[length : length + 1] = [place]
+    kept: list[int] = []
+    last = places[-1] if places else None
+    while last is not None:
+        kept.append(last)
+        last = before[last]
+    return kept[::-1]
 
 
 def _check_counter(newest: int | None, floor: int | None) -> None:

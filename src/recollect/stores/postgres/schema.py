@@ -145,23 +145,27 @@ APPEND_ONE: dict[tuple[bool, bool], str] = {
 # returns a special floor and no messages: it is then read with the other statement.
 MARKED = -1
 
+_NEAR = "sequence <= s.last + 4294967296"
+"""Not `s.last`: a message above the counter shows that the counter has changed on the disk. Without an upper end the
+planner expects a third of the table, and sorts it."""
+
 _HISTORY = f"""
 SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
       SELECT sequence, record FROM recollect_messages
-       WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND sequence <= s.last
+       WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
          AND NOT s.marked
        ORDER BY sequence
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
 
-_HISTORY_MARKED = """
+_HISTORY_MARKED = f"""
 SELECT s.last, s.floor, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
       SELECT sequence, record FROM recollect_messages
-       WHERE session_id = s.id AND sequence > greatest(s.floor, $2) AND sequence <= s.last
+       WHERE session_id = s.id AND sequence > greatest(s.floor, $2) AND {_NEAR}
        ORDER BY sequence DESC LIMIT $3
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
