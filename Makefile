@@ -39,7 +39,7 @@ test: setup adapters engines
 ENGINES ?= sqlite,redis@6.2,redis@7,valkey,redis-cluster,valkey-cluster,redis-sentinel,postgres@15,postgres@16,postgres@18
 
 test-engines: setup engines
-	RECOLLECT_CONTRACT_ENGINES=$(ENGINES) $(BIN)/python -m pytest -n 3 --dist loadgroup tests/contract
+	RECOLLECT_CONTRACT_ENGINES=$(ENGINES) $(BIN)/python -m pytest -n 3 --dist loadgroup tests/contract tests/stores/test_transfer.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -3,14 +3,15 @@
     python bench/flips.py                              every engine, 10,000 flips of each: most of an hour
     python bench/flips.py --engine redis --times 500
 
-Results are added to results/flips.json, engine by engine. Exit code 1 if anything came back other than right, marked as
-damaged, or with an error.
+What is found is added to what results/flips.json has of the engine; give each run a seed of its own. Exit code 1 if
+anything came back other than right, marked as damaged, or with an error.
 """
 
 import argparse
 import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -34,11 +35,12 @@ def main() -> int:
     for name in asked.engine or list(flips.ENGINES):
         assault, started = Assault(asked.seconds, asked.seed, asked.times), time.monotonic()
         flips.attack(assault, name)
+        before = results.get(name, {"seeds": [], "elapsed_s": 0, "counts": {}, "findings": []})
         results[name] = {
-            "seed": asked.seed,
-            "elapsed_s": round(time.monotonic() - started),
-            **assault.counts,
-            "findings": assault.findings,
+            "seeds": [*before["seeds"], asked.seed],
+            "elapsed_s": before["elapsed_s"] + round(time.monotonic() - started),
+            "counts": dict(Counter(before["counts"]) + assault.counts),
+            "findings": before["findings"] + assault.findings,
         }
         held = held and not assault.findings
         asked.output.write_text(json.dumps(results, indent=1) + "\n")

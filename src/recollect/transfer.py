@@ -1,20 +1,21 @@
 """A whole memory as one file of lines, and back: the way from one engine to another.
 
-The file is JSON lines: a head with the export's own id; for each session a line that opens it (its id, metadata and
-times), a line for each message, and a line that closes it with their count and checksum; and a foot with the totals.
-A file that was cut short has no foot, and in one that was changed the checksums do not match: both are refused before
-anything is written.
+The file is JSON lines: a head; for each session a line that opens it (its id, metadata, times, position, turn ids, and
+when it expires), a line for each message with its sequence, and a line that closes it with their count and the checksum
+of all these lines; and a foot with the totals. A file that was cut short has no foot, and in one that was changed the
+checksums do not match: both are refused before anything is written.
 
-A session is read in one call, so its messages are from one moment; different sessions are from different moments.
-Importing can be resumed: each portion of a session is a turn whose id is derived from the export's, so a second import
-of the same file stores nothing twice and continues where the first one stopped. A session that already has other
-content is left alone and reported as an error. After writing, each session is read back and must have the file's count
-and checksum.
+A session is exported as it was at one moment; different sessions are from different moments. It is the same session
+where it is imported: its messages have the sequences they had, so cursors and positions stay right; a turn that is sent
+again is recognised there, so it is not stored twice; and it expires when it would have. An import can be resumed: what
+a session's position says is there already is compared and not written again. A session that has other content is left
+alone and reported as an error. After writing, each session is read back and must have the file's messages.
 
-Not carried: sequences (they begin at 1, without gaps), turn ids, the time a session has left to live, and sessions
-that are forgotten or expired. Damaged records are counted and left out.
+Not carried: sessions that are forgotten or expired. Damaged records are counted and left out. Files of the first format
+have neither sequences nor turn ids nor times to live; their messages get sequences from 1.
 """
 
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator
 from hashlib import blake2b
@@ -25,17 +26,22 @@ import msgspec
 
 from recollect import __version__
 from recollect.checksum import checksum
-from recollect.errors import Conflict, RecollectError, Refused, TurnReused, Unreadable, shorten
+from recollect.errors import Conflict, RecollectError, Refused, Unreadable, shorten
 from recollect.json_values import decode_json, encode_json
 from recollect.message import Damaged, Message, decode, encode
-from recollect.store import Store, Stored
+from recollect.moving import Kept, Movable, RememberedTurn, piece_of
+from recollect.store import Description, SessionState, Store, Stored
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, 2)
+"""Those that can be imported."""
 PORTION = 500
-"""Messages in one turn of an import."""
-LEFT_OUT = "sequences (they begin at 1 again), turn ids, and how long a session has left to live"
-"""What the file does not carry of live sessions."""
+"""Messages written in one step."""
+LEFT_OUT = "sessions that are forgotten or expired"
+"""What the file does not carry."""
 LINE_BYTES_MAX = 512 * 1024 * 1024
+TRIES = 100
+"""How often a session that others change meanwhile is read."""
 
 
 class Moved(msgspec.Struct):
@@ -45,6 +51,8 @@ class Moved(msgspec.Struct):
     messages: int = 0
     damaged: int = 0
     """Records that cannot be read and are not in the file."""
+    expired: int = 0
+    """Sessions of the file whose time was over when they were to be imported."""
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -52,8 +60,11 @@ class Exported(msgspec.Struct, frozen=True):
 
     session: str
     metadata: dict[str, Any]
-    export: str
-    """The id of the export."""
+    created: float | None
+    updated: float | None
+    position: int | None
+    """None in a file of the first format: as many as there are messages."""
+    kept: Kept
 
 
 # ---- out
@@ -61,36 +72,76 @@ class Exported(msgspec.Struct, frozen=True):
 
 async def export_lines(store: Store, moved: Moved, prefix: str | None = None) -> AsyncIterator[bytes]:
     """The lines of the file, with their line ends. `moved` is kept up to date."""
-    head = {"recollect": "export", "format": FORMAT, "release": __version__, "export": uuid.uuid4().hex}
-    yield _line(head)
+    yield _line({"recollect": "export", "format": FORMAT, "release": __version__, "export": uuid.uuid4().hex})
     total = blake2b(digest_size=16)
     async for session in store.sessions(prefix=prefix):
-        about = await store.describe(session)
-        stored = await store.history(session)
-        if not stored and not about.metadata:
+        about, stored, kept = await _at_one_moment(movable(store), session)
+        if about.state is not SessionState.LIVE or (not stored and not about.metadata):
             continue
-        yield _line({"session": session, "metadata": about.metadata, "created": about.created})
         digest, count = blake2b(digest_size=16), 0
-        for record in _records(stored, moved):
-            digest.update(record)
+        line = _opening(about, kept)
+        digest.update(line)
+        yield line
+        for item in _readable(stored, moved):
+            line = b'{"sequence":%d,"message":%b}\n' % (item.sequence, _bare(item.message))
+            digest.update(line)
             count += 1
-            yield b'{"message":' + record + b"}\n"
+            yield line
         total.update(digest.digest())
         moved.sessions, moved.messages = moved.sessions + 1, moved.messages + count
         yield _line({"end": session, "messages": count, "checksum": digest.hexdigest()})
     yield _line({"sessions": moved.sessions, "messages": moved.messages, "checksum": total.hexdigest()})
 
 
-def _records(stored: Iterable[Stored], moved: Moved) -> Iterator[bytes]:
+def movable(store: Store) -> Movable:
+    """The same store, if its sessions can be moved."""
+    if not isinstance(store, Movable):
+        raise Refused(f"{type(store).__name__}: only the stores of open_store can be exported and imported")
+    return store
+
+
+async def _at_one_moment(store: Movable, session: str) -> tuple[Description, list[Stored], Kept]:
+    """Every change moves the position, but for `forget`: what was read between two equal ones is of one moment."""
+    before = await store.describe(session)
+    for _ in range(TRIES):
+        stored, kept = await store.history(session), await store.kept(session)
+        after = await store.describe(session)
+        if (before.position, before.state) == (after.position, after.state):
+            return after, stored, kept
+        before = after
+    raise Unreadable(
+        f"session {shorten(session)} changes faster than it can be read; export when less is going on"
+    )
+
+
+def _opening(about: Description, kept: Kept) -> bytes:
+    return _line(
+        {
+            "session": about.session,
+            "metadata": about.metadata,
+            "created": about.created,
+            "updated": about.updated,
+            "position": about.position,
+            "expires": kept.expires,
+            "turns": [
+                [each.turn, each.first, each.last, each.fingerprint and each.fingerprint.hex()]
+                for each in kept.turns
+            ],
+        }
+    )
+
+
+def _readable(stored: Iterable[Stored], moved: Moved) -> Iterator[Stored]:
     for item in stored:
         if isinstance(item.message, Damaged):
             moved.damaged += 1
         else:
-            yield _bare(item.message)
+            yield item
 
 
-def _bare(message: Message) -> bytes:
+def _bare(message: Message | Damaged) -> bytes:
     """The record without its checksum, whose white space would break the line."""
+    assert isinstance(message, Message)
     return encode(message).rstrip()
 
 
@@ -115,108 +166,177 @@ def check_file(path: Path) -> Moved:
 async def import_file(store: Store, path: Path) -> AsyncIterator[Moved]:
     """Writes the file's sessions into the store and yields the totals so far after each. Call `check_file` first."""
     moved = Moved()
-    opened: Exported | None = None
-    waiting: list[Message] = []
-    writing = _Writing(store)
+    writing: _Writing | None = None
     for item in parts_of(path):
         if isinstance(item, Exported):
-            if opened is not None:
-                moved.messages += await writing.finish(opened, waiting)
-                moved.sessions += 1
+            if writing is not None:
+                await writing.finish(moved)
                 yield moved
-            opened, waiting = item, []
-            writing = _Writing(store)
-            continue
-        assert opened is not None
-        waiting.append(item)
-        if len(waiting) == PORTION:
-            await writing.write(opened, waiting)
-            waiting = []
-    if opened is not None:
-        moved.messages += await writing.finish(opened, waiting)
-        moved.sessions += 1
+            writing = _Writing(movable(store), item)
+            await writing.begin()
+        else:
+            assert writing is not None
+            await writing.take(item)
+    if writing is not None:
+        await writing.finish(moved)
         yield moved
 
 
 class _Writing:
     """One session on its way into a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Movable, opened: Exported) -> None:
         self._store = store
-        self._portions = 0
-        self._position = 0
+        self._opened = opened
+        self._waiting: list[Stored] = []
+        self._base = 0
+        self._there = 0
+        """The session's position in the store: what is up to it is compared, and not written."""
+        self._wrote = False
         self._count = 0
         self._digest = blake2b(digest_size=16)
+        self._expired = opened.kept.expires is not None and opened.kept.expires <= time.time()
 
-    async def write(self, opened: Exported, messages: list[Message]) -> None:
-        turn = f"import {opened.export} {self._portions}"
-        try:
-            receipt = await self._store.append(opened.session, messages, turn=turn, expect=self._position)
-        except (Conflict, TurnReused) as error:
-            raise Refused(
-                f"session {shorten(opened.session)} has other content already, and is left as it is; forget it, or "
-                "import into another store"
-            ) from error
-        self._position = receipt.last
-        self._portions += 1
-        self._count += len(messages)
-        for message in messages:
-            self._digest.update(_bare(message))
+    async def begin(self) -> None:
+        about = await self._store.describe(self._opened.session)
+        if about.state in (SessionState.FORGOTTEN, SessionState.EXPIRED) and not self._expired:
+            raise self._other_content()
+        self._there = about.position
 
-    async def finish(self, opened: Exported, rest: list[Message]) -> int:
-        """Writes the rest, reads everything back and returns the number of messages."""
-        if rest:
-            await self.write(opened, rest)
-        stored = await self._store.history(opened.session)
-        found, unreadable = blake2b(digest_size=16), Moved()
-        for record in _records((item for item in stored if item.sequence <= self._position), unreadable):
-            found.update(record)
-        if unreadable.damaged or found.digest() != self._digest.digest():
+    async def take(self, item: Stored) -> None:
+        if len(self._waiting) == PORTION:
+            await self._write(self._waiting[-1].sequence, last=False)
+        self._waiting.append(item)
+        self._count += 1
+
+    async def finish(self, moved: Moved) -> None:
+        """Writes the rest, reads everything back and adds to the totals."""
+        if self._expired:
+            moved.expired += 1
+            return
+        position = self._opened.position
+        await self._write(self._count if position is None else position, last=True)
+        if not await self._reads_back(self._base):
             raise Unreadable(
-                f"session {shorten(opened.session)} was imported and does not read back as it is in the file: "
-                f"{len(stored)} messages, {self._count} in the file"
+                f"session {shorten(self._opened.session)} was imported and does not read back as it is in the file, "
+                f"which has {self._count} messages"
             )
-        if opened.metadata and (await self._store.describe(opened.session)).metadata != opened.metadata:
-            await self._store.annotate(
-                opened.session, opened.metadata, turn=f"import {opened.export} metadata"
-            )
-        return self._count
+        moved.sessions, moved.messages = moved.sessions + 1, moved.messages + self._count
+
+    async def _write(self, upto: int, *, last: bool) -> None:
+        """The messages that wait, and what there is up to this sequence."""
+        waiting, self._waiting, base = self._waiting, [], self._base
+        if self._expired:
+            return
+        resumed = base == self._there > 0 and not self._wrote
+        if base < self._there < upto or (resumed and not await self._reads_back(base)):
+            raise self._other_content()
+        self._base = upto
+        _digest(self._digest, waiting)
+        if self._there >= upto:
+            if last and not await self._reads_back(upto):
+                raise self._other_content()
+            return
+        opened = self._opened
+        piece = piece_of(
+            base,
+            waiting,
+            upto,
+            created=opened.created,
+            updated=opened.updated,
+            metadata=encode_json(opened.metadata) if last and opened.metadata else None,
+            kept=opened.kept if last else None,
+        )
+        try:
+            await self._store.restore(opened.session, piece)
+        except Conflict as error:
+            raise self._other_content() from error
+        self._there, self._wrote = upto, True
+
+    async def _reads_back(self, upto: int) -> bool:
+        """Whether the store has the messages so far, in their places and no others."""
+        found, unreadable = blake2b(digest_size=16), Moved()
+        stored = await self._store.history(self._opened.session)
+        _digest(found, _readable((item for item in stored if item.sequence <= upto), unreadable))
+        return not unreadable.damaged and found.digest() == self._digest.digest()
+
+    def _other_content(self) -> Refused:
+        return Refused(
+            f"session {shorten(self._opened.session)} has other content already, and is left as it is; erase it, or "
+            "import into another store"
+        )
 
 
-def parts_of(path: Path) -> Iterator[Exported | Message]:
+def _digest(digest: Any, items: Iterable[Stored]) -> None:
+    for item in items:
+        digest.update(b"%d " % item.sequence)
+        digest.update(_bare(item.message))
+
+
+# ---- the file
+
+
+class _Session:
+    """A session of a file that is being read."""
+
+    def __init__(self, opened: Exported, line: bytes, *, first_format: bool) -> None:
+        self.opened = opened
+        self.count = 0
+        self.last = 0
+        self.digest = blake2b(digest_size=16)
+        self._first_format = first_format
+        if not first_format:
+            self.digest.update(line + b"\n")
+
+    def message(self, line: bytes) -> Stored | str:
+        """The message of a line, or what is wrong with it."""
+        head, found, record = line.partition(b'"message":')
+        record = record[:-1]
+        self.count += 1
+        if self._first_format:
+            sequence = self.count
+            self.digest.update(record)
+        else:
+            digits = head[len(_SEQUENCE) : -1]
+            if not (found and head.startswith(_SEQUENCE) and digits.isdigit() and len(digits) <= 15):
+                return "no sequence"
+            sequence = int(digits)
+            self.digest.update(line + b"\n")
+        if not self.last < sequence <= (self.opened.position or sequence):
+            return f"message {sequence} is out of order"
+        self.last = sequence
+        message = decode(record + checksum(record))
+        return message.reason if isinstance(message, Damaged) else Stored(sequence, message)
+
+
+def parts_of(path: Path) -> Iterator[Exported | Stored]:
     """Sessions, each followed by its messages; raises `Unreadable` if the file is not what was written."""
-    total, sessions, messages = blake2b(digest_size=16), 0, 0
-    opened: Exported | None = None
-    digest, count = blake2b(digest_size=16), 0
-    export, whole = "", False
+    total, found = blake2b(digest_size=16), Moved()
+    session: _Session | None = None
+    first_format, whole = False, False
     for number, line in _lines(path):
         kind, fields = _parsed(path, number, line)
         if whole or (kind == "head") != (number == 1):
             raise _broken(path, number, "this line does not belong here")
         if kind == "head":
-            export = str(fields["export"])
-        elif kind == "session" and opened is None:
-            opened = Exported(str(fields["session"]), dict(fields["metadata"] or {}), export)
-            digest, count = blake2b(digest_size=16), 0
-            yield opened
-        elif kind == "message" and opened is not None:
-            record = line[len(b'{"message":') : -len(b"}")]
-            digest.update(record)
-            count += 1
-            message = decode(record + checksum(record))
-            if isinstance(message, Damaged):
-                raise _broken(path, number, message.reason)
-            yield message
-        elif kind == "end" and opened is not None:
-            if (fields["end"], fields["messages"], fields["checksum"]) != (
-                *(opened.session, count, digest.hexdigest()),
-            ):
-                raise _broken(path, number, f"session {shorten(opened.session)} is not as it was exported")
+            first_format = fields["format"] == 1
+        elif kind == "session" and session is None:
+            session = _Session(_opened(path, number, fields), line, first_format=first_format)
+            yield session.opened
+        elif kind == "message" and session is not None:
+            item = session.message(line)
+            if isinstance(item, str):
+                raise _broken(path, number, item)
+            yield item
+        elif kind == "end" and session is not None:
+            name, count, digest = session.opened.session, session.count, session.digest
+            if (fields["end"], fields["messages"], fields["checksum"]) != (name, count, digest.hexdigest()):
+                raise _broken(path, number, f"session {shorten(name)} is not as it was exported")
             total.update(digest.digest())
-            sessions, messages, opened = sessions + 1, messages + count, None
-        elif kind == "foot" and opened is None:
-            found = (fields["sessions"], fields["messages"], fields["checksum"])
-            whole = found == (sessions, messages, total.hexdigest())
+            found.sessions, found.messages, session = found.sessions + 1, found.messages + count, None
+        elif kind == "foot" and session is None:
+            totals = (fields["sessions"], fields["messages"], fields["checksum"])
+            whole = totals == (found.sessions, found.messages, total.hexdigest())
             if not whole:
                 raise _broken(path, number, "the totals are not those of the lines before")
         else:
@@ -225,17 +345,38 @@ def parts_of(path: Path) -> Iterator[Exported | Message]:
         raise Unreadable(f"{path} is cut short: its last line is missing; export again")
 
 
+def _opened(path: Path, number: int, fields: dict[str, Any]) -> Exported:
+    try:
+        turns = [
+            RememberedTurn(
+                str(turn), int(first), int(last), None if digest is None else bytes.fromhex(digest)
+            )
+            for turn, first, last, digest in fields.get("turns") or []
+        ]
+        return Exported(
+            str(fields["session"]),
+            dict(fields["metadata"] or {}),
+            fields.get("created"),
+            fields.get("updated"),
+            None if fields.get("position") is None else int(fields["position"]),
+            Kept(fields.get("expires"), turns),
+        )
+    except (ValueError, TypeError) as error:
+        raise _broken(path, number, f"not a session of an export ({type(error).__name__})") from None
+
+
+_SEQUENCE = b'{"sequence":'
 _KINDS = {"recollect": "head", "session": "session", "message": "message", "end": "end", "sessions": "foot"}
 
 
 def _parsed(path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
-    if line.startswith(b'{"message":'):
+    if line.startswith((b'{"message":', _SEQUENCE)):
         return "message", {}
     try:
         fields = decode_json(line)
         kind = _KINDS[next(iter(fields))]
         wanted = {"head": "export", "session": "metadata", "end": "checksum", "foot": "checksum"}[kind]
-        if wanted not in fields or (kind == "head" and fields["format"] != FORMAT):
+        if wanted not in fields or (kind == "head" and fields["format"] not in FORMATS):
             raise ValueError("not a format that this release knows")
     except (ValueError, TypeError, KeyError, StopIteration, RecursionError) as error:
         raise _broken(path, number, f"not a line of an export ({type(error).__name__})") from None

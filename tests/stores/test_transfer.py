@@ -2,30 +2,49 @@
 
 import asyncio
 import json
+import time
 import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from recollect import Message, Refused, Store, Unreadable, open_store
+from recollect import Message, Refused, Store, TurnReused, Unreadable, open_store
 from recollect.cli import build
-from recollect.transfer import PORTION, Moved, check_file, export_lines, import_file
+from recollect.transfer import PORTION, Moved, check_file, export_lines, import_file, movable
 from recollect.verify import engines
+from tests.contract.conftest import POLICIES, STORES, kind_of
 
-ENGINES = {"sqlite": "wal-full", "redis": "aof-everysec", "postgres": "default"}
+GOLDEN = Path(__file__).parent.parent / "golden" / "exports" / "v1.jsonl"
 ODD = ["a/b", "日本", "\ud800", "new\nline", '"quoted"']
 
 
-@pytest.fixture(scope="module", params=["redis", "postgres"])
+@pytest.fixture(scope="module", params=[each for each in STORES if each != "sqlite"])
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    engine = engines.create(request.param, ENGINES[request.param])
+    name = kind_of(request.param)
+    engine = engines.create(request.param, POLICIES[name])
     try:
-        yield request.param, engine.start().url
+        yield name, engine.start().url
     finally:
         engine.close()
+
+
+@pytest.fixture
+async def url(server: tuple[str, str]) -> str:
+    """An empty memory on the server."""
+    name, url = server
+    own = f"m{uuid.uuid4().hex}"
+    if name == "redis":
+        return f"{url}{'&' if '?' in url else '?'}prefix={own}"
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"CREATE DATABASE {own}")
+    await connection.close()
+    return f"{url.rpartition('/')[0]}/{own}"
 
 
 async def filled(store: Store) -> None:
@@ -46,11 +65,29 @@ async def written(store: Store, path: Path, prefix: str | None = None) -> Moved:
     return moved
 
 
+class Moment(float):
+    """A time to the millisecond, which is what every engine keeps."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and abs(self - other) < 0.002
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 async def content(store: Store) -> dict[str, Any]:
-    return {
-        name: ([item.message for item in await store.history(name)], (await store.describe(name)).metadata)
-        async for name in store.sessions()
-    }
+    """Everything that has to be the same on the other side."""
+
+    async def of(name: str) -> dict[str, Any]:
+        about, kept = await store.describe(name), await movable(store).kept(name)
+        return {
+            "messages": await store.history(name),
+            "position": about.position,
+            "metadata": about.metadata,
+            "times": [moment and Moment(moment) for moment in (about.created, about.updated, kept.expires)],
+            "turns": kept.turns,
+        }
+
+    return {name: await of(name) async for name in store.sessions()}
 
 
 async def imported(store: Store, path: Path) -> Moved:
@@ -58,11 +95,8 @@ async def imported(store: Store, path: Path) -> Moved:
     return [moved async for moved in import_file(store, path)][-1]
 
 
-async def test_there_and_back(server: tuple[str, str], tmp_path: Path) -> None:
-    """SQLite → the server → SQLite: the same sessions, messages and metadata."""
-    name, url = server
-    if name == "redis":
-        url += f"?prefix={uuid.uuid4().hex}"
+async def test_there_and_back(url: str, tmp_path: Path) -> None:
+    """SQLite → the server → SQLite: the same sessions, messages, places, turns, times and metadata."""
     async with open_store(f"sqlite:///{tmp_path}/one.db") as one:
         await filled(one)
         first = await written(one, tmp_path / "one.jsonl")
@@ -85,25 +119,83 @@ async def test_one_that_was_stopped_goes_on(tmp_path: Path) -> None:
         await filled(one)
         await written(one, path)
         wanted = await content(one)
-    for stop_after in range(1, len(ODD) + 4):  # as many appends as there are, but one
-        async with open_store(f"sqlite:///{tmp_path}/{stop_after}.db") as other:
-            append, calls = other.append, 0
+    for stop_after in range(1, len(ODD) + 5):  # as many steps as there are, but one
+        async with open_store(f"sqlite:///{tmp_path}/{stop_after}.db") as opened:
+            other = movable(opened)
+            restore, calls = other.restore, 0
 
             async def failing(
-                *arguments: Any, append: Any = append, limit: int = stop_after, **named: Any
+                *arguments: Any, restore: Any = restore, limit: int = stop_after, **named: Any
             ) -> Any:
                 nonlocal calls
                 calls += 1
                 if calls > limit:
                     raise ConnectionResetError
-                return await append(*arguments, **named)
+                return await restore(*arguments, **named)
 
-            other.append = failing  # type: ignore[method-assign]
+            other.restore = failing  # type: ignore[method-assign]
             with pytest.raises(ConnectionResetError):
                 await imported(other, path)
-            other.append = append  # type: ignore[method-assign]
+            other.restore = restore  # type: ignore[method-assign]
             await imported(other, path)
             assert await content(other) == wanted
+
+
+@pytest.mark.parametrize("back", [False, True])
+async def test_a_session_goes_on_where_it_was(url: str, tmp_path: Path, *, back: bool) -> None:
+    """A turn that is sent again after the move is not stored twice, positions and cursors are right, and what was to
+    expire expires."""
+    path = tmp_path / "memory.jsonl"
+    here, there = (url, f"sqlite:///{tmp_path}/one.db") if back else (f"sqlite:///{tmp_path}/one.db", url)
+    name = uuid.uuid4().hex
+    said = [Message("user", "one"), Message("assistant", "two")]
+    async with open_store(here, ttl=timedelta(hours=1)) as one:
+        await one.append(name, [Message("user", "zero")])
+        receipt = await one.append(name, said, turn="t1")
+        taken_back = await one.retract(name, 1, turn="t2")
+        await one.annotate(name, {"title": "x"}, turn="t3")
+        await written(one, path, name)
+        wanted = (await content(one))[name]
+    async with open_store(there) as other:
+        await imported(other, path)
+        found = await content(other)
+        assert found[name] == wanted
+        assert await other.append(name, said, turn="t1") == msgspec.structs.replace(
+            receipt, durability=other.durability
+        )
+        assert (await other.retract(name, 1, turn="t2")).last == taken_back.last
+        with pytest.raises(TurnReused):
+            await other.append(name, [Message("user", "other")], turn="t1")
+        assert (await content(other))[name] == wanted
+        receipt = await other.append(name, [Message("user", "three")], expect=wanted["position"])
+        assert [item.sequence for item in await other.history(name, after=3)] == [receipt.last]
+        assert [item.sequence for item in await other.history(name, last=2)] == [3, receipt.last]
+        await imported(other, path)  # what came later is no other content
+
+
+async def test_what_has_expired_meanwhile_is_not_imported(tmp_path: Path) -> None:
+    path = tmp_path / "memory.jsonl"
+    async with open_store(f"sqlite:///{tmp_path}/one.db", ttl=timedelta(seconds=0.2)) as one:
+        await one.append("a", [Message("user", "short-lived")] * (PORTION + 1))
+        await written(one, path)
+        deadline = time.monotonic() + 30
+        while await one.history("a") and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+    async with open_store(f"sqlite:///{tmp_path}/other.db") as other:
+        assert await imported(other, path) == Moved(0, 0, 0, expired=1)
+        assert await content(other) == {}
+
+
+async def test_a_file_of_the_first_format(url: str) -> None:
+    """Its messages get sequences from 1; the file has neither turns nor times to live."""
+    async with open_store(url) as store:
+        for _ in range(2):
+            await imported(store, GOLDEN)
+            found = await content(store)
+            texts = [(item.sequence, item.message.text) for item in found["a/b"]["messages"]]
+            assert texts == [(1, "m0"), (2, "m2")]
+            assert found["日本"]["metadata"] == {"title": "one"}
+            assert found["a/b"]["turns"] == []
 
 
 async def test_a_file_that_is_not_whole_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
@@ -120,7 +212,11 @@ async def test_a_file_that_is_not_whole_is_refused_and_nothing_is_written(tmp_pa
     cases += [b"".join([*lines[:at], lines[at], *lines[at:]]) for at in range(len(lines))]
     ends = [at for at, line in enumerate(lines) if line.startswith(b'{"end"')]
     cases += [b"".join(lines[:1] + lines[ends[0] + 1 :]), b"".join(lines[: ends[0] + 1] + lines[-1:])]
-    cases += [whole.replace(b"hello", b"hallo", 1), whole.replace(b'"format":1', b'"format":2')]
+    cases += [whole.replace(b"hello", b"hallo", 1), whole.replace(b'"format":2', b'"format":3')]
+    cases += [
+        whole.replace(b'"sequence":2', b'"sequence":1'),
+        whole.replace(b'"position":2', b'"position":3'),
+    ]
     cases += [b"[]\n", b"{}\n", b"not JSON\n", b"[" * 10_000 + b"\n", b'{"recollect":1}\n']
     async with open_store(f"sqlite:///{tmp_path}/other.db") as other:
         for case in cases:
@@ -162,7 +258,7 @@ async def test_the_commands(tmp_path: Path) -> None:
     assert exported.exit_code == 0, exported.output
     path.write_bytes(exported.stdout_bytes)
     assert f"{len(wanted)} sessions" in exported.stderr
-    assert "not in the file: sequences" in exported.stderr
+    assert "not in the file: sessions that are forgotten" in exported.stderr
     result = await run("import", other, str(path))
     assert result.exit_code == 0, result.output
     assert "read them back" in result.stdout

@@ -71,7 +71,7 @@ def import_(
     """Write the sessions of an exported file into a store, and read each of them back.
 
     An incomplete file is refused before anything is written. If the import was stopped, run it again: nothing is
-    stored twice. Sessions get new sequences, from 1.
+    stored twice. Sessions keep their sequences, turn ids and times to live.
     """
     try:
         moved = asyncio.run(_import(url, file))
@@ -82,6 +82,8 @@ def import_(
         echo(f"recollect import: {file}: {error.strerror or error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     echo(f"imported {_counted(moved)}, and read them back")
+    if moved.expired:
+        echo(f"{moved.expired:,} sessions of the file have expired since, and were not imported")
 
 
 async def _import(url: str, file: Path) -> Moved:

@@ -42,12 +42,13 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
-from recollect.stores.postgres.changes import PostgresChanges, outcomes_of, state_of
+from recollect.stores.postgres.changes import outcomes_of, state_of
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
 from recollect.stores.postgres.hosts import Connection, remaining_s
 from recollect.stores.postgres.losses import replaced, tell
+from recollect.stores.postgres.moving import PostgresMoving
 from recollect.stores.postgres.opening import check_server, open_schema
 from recollect.stores.postgres.pool import PostgresPool
 from recollect.stores.postgres.rows import Row, placing, placing_marked
@@ -62,7 +63,7 @@ BATCH_BYTES_MAX = 32 * 1024 * 1024
 IN_FLIGHT_MAX = 2
 
 
-class PostgresStore(PostgresChanges):
+class PostgresStore(PostgresMoving):
     """See `recollect.store.Store` for the contract. Made by `open_store("postgresql://…")`."""
 
     def __init__(self, url: str, options: Options, identity: str, reached: Reach, timeline: int = 0) -> None:

@@ -61,4 +61,5 @@ STATE = Script(_lua("state"))
 RETRACT, REPLACE, ANNOTATE, FORK = (
     Script(_lua("common") + _lua(name)) for name in ("retract", "replace", "annotate", "fork")
 )
-SCRIPTS = (APPEND, MANY, READ, FIND, FORGET, STATE, RETRACT, REPLACE, ANNOTATE, FORK)
+RESTORE = Script(_lua("restore"))
+SCRIPTS = (APPEND, MANY, READ, FIND, FORGET, STATE, RETRACT, REPLACE, ANNOTATE, FORK, RESTORE)

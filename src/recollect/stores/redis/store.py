@@ -37,12 +37,13 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
-from recollect.stores.redis.changes import RedisChanges, check_marked, earlier_turn
+from recollect.stores.redis.changes import check_marked, earlier_turn
 from recollect.stores.redis.cluster import ClusterServers
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import is_number, placing
 from recollect.stores.redis.erasing import rewrite_files
 from recollect.stores.redis.errors import read_refused, write_refused
+from recollect.stores.redis.moving import RedisMoving
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.script import APPEND, READ, STATE, Script
 from recollect.stores.redis.sentinel import SentinelServers
@@ -59,7 +60,7 @@ PROBE_LIFE_MS = 10_000
 _logger = logging.getLogger("recollect")
 
 
-class RedisStore(RedisChanges):
+class RedisStore(RedisMoving):
     """Opened by `recollect.open_store`. One event loop, any number of tasks."""
 
     def __init__(self, address: Address, options: Options) -> None:

@@ -21,7 +21,7 @@ from recollect.appending import Append, Said, checked_append, checked_window, se
 from recollect.erasure import Erasure, erasure
 from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Refused, Unreadable, shorten
 from recollect.store import Options, Receipt, SessionState, Stored
-from recollect.stores.sqlite.changes import INSERT, SqliteChanges, StoreJob, state_of
+from recollect.stores.sqlite.changes import INSERT, StoreJob, state_of
 from recollect.stores.sqlite.erasing import erase_from_file
 from recollect.stores.sqlite.file import (
     CHECKPOINT_PAGES,
@@ -34,6 +34,7 @@ from recollect.stores.sqlite.file import (
     prepare_file,
     until,
 )
+from recollect.stores.sqlite.moving import SqliteMoving
 from recollect.stores.sqlite.rows import (
     SEQUENCE_MAX,
     expired_sessions,
@@ -58,7 +59,7 @@ INSERT INTO recollect_messages (place, record, written)
 SELECT ?, ?, ? FROM recollect_sessions WHERE id = ? AND expires_at IS NULL AND floor < ?"""
 
 
-class SqliteStore(SqliteChanges):
+class SqliteStore(SqliteMoving):
     """See `recollect.store.Store` for the contract. Made by `open_store("sqlite:///path")`."""
 
     _CALLED = "store"

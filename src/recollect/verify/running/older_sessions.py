@@ -55,8 +55,8 @@ def _exported(path: Path) -> Sessions:
         for part in parts_of(path):
             if isinstance(part, Exported):
                 messages = found.setdefault(part.session, [])
-            else:
-                messages.append(_kept(part))
+            elif isinstance(part.message, Message):
+                messages.append(_kept(part.message))
     except RecollectError as error:
         raise BadData(f"--expect {path}: {error}") from None
     return found
