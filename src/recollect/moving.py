@@ -26,7 +26,7 @@ class RememberedTurn(msgspec.Struct, frozen=True, array_like=True):
     """None if a release without fingerprints wrote it."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SessionKept(msgspec.Struct, frozen=True):
     """What the engine keeps of a session."""
 
     expires: float | None
@@ -51,7 +51,7 @@ class Piece(msgspec.Struct, frozen=True):
     created: float | None
     updated: float | None
     metadata: bytes | None = None
-    kept: Kept | None = None
+    kept: SessionKept | None = None
     """The last piece only."""
 
     def conflict(self, session: str, actual: int) -> Conflict:
@@ -62,7 +62,7 @@ class Piece(msgspec.Struct, frozen=True):
 class Movable(Store, Protocol):
     """A store whose sessions can be moved as they are."""
 
-    async def kept(self, session: str) -> Kept:
+    async def kept(self, session: str) -> SessionKept:
         """What the engine keeps of a session that `describe` knows."""
         ...
 
@@ -79,7 +79,7 @@ def piece_of(
     created: float | None,
     updated: float | None,
     metadata: bytes | None = None,
-    kept: Kept | None = None,
+    kept: SessionKept | None = None,
 ) -> Piece:
     """The next piece of a session that is at `base`, up to `last`: what has no message in between is one run each."""
     floor = base

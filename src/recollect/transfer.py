@@ -29,7 +29,7 @@ from recollect.checksum import checksum
 from recollect.errors import Conflict, RecollectError, Refused, Unreadable, shorten
 from recollect.json_values import decode_json, encode_json
 from recollect.message import Damaged, Message, decode, encode
-from recollect.moving import Kept, Movable, RememberedTurn, piece_of
+from recollect.moving import SessionKept, Movable, RememberedTurn, piece_of
 from recollect.store import Description, SessionState, Store, Stored
 
 FORMAT = 2
@@ -64,7 +64,7 @@ class Exported(msgspec.Struct, frozen=True):
     updated: float | None
     position: int | None
     """None in a file of the first format: as many as there are messages."""
-    kept: Kept
+    kept: SessionKept
 
 
 # ---- out
@@ -100,7 +100,7 @@ def movable(store: Store) -> Movable:
     return store
 
 
-async def _at_one_moment(store: Movable, session: str) -> tuple[Description, list[Stored], Kept]:
+async def _at_one_moment(store: Movable, session: str) -> tuple[Description, list[Stored], SessionKept]:
     """Every change moves the position, but for `forget`: what was read between two equal ones is of one moment."""
     before = await store.describe(session)
     for _ in range(TRIES):
@@ -114,7 +114,7 @@ async def _at_one_moment(store: Movable, session: str) -> tuple[Description, lis
     )
 
 
-def _opening(about: Description, kept: Kept) -> bytes:
+def _opening(about: Description, kept: SessionKept) -> bytes:
     return _line(
         {
             "session": about.session,
@@ -276,7 +276,7 @@ def _digest(digest: Any, items: Iterable[Stored]) -> None:
 # ---- the file
 
 
-class _Session:
+class _ReadSession:
     """A session of a file that is being read."""
 
     def __init__(self, opened: Exported, line: bytes, *, first_format: bool) -> None:
@@ -312,7 +312,7 @@ class _Session:
 def parts_of(path: Path) -> Iterator[Exported | Stored]:
     """Sessions, each followed by its messages; raises `Unreadable` if the file is not what was written."""
     total, found = blake2b(digest_size=16), Moved()
-    session: _Session | None = None
+    session: _ReadSession | None = None
     first_format, whole = False, False
     for number, line in _lines(path):
         kind, fields = _parsed(path, number, line)
@@ -321,7 +321,7 @@ def parts_of(path: Path) -> Iterator[Exported | Stored]:
         if kind == "head":
             first_format = fields["format"] == 1
         elif kind == "session" and session is None:
-            session = _Session(_opened(path, number, fields), line, first_format=first_format)
+            session = _ReadSession(_opened(path, number, fields), line, first_format=first_format)
             yield session.opened
         elif kind == "message" and session is not None:
             item = session.message(line)
@@ -359,7 +359,7 @@ def _opened(path: Path, number: int, fields: dict[str, Any]) -> Exported:
             fields.get("created"),
             fields.get("updated"),
             None if fields.get("position") is None else int(fields["position"]),
-            Kept(fields.get("expires"), turns),
+            SessionKept(fields.get("expires"), turns),
         )
     except (ValueError, TypeError) as error:
         raise _broken(path, number, f"not a session of an export ({type(error).__name__})") from None

@@ -4,7 +4,7 @@ import time
 
 from recollect.appending import session_key
 from recollect.errors import NotWritten, RecollectError
-from recollect.moving import Kept, Piece, RememberedTurn
+from recollect.moving import SessionKept, Piece, RememberedTurn
 from recollect.stores.postgres.changes import SETTINGS_CHANGED, PostgresChanges
 
 _EXPIRES = """
@@ -42,7 +42,7 @@ SELECT count(*) FROM session"""
 class PostgresMoving(PostgresChanges):
     """The part of `PostgresStore` that gives sessions away and takes them as they are."""
 
-    async def kept(self, session: str) -> Kept:
+    async def kept(self, session: str) -> SessionKept:
         """See `recollect.moving.Movable`."""
         key = session_key(session)
         expires = await self._read(_EXPIRES, key)
@@ -50,12 +50,12 @@ class PostgresMoving(PostgresChanges):
             RememberedTurn(turn.decode("utf-8", "surrogatepass"), *rest)
             for turn, *rest in await self._read(_TURNS, key)
         ]
-        return Kept(expires[0][0] if expires else None, turns)
+        return SessionKept(expires[0][0] if expires else None, turns)
 
     async def restore(self, session: str, piece: Piece) -> None:
         """See `recollect.moving.Movable`."""
         key = session_key(session)
-        kept = piece.kept or Kept(None, [])
+        kept = piece.kept or SessionKept(None, [])
         turns = kept.turns[-self._options.turns_kept :]
         arguments = (
             *(key, piece.base, piece.last, piece.floor, piece.marked > 0),

@@ -2,7 +2,7 @@
 
 from recollect.appending import session_key
 from recollect.errors import EngineUnavailable, NotWritten, OutcomeUnknown, Unreadable, shorten
-from recollect.moving import Kept, Piece, RememberedTurn
+from recollect.moving import SessionKept, Piece, RememberedTurn
 from recollect.stores.redis.changes import RedisChanges
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import is_number
@@ -17,7 +17,7 @@ PLACES = 16384
 class RedisMoving(RedisChanges):
     """The part of `RedisStore` that gives sessions away and takes them as they are."""
 
-    async def kept(self, session: str) -> Kept:
+    async def kept(self, session: str) -> SessionKept:
         """See `recollect.moving.Movable`."""
         key = session_key(session)
         self._check_open(EngineUnavailable)
@@ -37,14 +37,14 @@ class RedisMoving(RedisChanges):
                 raise Unreadable(f"session {shorten(session)}: unexpected fingerprints {str(digests)[:100]}")
             found = [_turn(*each) for each in zip(ids, places, digests, strict=True)]
         seconds = int(expires) / 1000 if isinstance(expires, bytes) and is_number(expires) else None
-        return Kept(seconds, found)
+        return SessionKept(seconds, found)
 
     async def restore(self, session: str, piece: Piece) -> None:
         """See `recollect.moving.Movable`."""
         key = session_key(session)
         self._check_open(NotWritten)
         place = self._places.of(key)
-        kept = piece.kept or Kept(None, [])
+        kept = piece.kept or SessionKept(None, [])
         turns = kept.turns[-int(self._option_values[0]) :]
         arguments: list[bytes] = [
             *(b"%d" % number for number in (piece.base, piece.last, piece.floor, piece.marked)),

@@ -5,7 +5,7 @@ from functools import partial
 
 from recollect.appending import session_key
 from recollect.errors import Unreadable, shorten
-from recollect.moving import Kept, Piece, RememberedTurn
+from recollect.moving import SessionKept, Piece, RememberedTurn
 from recollect.stores.sqlite.changes import INSERT, LongJob, SqliteChanges
 from recollect.stores.sqlite.rows import Session, seal, session_row
 
@@ -17,7 +17,7 @@ WHERE session = ? ORDER BY number"""
 class SqliteMoving(SqliteChanges):
     """The part of `SqliteStore` that gives sessions away and takes them as they are."""
 
-    async def kept(self, session: str) -> Kept:
+    async def kept(self, session: str) -> SessionKept:
         """See `recollect.moving.Movable`."""
         key = session_key(session)
 
@@ -29,7 +29,7 @@ class SqliteMoving(SqliteChanges):
 
         answer = await self._read(query)
         if answer is None:
-            return Kept(None, [])
+            return SessionKept(None, [])
         found, rows = answer
         try:
             turns = [RememberedTurn(row[0].decode("utf-8", "surrogatepass"), *row[1:]) for row in rows]
@@ -37,7 +37,7 @@ class SqliteMoving(SqliteChanges):
             raise Unreadable(
                 f"session {shorten(session)}: a turn id that is not recollect's ({error})"
             ) from error
-        return Kept(found.expires_at, turns)
+        return SessionKept(found.expires_at, turns)
 
     async def restore(self, session: str, piece: Piece) -> None:
         """See `recollect.moving.Movable`."""
