@@ -29,7 +29,7 @@ from recollect.checksum import checksum
 from recollect.errors import Conflict, RecollectError, Refused, Unreadable, shorten
 from recollect.json_values import decode_json, encode_json
 from recollect.message import Damaged, Message, decode, encode
-from recollect.moving import SessionKept, Movable, RememberedTurn, piece_of
+from recollect.moving import Movable, RememberedTurn, SessionKept, piece_of
 from recollect.store import Description, SessionState, Store, Stored
 
 FORMAT = 2

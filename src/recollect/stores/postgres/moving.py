@@ -4,7 +4,7 @@ import time
 
 from recollect.appending import session_key
 from recollect.errors import NotWritten, RecollectError
-from recollect.moving import SessionKept, Piece, RememberedTurn
+from recollect.moving import Piece, RememberedTurn, SessionKept
 from recollect.stores.postgres.changes import SETTINGS_CHANGED, PostgresChanges
 
 _EXPIRES = """

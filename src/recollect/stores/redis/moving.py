@@ -2,7 +2,7 @@
 
 from recollect.appending import session_key
 from recollect.errors import EngineUnavailable, NotWritten, OutcomeUnknown, Unreadable, shorten
-from recollect.moving import SessionKept, Piece, RememberedTurn
+from recollect.moving import Piece, RememberedTurn, SessionKept
 from recollect.stores.redis.changes import RedisChanges
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import is_number

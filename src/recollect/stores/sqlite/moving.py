@@ -5,7 +5,7 @@ from functools import partial
 
 from recollect.appending import session_key
 from recollect.errors import Unreadable, shorten
-from recollect.moving import SessionKept, Piece, RememberedTurn
+from recollect.moving import Piece, RememberedTurn, SessionKept
 from recollect.stores.sqlite.changes import INSERT, LongJob, SqliteChanges
 from recollect.stores.sqlite.rows import Session, seal, session_row
 
