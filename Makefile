@@ -36,7 +36,7 @@ test: setup adapters engines
 	$(ADAPTERS_VENV)/bin/python $(TEST) $(ADAPTERS_TESTS)
 
 # The contract of the stores on every version that is supported.
-ENGINES ?= sqlite,redis@6.2,redis@7,valkey,redis-cluster,valkey-cluster,redis-sentinel,postgres@15,postgres@16,postgres@18
+ENGINES ?= sqlite,redis@6.2,redis@7,valkey,redis-cluster,valkey-cluster,redis-sentinel,postgres@15,postgres@16,postgres@18,postgres-ha
 
 test-engines: setup engines
 	RECOLLECT_CONTRACT_ENGINES=$(ENGINES) $(BIN)/python -m pytest -n 3 --dist loadgroup tests/contract tests/stores/test_transfer.py

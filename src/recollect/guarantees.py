@@ -15,6 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from recollect import promises_of_groups as groups
+from recollect.promise_rules import ALL, LOUD, TAIL, Rule
+
 DurabilityName = Literal["buffered", "written", "fsynced"]
 
 DURABILITIES: tuple[DurabilityName, ...] = ("buffered", "written", "fsynced")
@@ -26,10 +29,11 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "sqlite": ("wal-full", "wal-normal", "delete-full", "delete-extra", "custom"),
     "chroma": ("embedded", "server", "custom"),
 }
-MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis"}
-"""Engines of several servers, and what each of these is. Their policies are those of the servers, and so is what they
-promise, except where the group has rules of its own."""
+MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis", "postgres-ha": "postgres"}
+"""Engines of several servers, and what each of these is. They promise what the servers promise, except where the group
+has rules of its own."""
 ENGINES |= {name: ENGINES[server] for name, server in MADE_OF.items()}
+ENGINES["postgres-ha"] = ("asynchronous", "any-1", "first-2", "custom")
 ALIASES = {
     "valkey": "redis",
     "postgresql": "postgres",
@@ -75,6 +79,9 @@ FAULTS: tuple[str, ...] = (
     "node-kill",
     "kill-restart",
     "isolate-primary",
+    "promoted-behind",
+    "two-primaries",
+    "restart-all",
     "reshard",
     "lose-shard",
 )
@@ -144,26 +151,8 @@ class Promise:
         return not self.allows
 
 
-@dataclass(frozen=True)
-class _Rule:
-    faults: tuple[str, ...]
-    allows: tuple[str, ...]
-    window_s: float | None
-    sentence: str
-    source: str
-    remedy: str = ""
-    turns_max: int | None = None
-    unchecked: bool = False
-
-
 _DEATH = ("kill-engine", "kill-engine-at-line", "slow-fsync")
 _CRASH = (*_DEATH, "power-loss")
-# A reader may have seen what a crash then takes away. If the lost tail is everything, the store is empty.
-_TAIL = ("lost-tail", "non-monotonic-read")
-# The data is gone or out of reach, and the caller gets an error; so does a writer whose store takes no more writes.
-_LOUD = ("refuses-to-start", "unreadable", "does-not-recover")
-_ALL = ("silent-reset", "hole", "does-not-recover", *_TAIL)
-
 _REDIS_PERSISTENCE = "Redis documentation, Persistence"
 _AOF_FLUSH = (
     "Redis documentation, Persistence: How durable is the append only file; aof.c flushAppendOnlyFile"
@@ -176,17 +165,17 @@ _EVERYSEC_REMEDY = "`appendfsync always` fsyncs before each acknowledgement"
 
 _GARBAGE = "; a file that ends in garbage makes Redis refuse to start"
 _EVERYSEC = (
-    _Rule(
+    Rule(
         ("power-loss", "fsync-error"),
-        (*_TAIL, "refuses-to-start"),
+        (*TAIL, "refuses-to-start"),
         2.0,
         f"at most about one second of acknowledged writes (two when fsync is slow), tail only{_GARBAGE}",
         f"{_AOF_FLUSH}; if my AOF gets corrupted",
         _EVERYSEC_REMEDY,
     ),
-    _Rule(
+    Rule(
         _DEATH,
-        _TAIL,
+        TAIL,
         2.0,
         "usually nothing; up to two seconds of acknowledged writes while fsync is slow, tail only",
         _AOF_FLUSH,
@@ -202,7 +191,7 @@ _ASYNC_SENTENCE = (
     "flushes more; tail only"
 )
 _ASYNC_COMMIT = tuple(
-    _Rule(faults, _TAIL, window_s, _ASYNC_SENTENCE, _PG_ASYNC, "`synchronous_commit = on`")
+    Rule(faults, TAIL, window_s, _ASYNC_SENTENCE, _PG_ASYNC, "`synchronous_commit = on`")
     for faults, window_s in (
         (
             ("kill-engine", "kill-engine-at-line", "power-loss", "fsync-error", "disk-full"),
@@ -212,19 +201,19 @@ _ASYNC_COMMIT = tuple(
     )
 )
 
-_RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
+_RULES: dict[tuple[str, str], tuple[Rule, ...]] = {
     ("redis", "none"): (
-        _Rule(
+        Rule(
             (*_CRASH, "restart", "fsync-error"),
-            _ALL,
+            ALL,
             None,
             "everything: without persistence Redis comes back empty",
             f"{_REDIS_PERSISTENCE}: No persistence",
             "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
         ),
-        _Rule(
+        Rule(
             ("policy-change", "upgrade", "downgrade"),
-            (*_ALL, *_LOUD),
+            (*ALL, *LOUD),
             None,
             "everything: each of these is a restart, and without persistence Redis comes back empty",
             f"{_REDIS_PERSISTENCE}: No persistence",
@@ -232,17 +221,17 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
         ),
     ),
     ("redis", "rdb"): (
-        _Rule(
+        Rule(
             (*_CRASH, "fsync-error", "disk-full"),
-            _ALL,
+            ALL,
             None,
             "everything since the last snapshot (with the default save points up to an hour)",
             f"{_REDIS_PERSISTENCE}: RDB disadvantages; redis.conf, save",
             "`CONFIG SET appendonly yes` on the live server, wait for the rewrite to finish, then persist it",
         ),
-        _Rule(
+        Rule(
             ("bit-rot",),
-            _LOUD,
+            LOUD,
             None,
             "nothing silently: a snapshot ends in a checksum, and a damaged one is refused at start",
             "redis.conf, rdbchecksum",
@@ -250,9 +239,9 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
         ),
     ),
     ("redis", "aof-no"): (
-        _Rule(
+        Rule(
             ("power-loss", "fsync-error"),
-            (*_TAIL, "refuses-to-start", "does-not-recover"),
+            (*TAIL, "refuses-to-start", "does-not-recover"),
             None,
             f"everything that the kernel has not written back, commonly 30 seconds, tail only{_GARBAGE}",
             f"{_REDIS_PERSISTENCE}: How durable is the append only file; if my AOF gets corrupted",
@@ -263,9 +252,9 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ("redis", "mixed"): _EVERYSEC,
     ("postgres", "async-commit"): _ASYNC_COMMIT,
     ("postgres", "fsync-off"): (
-        _Rule(
+        Rule(
             ("power-loss", "fsync-error"),
-            ("corrupted", "refuses-to-start", "unreadable", "torn-turn", "phantom", "duplicate", *_ALL),
+            ("corrupted", "refuses-to-start", "unreadable", "torn-turn", "phantom", "duplicate", *ALL),
             None,
             "anything: without fsync a power loss can corrupt the whole database beyond repair",
             "PostgreSQL documentation, 19.5 Write Ahead Log: fsync",
@@ -273,9 +262,9 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
         ),
     ),
     ("sqlite", "wal-normal"): (
-        _Rule(
+        Rule(
             ("power-loss", "fsync-error"),
-            (*_TAIL, "silent-reset", "does-not-recover"),
+            (*TAIL, "silent-reset", "does-not-recover"),
             None,
             "every transaction since the last checkpoint, tail only; the database stays consistent",
             f"{_SQLITE_SYNC}: NORMAL; Write-Ahead Logging, 2.2",
@@ -283,9 +272,9 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
         ),
     ),
     ("sqlite", "delete-full"): (
-        _Rule(
+        Rule(
             ("power-loss",),
-            _TAIL,
+            TAIL,
             None,
             "the last acknowledged transaction: the journal is removed without a sync of its directory",
             f"{_SQLITE_SYNC}: EXTRA",
@@ -295,7 +284,7 @@ _RULES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ),
 }
 
-_CHROMA_CRASH = _Rule(
+_CHROMA_CRASH = Rule(
     _CRASH,
     ("index-divergence",),
     None,
@@ -307,27 +296,27 @@ for _policy in ("embedded", "server"):
     _RULES["chroma", _policy] = (_CHROMA_CRASH,)
 
 # For every policy of an engine.
-_ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
+_ENGINE_RULES: dict[str, tuple[Rule, ...]] = {
     "redis": (
-        _Rule(
+        Rule(
             ("failover",),
-            _ALL,
+            ALL,
             None,
             "the writes that the promoted replica had not received: replication is asynchronous",
             "Redis documentation, High availability with Sentinel: consistency under partitions; Replication",
             "`WAIT` for a replica before acknowledging narrows it; `min-replicas-to-write` bounds it",
         ),
-        _Rule(
+        Rule(
             ("evict",),
-            _ALL,
+            ALL,
             None,
             "whole sessions, when memory is full and `maxmemory-policy` permits eviction",
             "Redis documentation, Key eviction",
             "`maxmemory-policy noeviction`",
         ),
-        _Rule(
+        Rule(
             ("bit-rot",),
-            _LOUD,
+            LOUD,
             None,
             "an append-only file has no checksum: a bit that flips in its format stops the start, one in a record comes"
             " back as other content",
@@ -335,11 +324,11 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
             "a checksum in every record, as our stores have it, and a backup",
             unchecked=True,
         ),
-        _Rule(
+        Rule(
             # The manual warns that a plain restart can lose data. That warns an operator who has read it, but not a
             # caller who finds an empty memory and no error, and no document allows that.
             ("policy-change",),
-            _LOUD,
+            LOUD,
             None,
             "nothing silently: started with other persistence Redis loads another file and may come up empty, which"
             " must reach the caller as an error, never as an empty memory",
@@ -348,15 +337,15 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
         ),
     ),
     "postgres": (
-        _Rule(
+        Rule(
             ("failover",),
-            _TAIL,
+            TAIL,
             None,
             "the commits that the promoted standby had not received: replication is asynchronous by default",
             "PostgreSQL documentation, 27.2.8 Synchronous Replication",
             "`synchronous_standby_names` with `synchronous_commit = on`",
         ),
-        _Rule(
+        Rule(
             ("upgrade", "downgrade"),
             ("refuses-to-start",),
             None,
@@ -364,9 +353,9 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
             "PostgreSQL documentation, 18.6 Upgrading a PostgreSQL Cluster",
             "run pg_upgrade, or dump and restore",
         ),
-        _Rule(
+        Rule(
             ("bit-rot",),
-            _LOUD,
+            LOUD,
             None,
             "with data checksums (the default since 18) a damaged page is an error; without them a bit that flips in a"
             " row comes back as other content",
@@ -376,9 +365,9 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
         ),
     ),
     "sqlite": (
-        _Rule(
+        Rule(
             ("bit-rot",),
-            _LOUD,
+            LOUD,
             None,
             "the pages of a database have no checksum: what still looks well-formed comes back as other content; a log"
             " is read up to its first damaged frame",
@@ -388,9 +377,9 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
         ),
     ),
     "chroma": (
-        _Rule(
+        Rule(
             ("bit-rot",),
-            _LOUD,
+            LOUD,
             None,
             "neither the pages of Chroma's SQLite file nor its vector files have a checksum",
             "SQLite documentation, The Checksum VFS Shim; chromadb 1.5.9, local HNSW segment",
@@ -400,60 +389,11 @@ _ENGINE_RULES: dict[str, tuple[_Rule, ...]] = {
     ),
 }
 
-_CLUSTER_SPECIFICATION = (
-    "Redis cluster specification: write safety; Redis documentation, Scale with Redis Cluster"
-)
-_NEWER_COPY = (
-    "`replicas` of every copy that may be promoted, or `min-replicas-to-write`, which only bounds it"
-)
-# A copy that had not received everything: late or lost, but a store that does not find it is not excused. What the old
-# primary showed and did not pass on is written again by whoever retries, and then comes later than it did there.
-_OLDER_COPY = ("silent-reset", "hole", *_TAIL, "own-write-missing", "stale-read", "reorder")
-_UNRECEIVED = _Rule(
-    ("node-kill", "pause", "failover"),
-    _OLDER_COPY,
-    None,
-    "the writes that the promoted replica had not received: replication is asynchronous",
-    f"{_CLUSTER_SPECIFICATION}; Redis documentation, High availability with Sentinel",
-    _NEWER_COPY,
-)
-_ENGINE_RULES["redis-sentinel"] = (_UNRECEIVED,)
-_ENGINE_RULES["redis-cluster"] = (
-    _UNRECEIVED,
-    _Rule(
-        ("isolate-primary",),
-        _OLDER_COPY,
-        None,
-        "what a primary acknowledges while it is cut off from the majority, for as long as the node timeout",
-        _CLUSTER_SPECIFICATION,
-        _NEWER_COPY,
-    ),
-    _Rule(
-        ("lose-shard",),
-        _LOUD,
-        None,
-        "deleted files are gone; the loss must reach the caller as an error, never as an empty memory",
-        "no engine documents that it notices a deleted folder",
-        "a backup of each shard; a store that knows which shards it had",
-    ),
-)
-_EMPTY_PRIMARY = _Rule(
-    ("kill-restart",),
-    (*_ALL, *_LOUD),
-    None,
-    "everything on the node: a primary without an append-only file restarts with an old snapshot or nothing, and its "
-    "replica becomes a copy of that",
-    "Redis documentation, Replication: safety of replication when master has persistence turned off",
-    "`appendonly yes` on every node; or no restart before a replica has taken over",
-)
-for _group in MADE_OF:
-    for _policy in ("none", "rdb"):
-        _RULES[_group, _policy] = (_EMPTY_PRIMARY,)
-_LIKE = {"kill-restart": "kill-engine"}
+_LIKE = {"kill-restart": "kill-engine", "restart-all": "kill-engine"}
 """Of one server among several the same is promised as of a server alone."""
 
-_ANY_ENGINE: tuple[_Rule, ...] = (
-    _Rule(
+_ANY_ENGINE: tuple[Rule, ...] = (
+    Rule(
         ("replica-lag",),
         ("stale-read", "own-write-missing", "non-monotonic-read"),
         None,
@@ -461,26 +401,26 @@ _ANY_ENGINE: tuple[_Rule, ...] = (
         "Redis documentation, Replication; PostgreSQL documentation, 26.4 Hot Standby",
         "read what must be fresh from the primary",
     ),
-    _Rule(
+    Rule(
         ("wipe-volume",),
-        _LOUD,
+        LOUD,
         None,
         "deleted files are gone; the loss must reach the caller as an error, never as an empty memory",
         "no engine documents that it notices a deleted folder",
         "`open_store(url, witness=path)` turns it into StoreReplaced",
     ),
-    _Rule(
+    Rule(
         ("restore",),
-        (*_LOUD, *_TAIL, "silent-reset", "resurrected"),
+        (*LOUD, *TAIL, "silent-reset", "resurrected"),
         None,
         "what was acknowledged before the backup began is there; what is newer is gone, as the backup does not have it",
         "Redis documentation, Persistence: Backing up Redis data; PostgreSQL documentation, 25 Backup and Restore;"
         " SQLite documentation, Online Backup API, and How To Corrupt An SQLite Database File, 1.2",
         "more frequent backups, a replica, archived logs; `open_store(url, witness=path)` tells that it was set back",
     ),
-    _Rule(
+    Rule(
         ("downgrade",),
-        _LOUD,
+        LOUD,
         None,
         "nothing silently, but an older release may refuse or not find a newer release's files",
         "release notes: downgrades are not supported",
@@ -510,7 +450,7 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
     rules = _ANY_ENGINE  # these apply whatever the settings
     server = MADE_OF.get(name, name)
     if policy != "custom":
-        of_group = (*_RULES.get((name, policy), ()), *_ENGINE_RULES.get(name, ())) if name in MADE_OF else ()
+        of_group = (*groups.OF_POLICY.get((name, policy), ()), *groups.OF_ENGINE.get(name, ()))
         rules = (*of_group, *_RULES.get((server, policy), ()), *_ENGINE_RULES.get(server, ()), *rules)
     for rule in rules:
         if fault in rule.faults or _LIKE.get(fault) in rule.faults:

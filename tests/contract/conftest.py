@@ -30,7 +30,11 @@ POLICIES = {"sqlite": "wal-full", "redis": "aof-always", "postgres": "default"}
 def kind_of(spec: str) -> str:
     """Of an engine like redis@6.2: which store lives on it."""
     name = spec.partition("@")[0]
-    return "redis" if name.startswith(("redis", "valkey")) else name
+    return "redis" if name.startswith(("redis", "valkey")) else name.removesuffix("-ha")
+
+
+def policy_of(spec: str) -> str:
+    return "any-1" if spec.partition("@")[0] == "postgres-ha" else POLICIES[kind_of(spec)]
 
 
 @dataclass
@@ -69,7 +73,7 @@ def engine_of() -> Iterator[Callable[[str], Engine]]:
 
     def get(name: str) -> Engine:
         if name not in started:
-            started[name] = engines.create(name, POLICIES[kind_of(name)])
+            started[name] = engines.create(name, policy_of(name))
             started[name].start()
         return started[name]
 
@@ -89,7 +93,7 @@ def place(request: pytest.FixtureRequest, engine_of: Callable[[str], Engine], tm
 @pytest.fixture(params=STORES)
 def own_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """A place with an engine of its own, for tests that break or wipe it."""
-    engine = engines.create(request.param, POLICIES[kind_of(request.param)])
+    engine = engines.create(request.param, policy_of(request.param))
     endpoint = engine.start()
     url = (
         f"sqlite:///{tmp_path}/memory.db"

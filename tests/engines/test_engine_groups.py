@@ -7,6 +7,7 @@ import pytest
 from recollect.verify import engines
 from recollect.verify.engines import EngineOptions
 from recollect.verify.engines.redis_cluster import SLOTS
+from recollect.verify.host.waiting import wait_until
 from tests.engines.conftest import Create
 
 
@@ -26,9 +27,56 @@ def test_a_cluster_has_its_nodes_in_the_endpoint(create: Create) -> None:
     assert not engine.alive()
 
 
-@pytest.mark.parametrize("spec", ["redis-cluster", "redis-sentinel"])
-def test_what_a_group_cannot_be_given(spec: str) -> None:
+def test_a_standby_takes_over_and_the_others_follow(create: Create) -> None:
+    """One standby has what the promoted one lacks: it cannot follow, and is copied anew, as the old primary is."""
+    engine = create("postgres-ha", "any-1")
+    endpoint = engine.start()
+    assert len(endpoint.nodes) == 3
+    assert endpoint.password not in repr(endpoint)
+    assert engine.settings()["synchronous_standby_names"] == "ANY 1 (*)"
+    old, (behind, ahead) = engine.primary(), engine.standbys()
+    old.ask("CREATE TABLE said (what text)")
+    behind.stream_from(None)
+    old.ask("INSERT INTO said VALUES ('only one standby has it')")
+    old.kill()
+    assert engine.most_advanced() is ahead
+    engine.promote(behind)
+    engine.reunite()
+    engine.await_ready(30)
+    assert [server.is_standby for server in (behind, ahead, old)] == [False, True, True]
+    behind.ask("INSERT INTO said VALUES ('all have it')")
+    mark = behind.ask("SELECT pg_current_wal_lsn()")[0][0]
+    reached = f"SELECT pg_last_wal_replay_lsn() >= '{mark}'"
+    wait_until(
+        lambda: [server.ask(reached) for server in (ahead, old)] == 2 * [[("t",)]], 30, "a copy is late"
+    )
+    assert [server.ask("SELECT * FROM said") for server in engine.servers] == 3 * [[("all have it",)]]
+
+
+def test_an_old_primary_comes_back_as_one_until_it_is_told(create: Create) -> None:
+    engine = create("postgres-ha", "asynchronous")
+    engine.start()
+    old, (first, second) = engine.primary(), engine.standbys()
+    old.kill()
+    engine.promote(first)
+    engine.lead(second)
+    engine.bring_back(old)
+    assert (old.is_standby, first.is_standby, second.is_standby) == (False, False, True)
+    assert engine.primary() is first
+    engine.reunite()
+    assert old.is_standby
+    engine.kill()
+    engine.start_one_by_one([second, old, first])
+    assert engine.is_ready()
+
+
+@pytest.mark.parametrize("spec", ["redis-cluster", "redis-sentinel", "postgres-ha"])
+def test_what_no_group_can_be_given(spec: str) -> None:
     with pytest.raises(engines.EngineError, match="leave data and port out"):
         engines.create(spec, options=EngineOptions(port=7000))
+
+
+@pytest.mark.parametrize("spec", ["redis-cluster", "redis-sentinel"])
+def test_servers_that_are_too_old(spec: str) -> None:
     with pytest.raises(engines.EngineError, match="needs Redis 7 or newer"):
         engines.create(f"{spec}@6.2")

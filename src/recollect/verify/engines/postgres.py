@@ -75,7 +75,7 @@ host replication all {ports.HOST}/32 scram-sha-256
 """
 """Who may connect. Used instead of the data folder's own file, which may come from anywhere."""
 _POSTMASTER_STATE_LINE = 6  # after the pid
-_ALL_REPLAYED = (
+ALL_REPLAYED = (
     "SELECT coalesce(pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn(), false)"
     " OR EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'startup'"
     " AND wait_event = 'RecoveryRetrieveRetryInterval')"
@@ -332,7 +332,7 @@ class PostgresReplica:
                 "the replica did not detach from its primary",
             )
             wait_until(
-                lambda: connection.value(_ALL_REPLAYED) == "t",
+                lambda: connection.value(ALL_REPLAYED) == "t",
                 timeout_s,
                 "the replica did not replay what it had received",
             )

@@ -85,6 +85,7 @@ CORE_POLICIES: dict[str, tuple[str, ...]] = {
     "chroma": ("server", "embedded"),
     "redis-cluster": ("aof-everysec", "none"),
     "redis-sentinel": ("aof-everysec", "none"),
+    "postgres-ha": ("asynchronous", "any-1", "first-2"),
 }
 
 # The first policy of an engine gets all of these; the others only the durability faults, where policies differ.
@@ -120,10 +121,13 @@ CORE_FAULTS: tuple[str, ...] = (
     "node-kill",
     "kill-restart",
     "isolate-primary",
+    "promoted-behind",
+    "two-primaries",
+    "restart-all",
     "reshard",
     "lose-shard",
 )
-OF_GROUPS: tuple[str, ...] = CORE_FAULTS[-5:]
+OF_GROUPS: tuple[str, ...] = CORE_FAULTS[-8:]
 """Those of engines of several servers."""
 DURABILITY_FAULTS: tuple[str, ...] = ("kill-engine", "restart", "power-loss", "slow-fsync")
 
@@ -288,9 +292,7 @@ def by_engine(request: VerifyRequest) -> list[VerifyRequest]:
     usual = [target for target in request.targets if target in BUILT_IN]
     for engine in dict.fromkeys(request.engines):
         name = engine.partition("@")[0]
-        fitting = [
-            target for target in request.targets if target not in BUILT_IN or target == KINDS.get(name, name)
-        ]
+        fitting = [target for target in request.targets if target not in BUILT_IN or _runs_on(target, name)]
         if not fitting:
             raise BadRequest(
                 f"--engine {engine}: none of {', '.join(request.targets)} runs on it; leave it out"
@@ -306,7 +308,7 @@ def engine_of(request: VerifyRequest, target: str) -> str:
     """The engine a target runs on: the one asked for, or the one a built-in is named after."""
     if request.engine is not None:
         asked = request.engine.partition("@")[0]
-        if target in BUILT_IN and KINDS.get(asked, asked) != target:
+        if target in BUILT_IN and not _runs_on(target, asked):
             raise BadRequest(f"the built-in target {target!r} runs on {target}, not on {asked!r}")
         if (named := named_targets().get(target)) and KINDS.get(asked, asked) != named.engine:
             raise BadRequest(f"the target {target!r} runs on {named.engine}, not on {asked!r}")
@@ -324,6 +326,12 @@ def engine_of(request: VerifyRequest, target: str) -> str:
     raise BadRequest(
         f"target {target!r} needs --engine: one of {', '.join(engines.ENGINES)}, such as --engine redis@7"
     )
+
+
+def _runs_on(target: str, engine: str) -> bool:
+    """Whether a built-in target is of this engine, or of the servers that it is made of."""
+    kind = KINDS.get(engine, engine)
+    return target in (kind, MADE_OF.get(kind))
 
 
 class FaultCase(NamedTuple):

@@ -33,10 +33,11 @@ ENGINE_NAMES = (
     "valkey-cluster",
     "redis-sentinel",
     "valkey-sentinel",
+    "postgres-ha",
 )
 """What may be asked for. `valkey` is the engine `redis`, restricted to that product; so are its groups."""
 
-MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis"}
+MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis", "postgres-ha": "postgres"}
 """Engines of several servers, and what each of these is."""
 
 SEARCHED: dict[str, ModuleType] = {module.NAME: module for module in (system, wheel, docker)}

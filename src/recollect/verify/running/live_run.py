@@ -136,8 +136,10 @@ class LiveRun:
 
     # ---- the engine
 
-    def kill_engine(self) -> None:
-        if self.engine.embedded:
+    def kill_engine(self, kill: Callable[[], None] | None = None) -> None:
+        if kill is not None:
+            kill()
+        elif self.engine.embedded:
             self.clients.kill_all()
         else:
             self.engine.kill()

@@ -35,9 +35,9 @@ def environment_for(endpoint: Endpoint) -> dict[str, str]:
 
 def _entries(endpoint: Endpoint) -> Iterator[str]:
     """host:port:database:user:password"""
-    if endpoint.engine != "postgres":
+    if not endpoint.engine.startswith("postgres"):
         return
-    for url in (endpoint.url, *endpoint.replicas):
+    for url in (*endpoint.nodes, *(() if endpoint.nodes else (endpoint.url,)), *endpoint.replicas):
         parts = urlsplit(url)
         if parts.hostname and parts.password:
             words = (parts.hostname, str(parts.port or 5432), "*", unquote(parts.username or "*"))

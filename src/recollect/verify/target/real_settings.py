@@ -86,7 +86,7 @@ def _rows(connection: sqlite3.Connection, pragma: str) -> list[Any]:
 
 async def read_back(endpoint: Endpoint) -> list[Settings]:
     """The settings of every connection to this engine that can be asked, each once."""
-    found = await (_of_postgres() if endpoint.engine == "postgres" else _of_sqlite(endpoint))
+    found = await (_of_postgres() if endpoint.engine.startswith("postgres") else _of_sqlite(endpoint))
     return [dict(pairs) for pairs in dict.fromkeys(tuple(sorted(each.items())) for each in found)]
 
 

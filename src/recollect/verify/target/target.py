@@ -33,6 +33,7 @@ BUILT_IN: dict[str, str] = {
     "chroma": "recollect.verify.builtin:chroma",
     "redis-cluster": "recollect.verify.builtin:redis",
     "redis-sentinel": "recollect.verify.builtin:redis",
+    "postgres-ha": "recollect.verify.builtin:postgres",
 }
 """Our own stores, by the name of their engine."""
 

@@ -3,10 +3,10 @@
 from recollect.verify.running.faults.at_line import LINE_FAULTS
 from recollect.verify.running.faults.bit_rot import ROT_FAULTS
 from recollect.verify.running.faults.clock import CLOCK_FAULTS
-from recollect.verify.running.faults.cluster import CLUSTER_FAULTS
 from recollect.verify.running.faults.compound import combined, is_compound
 from recollect.verify.running.faults.disk import DISK_FAULTS
 from recollect.verify.running.faults.fault import Fault, checked_for_groups
+from recollect.verify.running.faults.groups import GROUP_FAULTS
 from recollect.verify.running.faults.network import NETWORK_FAULTS
 from recollect.verify.running.faults.policy_change import CONFIG_FAULTS
 from recollect.verify.running.faults.process import PROCESS_FAULTS
@@ -31,7 +31,7 @@ FAULTS: dict[str, Fault] = {
         CONFIG_FAULTS,
         REPLICATION_FAULTS,
         VERSION_FAULTS,
-        CLUSTER_FAULTS,
+        GROUP_FAULTS,
     )
     for fault in family
 }

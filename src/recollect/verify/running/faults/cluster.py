@@ -12,14 +12,12 @@ from collections.abc import Callable
 from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
 from recollect.verify.engines.redis_sentinel import RedisSentinelEngine, SentinelServer
 from recollect.verify.host.errors import EngineError
-from recollect.verify.running.faults.fault import Fault, Injection, Witnessed, only, ours_only
+from recollect.verify.running.faults.fault import Injection, Witnessed
 from recollect.verify.running.faults.faulted_run import FaultedRun
-from recollect.verify.running.scenario import Scenario
 
 CHANGE_TIMEOUT_S = 30.0
 _STEP_S = 0.05
 _SLOTS_MOVED = 6
-GROUPS = ("redis-cluster", "redis-sentinel")
 
 Group = RedisClusterEngine | RedisSentinelEngine
 
@@ -168,61 +166,3 @@ class LoseShard(Witnessed):
                 node.empty()
             start_again(run, *lost)
             run.restart_clients()
-
-
-def _groups(scenario: Scenario) -> str | None:
-    return ours_only(scenario) or only(*GROUPS, why="one server has no other to take over: see kill-engine")(
-        scenario
-    )
-
-
-def _clusters(scenario: Scenario) -> str | None:
-    return ours_only(scenario) or only("redis-cluster", why="only a cluster has several primaries")(scenario)
-
-
-CLUSTER_FAULTS = (
-    Fault(
-        "node-kill",
-        NodeKill,
-        verifies="a primary dies and another server takes over: what was acknowledged is there, and the store finds the"
-        " new primary by itself",
-        does_not_verify="a lost host: the kernel still delivers what a killed process had sent to its replica",
-        obstacle=_groups,
-        on_groups=("",),
-    ),
-    Fault(
-        "kill-restart",
-        KillRestart,
-        verifies="a primary dies and is started again before its replica takes over: what was acknowledged is there, or"
-        " its loss is an error to the caller",
-        does_not_verify="power loss: what was handed to the kernel survives a killed process",
-        obstacle=_groups,
-        on_groups=("",),
-    ),
-    Fault(
-        "isolate-primary",
-        IsolatePrimary,
-        verifies="a primary that is cut off from the other nodes, but not from its clients, does not acknowledge what"
-        " is lost when it comes back",
-        does_not_verify="a node timeout longer than the second that it has here: the default is fifteen",
-        obstacle=_clusters,
-        on_groups=("",),
-    ),
-    Fault(
-        "reshard",
-        Reshard,
-        verifies="while slots move to another primary, key by key, nothing is lost, doubled or hidden",
-        does_not_verify="moves that the engine makes in one step, such as CLUSTER MIGRATESLOTS of Valkey",
-        obstacle=_clusters,
-        on_groups=("",),
-    ),
-    Fault(
-        "lose-shard",
-        LoseShard,
-        verifies="a primary and its replica that come back empty are noticed: an error is raised instead of an empty"
-        " memory, and the other shards go on",
-        does_not_verify="that the data comes back: it is gone, and only a backup has it",
-        obstacle=_clusters,
-        on_groups=("",),
-    ),
-)

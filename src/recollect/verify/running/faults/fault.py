@@ -19,6 +19,13 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
 
+FORCE, TAKEOVER = "force", "takeover"
+"""How several servers fail over: without asking the primary, or without asking anybody."""
+ONE_BEHIND = "one-behind"
+"""Only the copy that takes over is behind; another one has what was acknowledged."""
+UNFENCED = "unfenced"
+"""Nobody stops the old primary when another one is promoted."""
+
 
 class Injection(ABC):
     """A fault in one run: its steps, in this order, and the state it keeps between them. Most faults only strike."""

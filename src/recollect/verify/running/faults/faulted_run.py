@@ -127,8 +127,9 @@ class FaultedRun(Protocol):
         """Records that the fault is injected, and, when the block ends, that it is healed. `offset_s` is how far the
         engine's clock is moved meanwhile."""
 
-    def kill_engine(self) -> None:
-        """Kills all its processes at once; an embedded engine dies with the clients it lives in."""
+    def kill_engine(self, kill: Callable[[], None] | None = None) -> None:
+        """Kills all its processes at once, or what `kill` kills of them; an embedded engine dies with the clients it
+        lives in."""
 
     def stop_engine(self) -> None:
         """Stops it cleanly."""

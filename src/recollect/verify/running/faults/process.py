@@ -7,9 +7,9 @@ import time
 from recollect.guarantees import MADE_OF
 from recollect.verify.engines import Pausable
 from recollect.verify.running.faults.chroma_flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
-from recollect.verify.running.faults.cluster import NodePause
 from recollect.verify.running.faults.fault import Fault, Injection, ours_only, servers_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.faults.groups import of_group
 from recollect.verify.running.faults.kill_moments import (
     BETWEEN_WRITES,
     MOMENTS,
@@ -89,7 +89,7 @@ class KillApp(Injection):
 
 
 def _pause(run: FaultedRun) -> Injection:
-    return NodePause(run) if run.scenario.engine_kind in MADE_OF else Pause(run)
+    return of_group("pause", run) if run.scenario.engine_kind in MADE_OF else Pause(run)
 
 
 class Pause(Injection):

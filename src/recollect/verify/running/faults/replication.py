@@ -6,13 +6,10 @@ from dataclasses import replace
 
 from recollect.guarantees import MADE_OF
 from recollect.verify.engines import Replica, Replicated
-from recollect.verify.running.faults.cluster import ClusterFailover
-from recollect.verify.running.faults.fault import Fault, Injection, servers_only
+from recollect.verify.running.faults.fault import FORCE, TAKEOVER, Fault, Injection, servers_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.faults.groups import of_group
 from recollect.verify.running.scenario import Scenario
-
-FORCE, TAKEOVER = "force", "takeover"
-"""In a cluster: without asking the primary, or without asking anybody."""
 
 
 def _obstacle(scenario: Scenario) -> str | None:
@@ -36,7 +33,7 @@ class _OnReplica(Injection):
 
 
 def _failover(run: FaultedRun) -> Injection:
-    return ClusterFailover(run) if run.scenario.engine_kind in MADE_OF else Failover(run)
+    return of_group("failover", run) if run.scenario.engine_kind in MADE_OF else Failover(run)
 
 
 def _failover_obstacle(scenario: Scenario) -> str | None:

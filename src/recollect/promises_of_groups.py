@@ -1,0 +1,121 @@
+"""What engines of several servers promise, where it is not what each of their servers promises: see `guarantees`."""
+
+from __future__ import annotations
+
+from recollect.promise_rules import ALL, LOUD, TAIL, Rule
+
+_CLUSTER_SPECIFICATION = (
+    "Redis cluster specification: write safety; Redis documentation, Scale with Redis Cluster"
+)
+_NEWER_COPY = (
+    "`replicas` of every copy that may be promoted, or `min-replicas-to-write`, which only bounds it"
+)
+# A copy that had not received everything: late or lost, but a store that does not find it is not excused. What the old
+# primary showed and did not pass on is written again by whoever retries, and then comes later than it did there.
+_OLDER_COPY = ("silent-reset", "hole", *TAIL, "own-write-missing", "stale-read", "reorder")
+_UNRECEIVED = Rule(
+    ("node-kill", "pause", "failover", "promoted-behind"),
+    _OLDER_COPY,
+    None,
+    "the writes that the promoted replica had not received: replication is asynchronous",
+    f"{_CLUSTER_SPECIFICATION}; Redis documentation, High availability with Sentinel",
+    _NEWER_COPY,
+)
+_EMPTY_PRIMARY = Rule(
+    ("kill-restart",),
+    (*ALL, *LOUD),
+    None,
+    "everything on the node: a primary without an append-only file restarts with an old snapshot or nothing, and its "
+    "replica becomes a copy of that",
+    "Redis documentation, Replication: safety of replication when master has persistence turned off",
+    "`appendonly yes` on every node; or no restart before a replica has taken over",
+)
+_CUT_OFF = (
+    "what a primary acknowledges while it is cut off from the majority, for as long as the node timeout"
+)
+_NOT_TOLD = "what a primary acknowledges after the sentinels have elected another, until one of them tells it"
+OF_ENGINE: dict[str, tuple[Rule, ...]] = {
+    "redis-sentinel": (
+        _UNRECEIVED,
+        Rule(
+            ("isolate-primary", "isolate-sentinels", "two-primaries"),
+            _OLDER_COPY,
+            None,
+            _NOT_TOLD,
+            "Redis documentation, High availability with Sentinel: example 2, basic setup with three boxes",
+            _NEWER_COPY,
+        ),
+    ),
+    "redis-cluster": (
+        _UNRECEIVED,
+        Rule(("isolate-primary",), _OLDER_COPY, None, _CUT_OFF, _CLUSTER_SPECIFICATION, _NEWER_COPY),
+        Rule(
+            ("lose-shard",),
+            LOUD,
+            None,
+            "deleted files are gone; the loss must reach the caller as an error, never as an empty memory",
+            "no engine documents that it notices a deleted folder",
+            "a backup of each shard; a store that knows which shards it had",
+        ),
+    ),
+}
+"""For every policy of an engine."""
+
+_UNRECEIVED_COMMITS = "the commits that the promoted standby had not received"
+_PG_SYNCHRONOUS = "PostgreSQL documentation, 27.2.8 Synchronous Replication"
+_PG_FENCING = (
+    "PostgreSQL documentation, 27.3 Failover: informing the old primary that it is no longer the primary"
+)
+_FENCED = "fence the old primary before another is promoted; connect to the newest timeline; `FIRST 2` of two standbys"
+# A commit that waits for standbys and is told to stop waiting stays, and readers see it; after a failover it is gone.
+_SEEN_UNREPLICATED = Rule(
+    ("pause", "isolate-primary", "promoted-behind", "two-primaries", "failover"),
+    ("non-monotonic-read", "reorder"),
+    None,
+    "nothing that was acknowledged; a commit whose wait for standbys was cut short is seen until another takes over",
+    f"{_PG_SYNCHRONOUS}: planning for high availability; syncrep.c SyncRepWaitForLSN",
+    "read again after a failover",
+)
+OF_POLICY: dict[tuple[str, str], tuple[Rule, ...]] = {
+    (group, policy): (_EMPTY_PRIMARY,)
+    for group in ("redis-cluster", "redis-sentinel")
+    for policy in ("none", "rdb")
+}
+OF_POLICY["postgres-ha", "asynchronous"] = (
+    Rule(
+        ("node-kill", "pause", "failover", "isolate-primary", "promoted-behind"),
+        _OLDER_COPY,
+        None,
+        f"{_UNRECEIVED_COMMITS}: replication is asynchronous",
+        _PG_SYNCHRONOUS,
+        "`synchronous_standby_names = 'FIRST 2 (*)'` of two standbys, or `ANY 1` and promotion of the one that has it",
+    ),
+    Rule(
+        ("two-primaries",),
+        _OLDER_COPY,
+        None,
+        "what the old primary acknowledges beside the new one",
+        _PG_FENCING,
+        _FENCED,
+    ),
+)
+OF_POLICY["postgres-ha", "any-1"] = (
+    Rule(
+        ("promoted-behind",),
+        _OLDER_COPY,
+        None,
+        f"{_UNRECEIVED_COMMITS}: one of two acknowledges, and the other may be promoted",
+        f"{_PG_SYNCHRONOUS}: multiple synchronous standbys",
+        "promote the standby that has received most; `FIRST 2` of two standbys",
+    ),
+    Rule(
+        ("two-primaries",),
+        _OLDER_COPY,
+        None,
+        "what the old primary acknowledges beside the new one, as long as the other standby still follows it",
+        _PG_FENCING,
+        _FENCED,
+    ),
+    _SEEN_UNREPLICATED,
+)
+OF_POLICY["postgres-ha", "first-2"] = (_SEEN_UNREPLICATED,)
