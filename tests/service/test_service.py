@@ -26,19 +26,19 @@ def kept_after_kill(service: Service, note: str, path: str = "/notes") -> bool:
 
 
 @pytest.mark.parametrize("path", ["/notes", "/chunked"])
-def test_a_service_that_answers_before_its_write_is_caught_20_times_of_20(
+def test_a_service_that_answers_before_its_write_is_caught_every_time(
     service_under_test: Start, path: str
 ) -> None:
     service = service_under_test(PLANTED, env={"MODE": "early", "WINDOW_MS": "5"}, **OPTIONS)
-    kept = [kept_after_kill(service, f"note {number}", path) for number in range(20)]
-    assert kept == [False] * 20
+    kept = [kept_after_kill(service, f"note {number}", path) for number in range(5)]
+    assert kept == [False] * 5
 
 
-def test_an_honest_service_keeps_20_of_20(service_under_test: Start) -> None:
+def test_an_honest_service_keeps_every_note(service_under_test: Start) -> None:
     service = service_under_test(PLANTED, **OPTIONS)
-    kept = [kept_after_kill(service, f"note {number}") for number in range(20)]
-    assert kept == [True] * 20
-    assert len(httpx.get(f"{service.base_url}/notes").json()) == 20
+    kept = [kept_after_kill(service, f"note {number}") for number in range(5)]
+    assert kept == [True] * 5
+    assert len(httpx.get(f"{service.base_url}/notes").json()) == 5
 
 
 def test_without_the_kill_the_liar_looks_honest(service_under_test: Start) -> None:

@@ -8,8 +8,10 @@
         assert "Xiao Li" in httpx.get(f"{service.base_url}/memories").text
 
 The service runs in a process group of its own, with its own data folder, whose path it gets in an environment variable.
-It is behind a proxy (`service_proxy`) that can kill it the moment its answer is complete, or lose the answer.
-`base_url` stays the same across restarts, so an open page or client finds it again.
+It is behind a proxy (`service_proxy`) that can kill it the moment its answer is complete, lose the answer, or be a bad
+network. `base_url` stays the same across restarts, so an open page or client finds it again. With `disk=True` its
+folder is recorded and can lose power (`service_disk`), with `engine=` the way to its engine can break
+(`service_engine`), with `clock=True` its clock can be moved.
 
 The fixture is `recollect.verify.suite.service_fixture.service_under_test`.
 """
@@ -30,15 +32,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.errors import RecollectError
+from recollect.verify.clock import Clock
+from recollect.verify.disk.recorder import Faults
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.suite.service_disk import RecordedFolder
+from recollect.verify.suite.service_engine import EngineLink
+from recollect.verify.suite.service_failed import ServiceFailed as ServiceFailed
 
 PROXY = Path(__file__).with_name("service_proxy.py")
 POLL_S = 0.02
 STRIKE_TIMEOUT_S = 30.0
-
-
-class ServiceFailed(RecollectError):
-    """The service did not start, answer or stop as it should; its output is in the message."""
 
 
 class Service:
@@ -57,25 +60,36 @@ class Service:
         port_env: str | None = "PORT",
         start_timeout_s: float = 30.0,
         stop_timeout_s: float = 30.0,
+        disk: bool | str = False,
+        clock: bool = False,
+        engine: Endpoint | str | None = None,
+        engine_env: str = "DATABASE_URL",
     ) -> None:
+        """`disk` records the data folder; ``"strict"`` is a disk on which also names need an fsync of their folder."""
         self.folder = folder
         self.data = data or folder / "data"
         self.data.mkdir(parents=True, exist_ok=True)
         self.log_path = folder / "service.log"
         self._health = health
         self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
-        self._port = port or _free_port()
-        parts = shlex.split(command) if isinstance(command, str) else list(command)
-        self._command = [
-            part.replace("{port}", str(self._port)).replace("{data}", str(self.data)) for part in parts
-        ]
+        self._port, self._is_fixed = port or _free_port(), port is not None
+        self._port_env = port_env
+        self._parts = shlex.split(command) if isinstance(command, str) else list(command)
         self._env = {**os.environ, **(env or {}), data_env: str(self.data)}
-        if port_env is not None:
-            self._env[port_env] = str(self._port)
+        self._disk = (
+            RecordedFolder(self.data, self._parts, "strict" if disk == "strict" else "ext4") if disk else None
+        )
+        self._clock = Clock() if clock else None
+        self._engine = None if engine is None else EngineLink(engine)
+        if self._engine is not None:
+            self._env[engine_env] = self._engine.url
         self._process: subprocess.Popen[bytes] | None = None
         self._proxy = _ProxyProcess()
         self.base_url = f"http://127.0.0.1:{self._proxy.port}"
-        self.direct_url = f"http://127.0.0.1:{self._port}"
+
+    @property
+    def direct_url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
 
     # ---- its life
 
@@ -83,36 +97,62 @@ class Service:
         """Starts it on its data and returns once it is healthy."""
         if self.alive:
             raise ServiceFailed("the service is already running; stop() or kill() it first")
+        env = self._env | self._preloaded()
+        self._process = self._launch(env)
+        self._proxy.order(service=self._port, group=self._process.pid)
+        self._await_health(self._process)
+        return self
+
+    def _preloaded(self) -> dict[str, str]:
+        """What its processes load ahead of everything else."""
+        env = {} if self._disk is None else self._disk.begin()
+        if self._clock is not None:
+            env |= self._clock.env(env.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", "")))
+        return env
+
+    def _launch(self, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        self._started_env = dict(env)
+        port_env = {} if self._port_env is None else {self._port_env: str(self._port)}
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
+            return subprocess.Popen(
+                [
+                    part.replace("{port}", str(self._port)).replace("{data}", str(self.data))
+                    for part in self._parts
+                ],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env=self._env,
+                env={**env, **port_env},
                 start_new_session=True,
             )
-        self._proxy.order(service=self._port, group=self._process.pid)
+
+    def _await_health(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self._start_timeout_s
         while not self.healthy():
-            if self._process.poll() is not None:
-                raise ServiceFailed(
-                    f"it ended with {self._process.returncode} before it was healthy:\n{self.log}"
-                )
+            if process.poll() is not None:
+                raise ServiceFailed(f"it ended with {process.returncode} before it was healthy:\n{self.log}")
             if time.monotonic() > deadline:
-                self.kill()
+                self._end_group(process.pid)
+                process.wait()
                 raise ServiceFailed(f"not healthy after {self._start_timeout_s:g} s:\n{self.log}")
             time.sleep(POLL_S)
-        return self
 
     def stop(self) -> None:
         """Asks it to stop, as an operator would, and waits."""
-        process = self._running()
-        os.killpg(process.pid, signal.SIGTERM)
+        self._stop(self._running())
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        self._await_end(process)
+
+    def _await_end(self, process: subprocess.Popen[bytes]) -> None:
+        """It was asked to end; a second SIGTERM would be another order to many servers."""
         try:
             process.wait(self._stop_timeout_s)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self._end_group(process.pid)
+            process.wait()
             raise ServiceFailed(
                 f"still there {self._stop_timeout_s:g} s after SIGTERM:\n{self.log}"
             ) from None
@@ -131,6 +171,27 @@ class Service:
             self.kill()
         return self.start()
 
+    def rolling_restart(self) -> "Service":
+        """Starts a second one on the same data, sends requests there once it is healthy, then stops the first.
+
+        Requests that the first one has begun are its to finish."""
+        former = self._running()
+        if self._is_fixed:
+            raise ServiceFailed(
+                "rolling_restart() needs two ports: pass `{port}` or `port_env`, and not `port`"
+            )
+        before, self._port = self._port, _free_port()
+        process = self._launch(self._started_env)
+        try:
+            self._await_health(process)
+        except ServiceFailed:
+            self._port = before
+            raise
+        self._process = process
+        self._proxy.order(service=self._port, group=process.pid)
+        self._stop(former)
+        return self
+
     def wipe(self) -> None:
         """Deletes its data, as a lost volume does. It must be down."""
         if self.alive:
@@ -139,9 +200,12 @@ class Service:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def close(self) -> None:
-        if self.alive:
-            self.kill()
-        self._proxy.close()
+        with contextlib.ExitStack() as stack:
+            for part in (self._proxy, self._engine, self._clock, self._disk):
+                if part is not None:
+                    stack.callback(part.close)
+            if self.alive:
+                self.kill()
 
     @property
     def alive(self) -> bool:
@@ -177,6 +241,117 @@ class Service:
             yield
         assert self._process is not None
         self._reap(self._process)
+
+    @contextlib.contextmanager
+    def power_loss_after_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
+        """The next such request is answered in full, and the power is gone: what was not synced to disk by then is not
+        in the data folder. `restart` brings the service back on it. Needs ``disk=True``."""
+        self._recorded("power_loss_after_response")
+        with self.kill_after_response(method, path):
+            yield
+        self._recorded("power_loss_after_response").cut_power()
+
+    def power_loss(self) -> list[str]:
+        """The same, now. Returns the names of the files that lost something."""
+        disk = self._recorded("power_loss")
+        if self.alive:
+            self.kill()
+        return disk.cut_power()
+
+    @contextlib.contextmanager
+    def stop_during_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
+        """SIGTERM as soon as the first piece of the next such answer has gone to the client; what else the service
+        sends is passed on. After the block it has ended, or `ServiceFailed` says that it did not."""
+        process = self._running()
+        with self._strike("term", method, path):
+            yield
+        self._await_end(process)
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """All its processes stand still; connections stay open."""
+        group = self._running().pid
+        os.killpg(group, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGCONT)
+
+    # ---- a bad network
+
+    @contextlib.contextmanager
+    def latency(self, seconds: float) -> Iterator[None]:
+        """Requests and answers through `base_url` take this much longer, each way."""
+        self._proxy.order(delay_s=seconds)
+        try:
+            yield
+        finally:
+            self._proxy.order(delay_s=0.0)
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[None]:
+        """Connections through `base_url` are reset, also new ones. What the service was asked before, it does."""
+        self._proxy.order(cut=True)
+        try:
+            yield
+        finally:
+            self._proxy.order(cut=False)
+
+    @property
+    def engine(self) -> EngineLink:
+        """The way from the service to its engine: `latency`, `cut`, `silent`. Needs ``engine=``."""
+        if self._engine is None:
+            raise ServiceFailed(
+                "this service was started without engine=…: give the address of the service's engine, and as engine_env"
+                " the name of the variable that the service reads it from"
+            )
+        return self._engine
+
+    # ---- a bad disk, and a bad clock
+
+    @contextlib.contextmanager
+    def slow_fsync(self, seconds: float = 1.5) -> Iterator[None]:
+        """Every fsync takes this much longer."""
+        with self._disk_faults("slow_fsync", Faults(sync_delay_s=seconds)):
+            yield
+
+    @contextlib.contextmanager
+    def failing_fsync(self) -> Iterator[None]:
+        """Every fsync fails with EIO, and what it should have written is not on the disk."""
+        with self._disk_faults("failing_fsync", Faults.fsync_error()):
+            yield
+
+    @contextlib.contextmanager
+    def disk_full(self, left_bytes: int = 0) -> Iterator[None]:
+        """Its files may grow by so many bytes, then writes fail with ENOSPC."""
+        with self._disk_faults("disk_full", Faults(space_left_bytes=left_bytes)):
+            yield
+
+    @contextlib.contextmanager
+    def _disk_faults(self, name: str, faults: Faults) -> Iterator[None]:
+        disk = self._recorded(name)
+        disk.faults(faults)
+        try:
+            yield
+        finally:
+            disk.faults(Faults())
+
+    def _recorded(self, name: str) -> RecordedFolder:
+        if self._disk is None:
+            raise ServiceFailed(
+                f"{name} needs service_under_test(…, disk=True): its folder must be recorded from the start"
+            )
+        return self._disk
+
+    @property
+    def clock(self) -> Clock:
+        """Its wall clock: `move(seconds)`, `freeze()`, `heal()`. Needs ``clock=True``."""
+        if self._clock is None:
+            raise ServiceFailed(
+                "clock needs service_under_test(…, clock=True): it is loaded when the service starts"
+            )
+        return self._clock
 
     @contextlib.contextmanager
     def drop_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:

@@ -8,10 +8,13 @@ Run as ``python -S service_proxy.py LISTEN_PORT``. Orders come on standard input
 acknowledged with a line. Standard library only, so that it starts fast and needs nothing else of the project.
 
     {"service": 8000, "group": 1234}                      where the service is, and its process group
-    {"strike": "kill" | "drop", "method": "POST", "path": "/chat"}
+    {"strike": "kill" | "drop" | "term", "method": "POST", "path": "/chat"}
     {"strike": null}
+    {"delay_s": 0.2}                                      how much longer everything takes, each way
+    {"cut": true | false}                                 reset all connections, also new ones, until further notice
 
 ``kill``: kill the service after the complete response. ``drop``: discard the complete response and cut the client off.
+``term``: ask the service to end when the first piece of the response's body has been passed on.
 """
 
 import contextlib
@@ -19,8 +22,12 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from typing import Any
 
 HEAD_BYTES_MAX = 256 * 1024
 PIECE = 64 * 1024
@@ -34,6 +41,9 @@ class Orders:
         self.service = 0
         self.group = 0
         self.strike: dict[str, str] | None = None
+        self.delay_s = 0.0
+        self.cut = False
+        self.clients: set[socket.socket] = set()
         self.lock = threading.Lock()
 
     def take_strike(self, method: str, path: str) -> str | None:
@@ -44,6 +54,38 @@ class Orders:
                 return None
             self.strike = None
             return strike["strike"]
+
+    def obey(self, order: dict[str, Any]) -> None:
+        with self.lock:
+            self.service = order.get("service", self.service)
+            self.group = order.get("group", self.group)
+            self.delay_s = order.get("delay_s", self.delay_s)
+            self.cut = order.get("cut", self.cut)
+            if "strike" in order:
+                self.strike = order if order["strike"] else None
+            for client in self.clients if self.cut else ():
+                reset(client)
+
+    @contextlib.contextmanager
+    def known(self, client: socket.socket) -> Iterator[None]:
+        """Keeps the connection, so that it can be reset."""
+        with self.lock:
+            if self.cut:
+                reset(client)
+                raise ConnectionEnded("cut")  # what it has sent already stays unread
+            self.clients.add(client)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.clients.discard(client)
+
+
+def reset(client: socket.socket) -> None:
+    """The other side sees a reset, and whoever waits for this one here wakes up."""
+    with contextlib.suppress(OSError):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.shutdown(socket.SHUT_RDWR)
 
 
 class ConnectionEnded(Exception):
@@ -137,7 +179,7 @@ def chunks(stream: SocketReader):  # type: ignore[no-untyped-def]
 
 
 def serve(client: socket.socket, orders: Orders) -> None:
-    with client, contextlib.suppress(ConnectionEnded, OSError, ValueError):
+    with client, contextlib.suppress(ConnectionEnded, OSError, ValueError), orders.known(client):
         incoming = SocketReader(client)
         first, headers = headers_of(incoming.head())
         method, path, *_ = first.decode("latin-1").split(" ")
@@ -145,6 +187,7 @@ def serve(client: socket.socket, orders: Orders) -> None:
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = b"".join(body_pieces(incoming, headers, until_end=False))
         strike = orders.take_strike(method, path)
+        time.sleep(orders.delay_s)
         with socket.create_connection(("127.0.0.1", orders.service), timeout=120) as service:
             service.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             service.sendall(joined(first, headers) + body)
@@ -159,12 +202,17 @@ def answer(
     held = joined(first, headers)
     bodyless = method == "HEAD" or status in (b"204", b"304")
     pieces = iter(()) if bodyless else body_pieces(service, headers, until_end=True)
+    time.sleep(orders.delay_s)
     for piece in pieces:
-        if strike is None:
-            client.sendall(held + piece)
-            held = b""
-        else:
+        if strike not in (None, "term"):
             held += piece
+            continue
+        client.sendall(held + piece)
+        held = b""
+        if strike == "term":
+            strike = None
+            os.killpg(orders.group, signal.SIGTERM)
+            report({"struck": "term"})
     # Here the response is complete, and the client does not have all of it yet.
     if strike == "kill":
         os.killpg(orders.group, signal.SIGKILL)
@@ -202,12 +250,7 @@ def main() -> None:
     report({"port": listener.getsockname()[1]})
     threading.Thread(target=listen, args=(listener, orders), daemon=True).start()
     for line in sys.stdin:
-        order = json.loads(line)
-        with orders.lock:
-            orders.service = order.get("service", orders.service)
-            orders.group = order.get("group", orders.group)
-            if "strike" in order:
-                orders.strike = order if order["strike"] else None
+        orders.obey(json.loads(line))
         report({"done": True})
 
 
