@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit, urlunsplit
@@ -24,6 +25,7 @@ from recollect.secret import SecretUrl, check_address, shown
 from recollect.verify.host.errors import EngineError, NotOurs, UnknownName
 from recollect.verify.host.marker import Marker
 from recollect.verify.providers.lease import Candidate, Lease
+from recollect.verify.providers.lease import read as read_lease
 from recollect.verify.wire import pgwire, resp
 
 NAME = "url"
@@ -112,13 +114,27 @@ class RedisNamespace:
             _remove_keys(connection, self._marker.name)
 
     def _refuse_others(self, connection: resp.Connection) -> None:
-        others = connection.ask("DBSIZE")
-        if others != 0:
-            instead = without_credentials(self.url).rpartition("/")[0]
-            raise NotOurs(
-                f"database 0 of {without_credentials(self.url)} holds {others} keys of others;"
-                f" use an empty database such as {instead}/15, or say that this one may be shared"
-            )
+        """Keys of runs beside this one are fine. A run takes its lease before its first key and gives it back after
+        its last, so a key that no lease explains and that is still there afterwards is not a run's."""
+        leased: list[str] = []
+        for batch in _scanned(connection, "*"):
+            strange = _without(batch, leased)
+            if strange:
+                leased = [key.removeprefix(_LEASES) for key in self._leases(connection)]
+                strange = _without(strange, leased)
+            if strange and connection.ask("EXISTS", *strange) != 0:
+                instead = without_credentials(self.url).rpartition("/")[0]
+                raise NotOurs(
+                    f"database 0 of {without_credentials(self.url)} holds keys of others;"
+                    f" use an empty database such as {instead}/15"
+                )
+
+    def _leases(self, connection: resp.Connection) -> list[str]:
+        """The keys of all leases, valid or over, that runs of this kit have made."""
+        found = [(key, read_lease(_text_at(connection, key))) for key in _scan(connection, f"{_LEASES}*")]
+        return [
+            key for key, lease in found if lease and Marker(lease.proof).proves(key.removeprefix(_LEASES))
+        ]
 
     def _sweep(self, connection: resp.Connection) -> None:
         """Removes what killed runs have left: every lease of ours that is over, with its keys."""
@@ -159,19 +175,26 @@ def _remove_keys(connection: resp.Connection, word: str) -> None:
     connection.ask("UNLINK", *batch, own)
 
 
+def _without(keys: list[str], names: list[str]) -> list[str]:
+    return [key for key in keys if not any(name in key for name in names)]
+
+
 def _scan(connection: resp.Connection, pattern: str) -> list[str]:
-    """All keys that match, by SCAN: unlike KEYS, it never blocks the server for long."""
+    return sorted({key for batch in _scanned(connection, pattern) for key in batch})
+
+
+def _scanned(connection: resp.Connection, pattern: str) -> Iterator[list[str]]:
+    """All keys that match, some of them twice, by SCAN: unlike KEYS, it never blocks the server for long."""
     cursor = "0"
-    found: set[str] = set()
     while True:
         reply = connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", str(_SCAN_BATCH))
         match reply:
             case [str() as cursor, list() as keys]:
-                found.update(str(key) for key in keys)
+                yield [str(key) for key in keys]
             case _:
                 raise EngineError(f"SCAN was answered with {reply!r}, not with a cursor and keys")
         if cursor == "0":
-            return sorted(found)
+            return
 
 
 @dataclass(frozen=True)
