@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from recollect.errors import NotWritten, OutcomeUnknown
+from recollect.owner import can_end
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -102,8 +103,8 @@ class Batcher(Generic[Job, Result]):
 
     async def drain(self) -> None:
         """Waits until everything submitted so far has ended."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        while tasks := set(filter(can_end, self._tasks)):
+            await asyncio.wait(tasks)
         if self._limit is not None:
             self._limit.cancel()
             self._limit = None

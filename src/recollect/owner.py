@@ -14,6 +14,7 @@ from recollect.errors import Refused
 
 FORKED = "a store does not survive fork: open it in this process"
 OTHER_LOOP = "a store belongs to the event loop that opened it: open it in this one, or use recollect.sync"
+CLOSE_THERE = "a store belongs to the event loop that opened it: close it there, before that loop ends"
 
 
 class Owner:
@@ -39,3 +40,21 @@ class Owner:
             raise Refused(FORKED)
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise Refused(OTHER_LOOP)
+
+    def may_close(self, *, after_loop: bool = False) -> bool:
+        """False in a fork, where the connections belong to the parent; another event loop is refused.
+
+        `after_loop` is for stores without sockets: they can also be closed once their loop is over.
+        """
+        if self.forked:
+            return False
+        if self._loop is None or asyncio.get_running_loop() is self._loop:
+            return True
+        if after_loop and self._loop.is_closed():
+            return True
+        raise Refused(CLOSE_THERE)
+
+
+def can_end(task: "asyncio.Future[None]") -> bool:
+    """Whether it is worth waiting for: a task whose loop was closed under it never ends."""
+    return not task.done() and not task.get_loop().is_closed()

@@ -81,6 +81,23 @@ async def test_another_event_loop_is_refused(place: Place, session: str, call: s
         assert len(await store.history(session)) == 1, "its own goes on"
 
 
+async def test_closing_in_another_event_loop_is_refused(place: Place, session: str) -> None:
+    async with place.open() as store:
+        under_way = asyncio.gather(*(store.append(session, HELLO) for _ in range(3)))
+        await asyncio.sleep(0)
+
+        async def elsewhere() -> None:
+            await asyncio.wait_for(store.close(), 30)
+
+        with pytest.raises(Refused) as refusal:
+            await asyncio.to_thread(asyncio.run, elsewhere())
+        assert str(refusal.value) == (
+            "a store belongs to the event loop that opened it: close it there, before that loop ends"
+        )
+        await under_way
+        assert len(await store.history(session)) == 3, "it is still open"
+
+
 @pytest.mark.parametrize("call", OF_A_SESSION)
 async def test_an_empty_session_id_is_refused(store: Store, call: str) -> None:
     with pytest.raises(Refused) as refusal:

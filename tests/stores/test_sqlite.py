@@ -6,6 +6,7 @@ import sqlite3
 import struct
 import threading
 import time
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -329,3 +330,28 @@ async def test_sweep_looks_at_no_session_twice(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
         assert await store.sweep() == 250
     assert asked == [0, 100, 200, 250]
+
+
+def test_a_store_can_be_closed_after_its_event_loop_was(path: Path) -> None:
+    """The loop was closed in the middle of an append that waited for a lock, so the task that runs it never ends."""
+
+    async def use(store: Any) -> Any:
+        store = store or await open_store(f"sqlite:///{path}")
+        await store.append("a", [Message("user", "hello")])
+        return store
+
+    loop = asyncio.new_event_loop()
+    store = loop.run_until_complete(use(None))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        append = loop.create_task(use(store))
+        loop.run_until_complete(asyncio.wait([append], timeout=0.2))
+        assert not append.done()
+        loop.close()
+    asyncio.run(asyncio.wait_for(store.close(), 30))
+
+    async def kept() -> int:
+        async with open_store(f"sqlite:///{path}") as again:
+            return len(await again.history("a"))
+
+    assert asyncio.run(kept()) in (1, 2)

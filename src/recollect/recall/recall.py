@@ -22,6 +22,7 @@ from recollect.errors import Refused, TurnReused, shown
 from recollect.fingerprint import fingerprint as fingerprint_of
 from recollect.json_values import check_text, join_pairs, refuse_pairs
 from recollect.message import Damaged, Message, encode
+from recollect.owner import Owner
 from recollect.recall.comparing import merged, nearest, scan
 from recollect.recall.embedding import Embedder
 from recollect.recall.index import Near
@@ -90,6 +91,7 @@ class Recall:
         self._indexer = indexer
         self._witness = witness
         self._exact_rows_max = exact_rows_max
+        self._owner = Owner()
 
     # ---- remembering
 
@@ -320,6 +322,8 @@ class Recall:
 
     async def close(self) -> None:
         """Does not close the conversation store: whoever opened it does."""
+        if not self._owner.may_close():
+            return
         if self._indexer is not None:
             await self._indexer.close()
         if self._witness is not None:

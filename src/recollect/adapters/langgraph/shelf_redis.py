@@ -340,7 +340,7 @@ class RedisShelf:
 
     async def close(self) -> None:
         """In a fork this does nothing: the connections belong to the parent."""
-        if self._closed or self._owner.forked:
+        if self._closed or not self._owner.may_close():
             return
         self._closed = True
         await self._redis.aclose()

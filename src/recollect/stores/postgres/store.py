@@ -194,7 +194,7 @@ class PostgresStore(PostgresMoving):
 
     async def close(self) -> None:
         """In a fork this does nothing: the connections belong to the parent."""
-        if self._closed or self._owner.forked:
+        if self._closed or not self._owner.may_close():
             return
         self._closed = True
         await self._batcher.drain()

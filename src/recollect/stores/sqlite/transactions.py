@@ -86,7 +86,7 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     async def close(self) -> None:
         """In a fork this does nothing: the connections and their threads belong to the parent."""
-        if self._closed or self._owner.forked:
+        if self._closed or not self._owner.may_close(after_loop=True):
             return
         await self._batcher.drain()
         self._closed = True
