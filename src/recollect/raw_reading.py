@@ -11,6 +11,8 @@ import os
 import threading
 from pathlib import Path
 
+from recollect.regular_files import descriptor_of
+
 _lock = threading.Lock()
 _kept: dict[tuple[int, int], list[int]] = {}
 """Descriptors by device and inode. An inode whose file is open is not given to another file."""
@@ -23,7 +25,7 @@ def first_bytes(path: Path, size: int) -> bytes:
         found = path.stat()
         descriptors = _kept.get((found.st_dev, found.st_ino))
         if not descriptors:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = descriptor_of(path)
             opened = os.fstat(descriptor)  # of another file, if it was swapped in between
             descriptors = _kept.setdefault((opened.st_dev, opened.st_ino), [])
             descriptors.append(descriptor)

@@ -30,6 +30,7 @@ from recollect.errors import Conflict, RecollectError, Refused, Unreadable, shor
 from recollect.json_values import decode_json, encode_json
 from recollect.message import Damaged, Message, decode, encode
 from recollect.moving import Movable, RememberedTurn, SessionKept, piece_of
+from recollect.regular_files import open_file
 from recollect.store import Description, SessionState, Store, Stored
 
 FORMAT = 2
@@ -384,7 +385,7 @@ def _parsed(path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         number = 0
         while line := file.readline(LINE_BYTES_MAX):
             number += 1

@@ -23,6 +23,8 @@ import msgspec
 
 from recollect import private
 from recollect.errors import CannotOpen, StoreReplaced, shorten
+from recollect.owner import can_end
+from recollect.regular_files import read_file
 from recollect.store import Options
 
 INTERVAL_S = 1.0
@@ -102,7 +104,7 @@ class Witness:
         return True
 
     async def close(self) -> None:
-        if self._writing is not None:
+        if self._writing is not None and can_end(self._writing):
             await asyncio.wait([self._writing])
         # Otherwise the mark is the one from opening, and another process may have written a newer one.
         if self._noted:
@@ -139,11 +141,13 @@ class Witness:
 def remembered_by(path: Path) -> tuple[str, Mark | None] | None:
     """The store's identity and mark from the file; None if there is no file."""
     try:
-        raw = path.read_bytes()
+        raw = read_file(path)
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise CannotOpen(f"witness: the folder {path.parent} does not exist") from None
         return None
+    except OSError as error:
+        raise CannotOpen(f"witness {path}: {error.strerror or error}; name another file") from None
     try:
         content = json.loads(raw)
         mark = content["mark"]

@@ -10,6 +10,7 @@ import msgspec
 from recollect import private
 from recollect.audit.finding import AuditFinding
 from recollect.errors import Refused
+from recollect.regular_files import read_file
 
 
 class AuditProgress(msgspec.Struct, kw_only=True):
@@ -38,7 +39,7 @@ def load(path: Path | None, identity: str | None, place: str) -> AuditProgress:
     if path is None:
         return new
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=AuditProgress)
+        found = msgspec.json.decode(read_file(path), type=AuditProgress)
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise Refused(f"{path}: the folder {path.parent} does not exist") from None

@@ -65,7 +65,8 @@ class SqliteAudit:
         if policy is not None and policy not in POLICIES:
             raise Refused(f"policy {policy!r}: one of {', '.join(POLICIES)}")
         if not path.is_file():
-            raise CannotOpen(f"sqlite:///{path}: there is no such file")
+            why = "Not a regular file" if path.exists() else "there is no such file"
+            raise CannotOpen(f"sqlite:///{path}: {why}")
         audit = cls(path, timeout_s)
         try:
             await audit._read(audit._look)

@@ -23,6 +23,7 @@ from recollect.doctor.sqlite import WAL_VERSION
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.filesystems import mountinfo_of
 from recollect.guarantees import promise
+from recollect.raw_reading import first_bytes
 
 DATABASE = "chroma.sqlite3"
 SYNC_THRESHOLD = 1000
@@ -54,8 +55,7 @@ def examine_folder(path: Path, address: str) -> Diagnosis:
     file = path / DATABASE
     if not file.is_file():
         raise CannotOpen(f"{address}: no {DATABASE} in it, so it is not a Chroma folder")
-    with file.open("rb") as opened:
-        header = opened.read(100)
+    header = first_bytes(file, 100)
     wal = len(header) > 18 and header[18] == WAL_VERSION
     thresholds, why_not = (None, "the file is in WAL mode") if wal else _collections(file)
     return diagnose(

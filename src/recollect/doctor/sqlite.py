@@ -16,6 +16,7 @@ from recollect.errors import CannotOpen
 from recollect.filesystems import mountinfo_of
 from recollect.guarantees import what_can_be_lost
 from recollect.raw_reading import first_bytes
+from recollect.regular_files import open_file
 
 MAGIC = b"SQLite format 3\x00"
 HOT_JOURNAL = bytes.fromhex("d9d505f920a163d7")
@@ -79,7 +80,7 @@ def _size(path: Path) -> int:
 def _journal_beside(path: Path) -> str:
     """`hot` (a transaction is running or was interrupted), `truncate`, `persist`, or empty."""
     try:
-        with _beside(path, "-journal").open("rb") as file:
+        with open_file(_beside(path, "-journal")) as file:
             head = file.read(8)
     except OSError:
         return ""

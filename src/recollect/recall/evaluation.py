@@ -39,6 +39,7 @@ from recollect.recall.embedding import (
 from recollect.recall.memory import Hit
 from recollect.recall.opening import open_recall
 from recollect.recall.recall import Recall
+from recollect.regular_files import read_file
 
 SAMPLE = Path(str(files("recollect.recall").joinpath("sample_cases.yaml")))
 FORMAT = 1
@@ -94,9 +95,11 @@ class Measured(msgspec.Struct, frozen=True):
 
 def load_cases(path: Path) -> EvaluationSuite:
     try:
-        suite = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), EvaluationSuite)
+        suite = msgspec.convert(yaml.safe_load(read_file(path).decode()), EvaluationSuite)
     except FileNotFoundError:
         raise Refused(f"{path}: no such file of cases") from None
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror or error}") from None
     except (yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
         raise Refused(f"{path}: not a file of cases: {error}") from error
     for case in suite.cases:
@@ -194,9 +197,11 @@ def save(measured: Measured, path: Path) -> None:
 
 def load(path: Path) -> Measured:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Measured)
+        return msgspec.json.decode(read_file(path), type=Measured)
     except FileNotFoundError:
         raise Refused(f"{path}: no baseline yet; make one with --save") from None
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"{path}: not a baseline: {error}") from error
 

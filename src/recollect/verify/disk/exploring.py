@@ -28,6 +28,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from recollect.regular_files import read_file
 from recollect.verify.disk.image import Base, Image
 from recollect.verify.disk.model import Mode
 from recollect.verify.disk.records import DamagedRecording, Op, Record
@@ -289,7 +290,7 @@ def load_judgements(path: Path) -> dict[Key, Judgement]:
     if not path.exists():
         return {}
     try:
-        rows = [msgspec.json.decode(line, type=_JudgementLine) for line in path.read_bytes().splitlines()]
+        rows = [msgspec.json.decode(line, type=_JudgementLine) for line in read_file(path).splitlines()]
         return {
             (int(row.digest, 16), row.marks): Judgement(row.anomaly, row.detail, row.documented)
             for row in rows

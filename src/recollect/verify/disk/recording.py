@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from recollect.regular_files import open_file, read_file
 from recollect.verify.disk.image import Base, materialise, scan
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.disk.records import HEADER_BYTES, DamagedRecording, Header, Record, read_records
@@ -36,7 +37,7 @@ class Recording:
     def load(cls, folder: Path) -> Recording:
         """Raises `DamagedRecording` if these are not the files that `save` wrote."""
         base = Base(scan(folder / "base").image, _inodes(folder / "base.json"))
-        with (folder / "log").open("rb") as file:
+        with open_file(folder / "log") as file:
             if file.seek(0, os.SEEK_END) < HEADER_BYTES:
                 raise DamagedRecording(f"{folder / 'log'} is shorter than the head of a disk log")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as log:
@@ -46,7 +47,7 @@ class Recording:
 
 def _inodes(file: Path) -> dict[str, int]:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, int])
+        return msgspec.json.decode(read_file(file), type=dict[str, int])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedRecording(f"{file} is damaged: {error}") from error
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from recollect import __version__, private
+from recollect.regular_files import read_file
 from recollect.verify.disk import recording
 from recollect.verify.disk.explanation import ACK, ASK
 from recollect.verify.disk.exploring import HELD, Judgement
@@ -145,7 +146,7 @@ def is_recorded(folder: Path) -> bool:
 def load(folder: Path) -> TargetRun:
     """A run that was recorded before. Raises `DamagedRecording` if its files are not as they were written."""
     try:
-        about = msgspec.json.decode((folder / "about.json").read_bytes(), type=About)
+        about = msgspec.json.decode(read_file(folder / "about.json"), type=About)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedRecording(f"{folder / 'about.json'} is damaged: {error}") from error
     kept = recording.Recording.load(folder / "recording")

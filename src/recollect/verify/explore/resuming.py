@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from recollect.regular_files import read_file
 from recollect.verify.disk.exploring import (
     Check,
     Exploration,
@@ -108,7 +109,7 @@ def explore_run(
     saved = folder / f"progress-{plan.mode}-{plan.level}.json"
     at = _Reached(plan.start, Tally())
     if saved.exists():
-        at = msgspec.json.decode(saved.read_bytes(), type=_Reached)
+        at = msgspec.json.decode(read_file(saved), type=_Reached)
     known = load_judgements(folder / JUDGEMENTS)
     before = len(known)
     anomalies: dict[str, int] = {}

@@ -18,6 +18,7 @@ from typing import IO
 
 import msgspec
 
+from recollect.regular_files import open_file
 from recollect.verify.judging.op import (
     FORMAT,
     Acknowledged,
@@ -226,7 +227,7 @@ class History:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.truncated = False
-        with path.open("rb") as file:
+        with open_file(path) as file:
             first = file.readline()
         self.header = _decode_header(first)
 
@@ -238,7 +239,7 @@ class History:
         """The events in lists of a few thousand, for the fast path."""
         decoder = msgspec.json.Decoder(Event)
         line = 2  # of the first event in the block
-        with self.path.open("rb") as file:
+        with open_file(self.path) as file:
             file.readline()
             rest = b""
             while chunk := file.read(BLOCK_BYTES):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from recollect.regular_files import read_file
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Compared, Results
 
@@ -38,7 +39,7 @@ def load(file: Path) -> tuple[KnownFinding, ...]:
     """The findings of an earlier run, read before this one begins."""
     again = "give the file that `recollect verify --json FILE` wrote"
     try:
-        document: Any = msgspec.json.decode(file.read_bytes())
+        document: Any = msgspec.json.decode(read_file(file))
     except OSError as error:
         raise BadBaseline(f"--baseline {file}: {error.strerror or error}; {again}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

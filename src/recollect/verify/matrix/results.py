@@ -10,6 +10,7 @@ import msgspec
 from recollect import __version__, exit_codes, private
 from recollect.errors import shorten
 from recollect.guarantees import SURVIVES_IF
+from recollect.regular_files import read_file
 from recollect.secret import from_json, to_artifact
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
@@ -151,7 +152,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 def load(folder: Path) -> Results:
     """Raises `msgspec.ValidationError`, also if the run names folders outside its own: anybody may have written it."""
     try:
-        results = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Results, dec_hook=from_json)
+        results = msgspec.json.decode(read_file(folder / SUMMARY), type=Results, dec_hook=from_json)
     except RecursionError:
         raise msgspec.ValidationError(f"{folder / SUMMARY} is nested too deeply") from None
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from recollect import private
+from recollect.regular_files import read_file
 from recollect.secret import SecretUrl, from_json, to_artifact
 from recollect.verify.target.registry import modules_of
 
@@ -131,6 +132,6 @@ def save(scenario: Scenario, folder: Path) -> None:
 def load(folder: Path) -> Scenario:
     """Raises `msgspec.MsgspecError` if it is not what `save` wrote."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Scenario, dec_hook=from_json)
+        return msgspec.json.decode(read_file(folder / FILE), type=Scenario, dec_hook=from_json)
     except (UnicodeDecodeError, RecursionError) as error:
         raise msgspec.ValidationError(f"{folder / FILE} is damaged: {error}") from None

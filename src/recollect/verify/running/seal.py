@@ -15,6 +15,7 @@ import secrets
 from pathlib import Path
 
 from recollect import private
+from recollect.regular_files import read_file
 from recollect.verify.running.scenario import FILE, Scenario
 
 SEAL = "scenario.seal"
@@ -32,7 +33,7 @@ def fits(folder: Path) -> bool:
     """Whether the scenario is as this user saved it."""
     key = _key(create=False)
     try:
-        found = (folder / SEAL).read_bytes()[: 2 * KEY_BYTES]
+        found = read_file(folder / SEAL)[: 2 * KEY_BYTES]
     except OSError:
         return False
     return key is not None and hmac.compare_digest(found, _seal(key, folder).encode())
@@ -54,7 +55,7 @@ def code_in(scenario: Scenario) -> list[str]:
 
 
 def _seal(key: bytes, folder: Path) -> str:
-    return hmac.new(key, (folder / FILE).read_bytes(), hashlib.sha256).hexdigest()
+    return hmac.new(key, read_file(folder / FILE), hashlib.sha256).hexdigest()
 
 
 def _key(*, create: bool) -> bytes | None:
