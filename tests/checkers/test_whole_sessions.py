@@ -61,6 +61,21 @@ def test_only_the_sessions_that_lost_something_are_counted() -> None:
     assert script.verdict().partly_lost_sessions == 1
 
 
+@pytest.mark.parametrize(("kept", "partly"), [((2,), 1), ((3,), 0), ((), 0)])
+def test_eviction_goes_on_while_messages_are_written(kept: tuple[int, ...], partly: int) -> None:
+    """All that was there before is gone. What was written meanwhile is a new beginning if nothing later is missing."""
+    script = Script(policy="aof-always", fault="evict")
+    script.append(1)
+    script.append(1)
+    script.inject("evict")
+    script.append(1)
+    script.append(1)
+    script.heal("evict")
+    script.read(2, *kept)
+    verdict = script.verdict()
+    assert (verdict.partly_lost_sessions, verdict.status) == (partly, "documented-loss")
+
+
 @pytest.mark.parametrize(("kept", "code"), [(2, 1), (4, 0)])
 def test_the_command_fails_and_names_the_cell(kept: int, code: int, tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"

@@ -16,25 +16,21 @@ from recollect import (
     StoreReplaced,
     open_store,
 )
+from recollect.audit.auditing import audit
 from recollect.stores.redis import markers
 from recollect.stores.redis.address import parse_address
 from recollect.stores.redis.slots import SLOTS, Topology, View, read_view, slot_of
-from recollect.verify import engines
 from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
-from tests.stores.redis_places import new_prefix
+from tests.stores.redis_places import new_prefix, started
 
 DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisClusterEngine]:
-    engine = engines.create("redis-cluster", "aof-always")
-    assert isinstance(engine, RedisClusterEngine)
-    try:
-        engine.start()
+    with started("redis-cluster", "aof-always") as engine:
+        assert isinstance(engine, RedisClusterEngine)
         yield engine
-    finally:
-        engine.close()
 
 
 def address(engine: RedisClusterEngine) -> str:
@@ -200,14 +196,18 @@ async def test_one_node_is_not_the_cluster_and_says_so(cluster: RedisClusterEngi
         await open_store(cluster.primaries()[0].endpoint.url)
 
 
+async def test_an_audit_of_one_node_says_so(cluster: RedisClusterEngine) -> None:
+    found = (await audit(cluster.primaries()[0].endpoint.url)).findings
+    assert [(finding.name, finding.level) for finding in found if finding.name == "one-node"] == [
+        ("one-node", "note")
+    ]
+
+
 async def test_a_server_that_is_no_cluster_says_so() -> None:
-    engine = engines.create("redis", "none")
-    try:
-        endpoint = engine.start()
+    with started("redis", "none") as engine:
         with pytest.raises(CannotOpen, match="is no node of a cluster; open it as redis://"):
-            await open_store(endpoint.url.replace("redis://", "redis+cluster://"))
-    finally:
-        engine.close()
+            await open_store(engine.endpoint.url.replace("redis://", "redis+cluster://"), timeout_s=1000)
+        assert "one-node" not in (await audit(engine.endpoint.url)).counts
 
 
 # ---- without an engine

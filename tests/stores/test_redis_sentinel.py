@@ -6,22 +6,20 @@ from collections.abc import Iterator
 import pytest
 
 from recollect import CannotOpen, Message, NotWritten, OutcomeUnknown, open_store
+from recollect.audit.auditing import audit
+from recollect.doctor import examine
 from recollect.verify import engines
 from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
-from tests.stores.redis_places import new_prefix
+from tests.stores.redis_places import new_prefix, started
 
 DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[RedisSentinelEngine]:
-    engine = engines.create("redis-sentinel", "aof-always")
-    assert isinstance(engine, RedisSentinelEngine)
-    try:
-        engine.start()
+    with started("redis-sentinel", "aof-always") as engine:
+        assert isinstance(engine, RedisSentinelEngine)
         yield engine
-    finally:
-        engine.close()
 
 
 async def test_another_primary_takes_over(group: RedisSentinelEngine) -> None:
@@ -61,3 +59,17 @@ async def test_another_primary_takes_over(group: RedisSentinelEngine) -> None:
 async def test_a_service_that_nobody_watches_is_said_at_once(group: RedisSentinelEngine) -> None:
     with pytest.raises(CannotOpen, match="asked for 'others': it watches no such service"):
         await open_store(group.endpoint.url.replace("/memory", "/others"))
+
+
+async def test_a_sentinel_is_no_store_and_says_what_to_open(group: RedisSentinelEngine) -> None:
+    url = group.endpoint.nodes[0]
+    opened = url.replace("redis://", "redis+sentinel://") + "/SERVICE"
+    for given in (url, url.replace("redis://", "redis+cluster://")):
+        with pytest.raises(CannotOpen) as refusal:
+            await open_store(given, timeout_s=1000)
+        assert str(refusal.value).endswith(f"open the service it watches: {opened}")
+    with pytest.raises(CannotOpen, match="is a Sentinel, which keeps no data"):
+        await audit(url)
+    with pytest.raises(engines.EngineError, match="is a Sentinel, which keeps no data; give the address"):
+        await asyncio.to_thread(engines.attach(url).start)
+    assert [symptom.name for symptom in (await examine(url)).findings] == ["is-a-sentinel"]

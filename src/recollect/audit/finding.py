@@ -21,10 +21,11 @@ MEANINGS: dict[str, str] = {
     "replaced": "this is not the store that its witness remembers: wiped, swapped or rolled back",
     "expired": "sessions that are over still occupy room; `sweep()` frees it",
     "clock": "times lie in the future",
+    "one-node": "one node of a cluster was audited: the sessions of the others were not read",
 }
-"""Names are stable. The last two are notes: nothing is lost."""
+"""Names are stable. The last three are notes: nothing is lost."""
 
-NOTES = frozenset({"expired", "clock"})
+NOTES = frozenset({"expired", "clock", "one-node"})
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ A user with ``+@read +@connection +@transaction +info +time`` is enough.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 
@@ -20,6 +21,8 @@ from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, Ses
 from recollect.errors import CredentialsRefused, EngineUnavailable, Unreadable
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.elements import is_number
+from recollect.stores.redis.errors import is_sentinel, sentinel_refused
+from recollect.stores.redis.settings import has_every_slot
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack
 from recollect.tombstone import run_first
 
@@ -37,6 +40,7 @@ class RedisAudit:
         self._timeout_s = timeout_s
         self._starts: dict[bytes, int] = {}
         """Where to continue in the list of the session being read."""
+        self._is_one_of_several = False
         self.identity: str | None = None
         self.place = ""
         self.total: int | None = None
@@ -53,6 +57,7 @@ class RedisAudit:
             raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
         audit = cls(address, wire, timeout_s)
         try:
+            await audit._look()
             facts = await audit.facts()
         except BaseException:
             await audit.close()
@@ -144,9 +149,22 @@ class RedisAudit:
         )
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
-        yield 0, []  # the scan has seen every key, and there is no index
+        """The scan has seen every key of this server, and there is no index."""
+        told = "this is one node of a cluster: the sessions of the others were not read; audit each primary"
+        yield 0, [AuditFinding(name="one-node", sentence=told)] if self._is_one_of_several else []
 
     # ---- how
+
+    async def _look(self) -> None:
+        """Refuses a Sentinel, and sees whether other servers hold a part of the sessions."""
+        [info] = await self._ask(pack("INFO"))
+        if is_sentinel(info):
+            raise sentinel_refused(self._address.shown)
+        if isinstance(info, bytes) and b"cluster_enabled:1" in info:
+            nodes: Reply = None
+            with contextlib.suppress(Unreadable):  # its user may not ask
+                [nodes] = await self._ask(pack("CLUSTER", "INFO"))
+            self._is_one_of_several = not has_every_slot(nodes)
 
     def _judged(
         self, ref: SessionRef, answers: list[Reply], records: list[tuple[int | None, object]], *, ended: bool

@@ -66,6 +66,8 @@ def diagnose(answers: RedisAnswers) -> Diagnosis:
     ]
     if answers.is_replica:
         symptoms = after_promotion(symptoms)
+    if answers.is_sentinel:
+        symptoms = [_role(answers)]  # it has no settings that could keep or lose anything
     settings = {name: value for name, value in (answers.config or {}).items() if name != "dir"}
     told = ("role", "connected_slaves", "aof_enabled", "aof_rewrite_in_progress", "maxmemory")
     settings |= {name: answers.info[name] for name in told if name in answers.info}
@@ -140,15 +142,14 @@ def _early_waitaof(answers: RedisAnswers) -> Symptom | None:
 
 
 def _role(answers: RedisAnswers) -> Symptom | None:
-    mode = answers.info.get("redis_mode") or answers.info.get("server_mode")
-    if mode == "sentinel":
+    if answers.is_sentinel:
         return Symptom(
             name="is-a-sentinel",
             level="cannot-tell",
             sentence="cannot tell what is lost: this is a Sentinel, which keeps no data",
             procedure=("ask it with SENTINEL GET-MASTER-ADDR-BY-NAME <name>, and examine the primary",),
         )
-    if mode == "cluster" and not answers.is_replica:
+    if answers.mode == "cluster" and not answers.is_replica:
         return Symptom(
             name="one-node-of-a-cluster",
             level="note",

@@ -44,6 +44,15 @@ class RedisAnswers:
         return self.info.get(name, "")
 
     @property
+    def mode(self) -> str:
+        """`standalone`, `cluster` or `sentinel`."""
+        return self.info.get("redis_mode") or self.info.get("server_mode", "")
+
+    @property
+    def is_sentinel(self) -> bool:
+        return self.mode == "sentinel"
+
+    @property
     def is_replica(self) -> bool:
         return self.info.get("role") == "slave"
 

@@ -312,6 +312,11 @@ class _MarkerGuard:
 def _no_cluster(reply: Reply, address: Address) -> CannotOpen:
     if isinstance(reply, ReplyError) and "cluster support disabled" in reply.text:
         return CannotOpen(f"{address.shown} is no node of a cluster; open it as {address.shown}")
+    if isinstance(reply, ReplyError) and "unknown command" in reply.text:
+        return CannotOpen(
+            f"{address.shown} does not know CLUSTER NODES; if it is a Sentinel, open the service it watches: "
+            f"{address.shown.replace('://', '+sentinel://', 1)}/SERVICE"
+        )
     if isinstance(reply, ReplyError) and reply.code in ("NOPERM", "NOAUTH"):
         return CannotOpen(
             f"{address.shown}: its user may not run CLUSTER NODES, which the store needs: {reply.text}"

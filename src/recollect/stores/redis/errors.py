@@ -5,6 +5,7 @@ refused: nothing was written. Any other error of a write is `OutcomeUnknown`.
 """
 
 import re
+from urllib.parse import urlsplit
 
 from redis import exceptions
 
@@ -18,7 +19,7 @@ from recollect.errors import (
     Refused,
     Unreadable,
 )
-from recollect.stores.redis.wire import ReplyError
+from recollect.stores.redis.wire import Reply, ReplyError
 
 REJECTED = {
     "OOM": "the engine's maxmemory is reached",
@@ -57,6 +58,19 @@ CONNECTING: tuple[tuple[type[Exception], type[CannotOpen], str], ...] = (
     (OSError, EngineUnavailable, "cannot be reached"),
 )
 """The first match counts, so subclasses come first."""
+
+
+def is_sentinel(info: Reply) -> bool:
+    """Whether the answer to INFO is a Sentinel's."""
+    return isinstance(info, bytes) and b"_mode:sentinel\r" in info  # redis_mode, or server_mode
+
+
+def sentinel_refused(address: str) -> CannotOpen:
+    parts = urlsplit(address)
+    place = f"{parts.scheme}+sentinel://{parts.netloc}" if parts.netloc else "redis+sentinel://HOST:PORT"
+    return CannotOpen(
+        f"{address} is a Sentinel, which keeps no data; open the service it watches: {place}/SERVICE"
+    )
 
 
 def code_of(error: ReplyError) -> str | None:

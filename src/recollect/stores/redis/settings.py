@@ -139,11 +139,16 @@ def read_settings(replies: list[Reply], address: str, *, alone: bool) -> RedisSe
     )
 
 
+def has_every_slot(reply: Reply) -> bool:
+    """Whether the answer to CLUSTER INFO is of a cluster with a single primary."""
+    wanted = (b"cluster_size:1\r", b"cluster_slots_assigned:16384\r")
+    return isinstance(reply, bytes) and all(line in reply for line in wanted)
+
+
 async def check_has_every_slot(wire: Wire, address: str) -> None:
     """Refuses one node of a cluster: it would take some sessions and refuse the rest for ever."""
     [reply] = await wire.replies(pack("CLUSTER", "INFO"), 1)
-    wanted = (b"cluster_size:1\r", b"cluster_slots_assigned:16384\r")
-    if not isinstance(reply, bytes) or any(line not in reply for line in wanted):
+    if not has_every_slot(reply):
         raise CannotOpen(
             f"{address} is one node of a cluster and has only a part of the sessions; open the cluster: "
             f"{address.replace('://', '+cluster://', 1)}"

@@ -15,7 +15,7 @@ from recollect.errors import CannotOpen, EngineUnavailable, NotWritten, OutcomeU
 from recollect.store import Durability, Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import Commit, QueuedWrite
-from recollect.stores.redis.errors import not_connected
+from recollect.stores.redis.errors import is_sentinel, not_connected, sentinel_refused
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
 from recollect.stores.redis.rights import Rights
@@ -221,6 +221,8 @@ class Shard:
         async with asyncio.timeout(timeout_s):
             replies = await wire.replies(QUESTIONS + question, QUESTIONS_COUNT + count)
         answers, marks = replies[:QUESTIONS_COUNT], replies[QUESTIONS_COUNT:]
+        if is_sentinel(answers[0]):
+            raise sentinel_refused(self.address.shown)
         guard.check_readable(marks)
         settings = read_settings(answers, self.address.shown, alone=self._alone)
         if self._alone and settings.is_cluster_node:

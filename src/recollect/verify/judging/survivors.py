@@ -47,21 +47,34 @@ def after_a_disturbance(evidence: Evidence, claimed: Set[int]) -> list[tuple[Det
 
 
 def partly_lost(evidence: Evidence) -> int:
-    """How many sessions lost some of what had been acknowledged when a disturbance struck, and kept the rest.
+    """How many sessions lost something to a disturbance and kept something else that had been acknowledged before the
+    disturbance, or, since eviction takes data for as long as it lasts, before the lost message was written.
 
     A session that lost all of it is not counted: what was written afterwards is a new beginning.
     """
-    survivors: dict[tuple[int, int], _Survivor] = {}
+    first_kept: dict[int, int] = {}
     partly = set()
     for loss in losses(evidence):
         if loss.disturbance is None or loss.expired:
             continue
-        key = (evidence.session_of(loss.message), loss.disturbance.injected)
-        if key not in survivors:
-            survivors[key] = _survivor(evidence, key[0], loss.disturbance, frozenset())
-        if survivors[key].newest != NEVER:
-            partly.add(key[0])
+        session = evidence.session_of(loss.message)
+        if session not in first_kept:
+            first_kept[session] = _first_kept(evidence, session)
+        invoked = evidence.turn_invoked[evidence.message_turn[loss.message]]
+        if NEVER < first_kept[session] < max(evidence.struck(loss.disturbance), invoked):
+            partly.add(session)
     return len(partly)
+
+
+def _first_kept(evidence: Evidence, session: int) -> int:
+    """The first acknowledgement of a message that is still there, or NEVER."""
+    acknowledged = (
+        evidence.turn_done[turn]
+        for turn in evidence.turns_of(session)
+        if evidence.turn_done[turn] != NEVER
+        and any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
+    )
+    return min(acknowledged, default=NEVER)
 
 
 def _survivor(evidence: Evidence, session: int, disturbance: Disturbance, suspected: Set[int]) -> _Survivor:

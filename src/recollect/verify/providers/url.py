@@ -92,6 +92,11 @@ class RedisNamespace:
 
     def open(self) -> Namespace:
         with resp.Connection(self.address) as connection:
+            if "_mode:sentinel" in str(connection.ask("INFO", "server")):  # redis_mode, or server_mode
+                raise EngineError(
+                    f"{without_credentials(self.url)} is a Sentinel, which keeps no data; give the address of the "
+                    "primary that it names"
+                )
             self._sweep(connection)
             if self.address.database == 0 and not self._allow_shared:
                 self._refuse_others(connection)
