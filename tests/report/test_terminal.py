@@ -10,8 +10,11 @@ from rich.console import Console
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.steps import EVERYONE, StepTaken
 from recollect.verify.judging.verdict import Anomaly, Status, Verdict, WitnessEvents
+from recollect.verify.matrix.findings import findings
+from recollect.verify.matrix.rates import Repeated
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.report import terminal
+from recollect.verify.report.symbols import size_of
 from recollect.verify.running.scenario import Scenario
 from tests.report.planned_cells import shrunk
 
@@ -45,6 +48,32 @@ def test_a_cell_of_merged_shards_has_its_own_folder_in_its_command() -> None:
     assert "recollect replay 'shard 1/000-a'" in merged
     assert "[bold]one is gone" in merged
     assert "recollect replay runs/x/000-a" in shown(result("a:make", "violated", folder="000-a"))
+
+
+def test_a_documented_loss_without_a_lost_message_says_what_it_was() -> None:
+    stale = (Anomaly("stale-read", 2, True, WitnessEvents(), "an old state"),)
+    verdict = Verdict(status="documented-loss", acked=1666, anomalies=stale)
+    text = shown(msgspec.structs.replace(result("a:make", "held"), verdict=verdict))
+    assert "◐ 0/1,666 stale-read" in text
+
+
+def test_of_several_rounds_the_table_says_what_it_shows() -> None:
+    file = io.StringIO()
+    once = Results(folder="x", results=(result("a:make", "held"),))
+    for rounds in (1, 3):
+        repeated = Repeated(rounds=rounds, seeds=(1, rounds), cells=())
+        terminal.show(Console(file=file, width=200), msgspec.structs.replace(once, repeated=repeated))
+    assert file.getvalue().count("(lost/acknowledged)") == 1
+    assert file.getvalue().count("the first round, and later runs that showed something new") == 1
+
+
+def test_a_writer_that_was_started_again_is_one_at_a_time() -> None:
+    [finding] = findings(Results(folder="x", results=(shrunk(),)))
+    once = size_of(finding)
+    more = tuple(StepTaken(process, "appends m0") for process in range(5, 10))
+    restarted = msgspec.structs.replace(finding, steps=more)
+    assert "at a time" not in once
+    assert size_of(restarted) == once.replace("writers", "writers at a time")
 
 
 def test_what_hangs_is_named() -> None:

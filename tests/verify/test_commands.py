@@ -115,6 +115,7 @@ def test_wrong_usage_exits_2_with_one_clear_sentence(tmp_path: Path, arguments: 
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in " ".join((done.stdout + done.stderr).replace("│", " ").split())
     assert "Traceback" not in done.stderr
+    assert "seed" not in done.stdout, "no run, no seed"
 
 
 def test_what_a_target_prints_when_it_is_imported_is_not_in_the_document(tmp_path: Path) -> None:

@@ -323,7 +323,6 @@ def run(
     are not made smaller."""
     date, started = date_of(time.time()), time.monotonic()
     budget_s = limits.first_s
-    console.print(f"seed {request.seed}", highlight=False)
     confirm = confirm and cells is None
     cells, broken = _lay_out(request) if cells is None else (cells, [])
     failed = failed_last(out.parent if out is not None else RUNS)
@@ -335,6 +334,7 @@ def run(
         cells = [cell for cell in cells if cell not in orders]
     runnable = sum(cell.skipped is None for cell in cells)
     with folder_of_run(out, f"seed{request.seed}") as folder:
+        console.print(f"seed {request.seed}", highlight=False)
         with _terminated_like_interrupted(), LiveProgress(console, runnable, budget_s) as progress:
             matrix = Matrix(
                 cells,

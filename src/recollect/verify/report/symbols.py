@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import ascii_uppercase
 
 from recollect.verify.judging.half_turns import INTERLEAVINGS
-from recollect.verify.judging.verdict import Status
+from recollect.verify.judging.steps import EVERYONE
+from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.findings import Finding
 from recollect.verify.matrix.results import Compared, Result
 from recollect.verify.running.scenario import Scenario
@@ -19,6 +21,17 @@ STYLES: dict[Status, tuple[str, str]] = {
     "unknown": ("?", "magenta"),
     "skipped": ("·", "dim"),
 }
+
+
+def lost_of(verdicts: Sequence[Verdict]) -> str:
+    """The figures of a table's cell. A documented loss without a lost message says what it was instead."""
+    acked, lost = sum(verdict.acked for verdict in verdicts), sum(verdict.lost for verdict in verdicts)
+    if lost:
+        return f"{lost:,}/{acked:,}"
+    if any(verdict.status == "documented-loss" for verdict in verdicts):
+        names = dict.fromkeys(anomaly.name for verdict in verdicts for anomaly in verdict.anomalies)
+        return " ".join((f"0/{acked:,}", *names))
+    return f"{acked:,}"
 
 
 def figure(result: Result) -> str:
@@ -53,7 +66,9 @@ def size_of(finding: Finding) -> str:
     if size.ops_max is None:
         return finding.shrunk or "not made smaller"
     where = "" if WORKLOADS[size.workload].sessions else f", {counted(size.sessions, 'session')}"
-    text = f"{counted(size.writers, 'writer')}{where}, {counted(size.ops_max, 'operation')} each"
+    processes = {step.process for step in finding.steps if step.process != EVERYONE}
+    restarted = " at a time" * (len(processes) > size.writers + max(1, size.readers))
+    text = f"{counted(size.writers, 'writer')}{restarted}{where}, {counted(size.ops_max, 'operation')} each"
     return f"{text}; {finding.shrunk}" if finding.shrunk else text
 
 

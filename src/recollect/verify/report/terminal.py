@@ -20,7 +20,7 @@ from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.rates import CONFIDENCE, highest_unseen
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.finding_text import headline, seen_in
-from recollect.verify.report.symbols import STYLES, against, client_of, counted, size_of
+from recollect.verify.report.symbols import STYLES, against, client_of, counted, lost_of, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
@@ -168,7 +168,7 @@ def _only_loss(results: Results, row: dict[str, list[int]]) -> str | None:
     lost = [verdict for verdict in there if verdict.status == "documented-loss"]
     if len(row) > 1 or not lost or any(verdict.status not in _NO_NEWS for verdict in there):
         return None
-    return f"{sum(verdict.lost for verdict in lost)}/{sum(verdict.acked for verdict in lost)}"
+    return lost_of(lost)
 
 
 def _only_exposed(results: Results, row: dict[str, list[int]]) -> bool:
@@ -185,18 +185,16 @@ def _cell(results: Results, places: Sequence[int], numbers: dict[int, int]) -> T
     same = [member.verdict for member in members if member.verdict.status == worst]
     if worst in ("skipped", "unknown"):
         return Text(symbol, style=style)
-    acked, lost = sum(verdict.acked for verdict in same), sum(verdict.lost for verdict in same)
     bugs = sorted({numbers[place] for place in places if place in numbers})
-    told = f"{symbol} {lost}/{acked}" if lost else f"{symbol} {acked}"
-    return Text(told + "".join(f" #{bug}" for bug in bugs), style=style)
+    return Text(f"{symbol} {lost_of(same)}" + "".join(f" #{bug}" for bug in bugs), style=style)
 
 
 def _legend(console: Console, results: Results) -> None:
     there = {result.verdict.status for result in results.results}
     words = [f"{STYLES[status][0]} {LEGEND[status]}" for status in WORST_FIRST if status in there]
-    console.print(
-        Text(f"{'  '.join(words)}  (lost/acknowledged)", style="dim"),
-    )
+    several = results.repeated is not None and results.repeated.rounds > 1
+    rounds = "; the first round, and later runs that showed something new" * several
+    console.print(Text(f"{'  '.join(words)}  (lost/acknowledged{rounds})", style="dim"))
 
 
 # ---- what did not hold
@@ -261,7 +259,7 @@ def _count(console: Console, results: Results, found: Sequence[Finding]) -> None
     seeds = f"seed{'s'[: len(results.seeds) > 1]} {', '.join(map(str, results.seeds))}"
     bugs = "" if not found else f"; {len(found)} finding{'s'[: len(found) > 1]}"
     console.print(
-        f"{counted(len(ran), 'cell')}, {counted(operations, 'operation')} in {results.elapsed_s:.1f} s: "
+        f"{counted(len(ran), 'cell')} ran, {counted(operations, 'operation')} in {results.elapsed_s:.1f} s: "
         f"{counts} ({seeds}){bugs}",
         highlight=False,
     )
