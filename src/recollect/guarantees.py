@@ -79,6 +79,7 @@ FAULTS: tuple[str, ...] = (
     "node-kill",
     "kill-restart",
     "isolate-primary",
+    "isolate-sentinels",
     "promoted-behind",
     "two-primaries",
     "restart-all",

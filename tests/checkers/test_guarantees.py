@@ -25,7 +25,7 @@ def test_every_cell_has_a_promise_with_a_source() -> None:
 
 
 def test_all_faults_of_the_design_are_known() -> None:
-    assert len(FAULTS) == len(set(FAULTS)) == 42
+    assert len(FAULTS) == len(set(FAULTS)) == 43
 
 
 # What FACTS measured: does the policy lose acknowledged writes on SIGKILL, on power loss?

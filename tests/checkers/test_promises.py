@@ -341,3 +341,27 @@ def test_what_broke_the_promise_is_what_it_does_not_cover_or_all_of_it() -> None
     assert Verdict(status="violated", anomalies=(bare, covered)).broken == (bare,)
     assert Verdict(status="violated", anomalies=(covered,)).broken == (covered,)
     assert Verdict(status="documented-loss", anomalies=(covered,)).broken == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "healed_first", "status"),
+    [
+        ("isolate-primary", False, "documented-loss"),
+        ("isolate-primary", True, "violated"),  # nobody answers beside the primary any more
+        ("node-kill", False, "violated"),  # nor here: the old one is dead
+    ],
+)
+def test_an_old_primary_gives_old_answers_while_there_are_two(
+    fault: str, healed_first: bool, status: str
+) -> None:
+    script = written(engine="redis-cluster", fault=fault)
+    script.inject(fault)
+    script.append(1)
+    if healed_first:
+        script.heal(fault)
+    script.read(2, 0, 1, 2)
+    if not healed_first:
+        script.heal(fault)
+    script.read(2, 0, 1, 2, 3)
+    assert script.names() == ["stale-read"]
+    assert script.verdict().status == status

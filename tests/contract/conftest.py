@@ -34,7 +34,7 @@ def kind_of(spec: str) -> str:
 
 
 def policy_of(spec: str) -> str:
-    return "any-1" if spec.partition("@")[0] == "postgres-ha" else POLICIES[kind_of(spec)]
+    return "asynchronous" if spec.partition("@")[0] == "postgres-ha" else POLICIES[kind_of(spec)]
 
 
 @dataclass

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from recollect import CannotOpen, Message, NotWritten, OutcomeUnknown, open_store
 from recollect.audit.auditing import audit
 from recollect.doctor import examine
+from recollect.stores.redis import sentinel
 from recollect.verify import engines
 from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
 from tests.stores.redis_places import new_prefix, started
@@ -73,3 +75,26 @@ async def test_a_sentinel_is_no_store_and_says_what_to_open(group: RedisSentinel
     with pytest.raises(engines.EngineError, match="is a Sentinel, which keeps no data; give the address"):
         await asyncio.to_thread(engines.attach(url).start)
     assert [symptom.name for symptom in (await examine(url)).findings] == ["is-a-sentinel"]
+
+
+async def test_an_old_primary_that_comes_back_is_not_written_to(
+    group: RedisSentinelEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It calls itself a primary until a sentinel tells it otherwise, and the store still has its address."""
+    monkeypatch.setattr(sentinel, "LOOK_S", 3600.0)
+    prefix = new_prefix()
+    async with open_store(f"{group.endpoint.url}?prefix={prefix}", timeout_s=DEADLINE_S) as store:
+        await store.append("s", [Message("user", "before")])
+        old = group.primary()
+        old.kill()
+        await asyncio.to_thread(group.await_successor, old)
+        await asyncio.to_thread(old.start)
+        old.ask("REPLICAOF", "NO", "ONE")
+        for _ in range(2):  # the first one may find the connection that broke
+            with suppress(OutcomeUnknown):
+                await store.append("s", [Message("user", "after")], turn="after")
+        new = group.primary()
+        keys = new.ask("KEYS", f"{prefix}*")
+        assert isinstance(keys, list)
+        lists = [key for key in map(str, keys) if new.ask("TYPE", key) == "list"]
+        assert [new.ask("LLEN", key) for key in lists] == [2]

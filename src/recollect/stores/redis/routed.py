@@ -14,7 +14,7 @@ import contextlib
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -264,8 +264,13 @@ class RoutedServers(ABC):
                 functools.partial(self._guard, node),
                 alone=False,
                 planned=self._note_plan,
+                confirm=self._confirming(node),
             )
         return shard
+
+    def _confirming(self, node: Node) -> Callable[[], Awaitable[None]] | None:
+        """What asks whether a server that was just connected to still serves; None: it says so itself."""
+        return None
 
     def _note_plan(self, shard: Shard) -> None:
         plans = [other.plan for other in self._shards.values() if other.is_planned]

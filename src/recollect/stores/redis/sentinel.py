@@ -1,15 +1,15 @@
 """One primary that sentinels name, and another one after a failover.
 
 Nothing tells a client that its primary was replaced for as long as that one answers: one that is cut off from the
-sentinels takes writes that are lost when it comes back. So all sentinels are asked twice a second, and what most of
-those that answer say counts; connections to anybody else end. A sentinel may name a server that has not taken over yet:
-that one refuses to be opened as a replica, and is asked again.
+sentinels takes writes that are lost when it comes back. So all sentinels are asked twice a second and after every new
+connection, and what most of those that answer say counts; connections to anybody else end. A sentinel may name a server
+that has not taken over yet: that one refuses to be opened as a replica, and is asked again.
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
@@ -81,6 +81,17 @@ class SentinelServers(RoutedServers):
 
     def _guard(self, node: Node) -> Guard:
         return self._identity
+
+    def _confirming(self, node: Node) -> Callable[[], Awaitable[None]]:
+        """A primary that was replaced and is started again takes writes until a sentinel finds it, and looks like any
+        other: so the sentinels are asked after every connection, too."""
+
+        async def confirm() -> None:
+            await self.learn()
+            if self._primary != node:
+                raise EngineUnavailable(f"{self._address.shown}: the sentinels name another primary now")
+
+        return confirm
 
     async def _learn(self) -> None:
         votes: Counter[Node] = Counter()

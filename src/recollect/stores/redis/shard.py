@@ -7,7 +7,7 @@ that they name. Each new connection is asked again what the engine is set to, an
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -61,14 +61,17 @@ class Shard:
         *,
         alone: bool = True,
         planned: Callable[["Shard"], None],
+        confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`guard` gives one for each connection, since several may be made at once. `alone`: a server that has every
-        session, not one of several. `planned` is called when what the engine gives has changed."""
+        session, not one of several. `planned` is called when what the engine gives has changed. `confirm` raises if a
+        server that was just connected to is no longer the one to use."""
         self.address = address
         self._options = options
         self._guard = guard
         self._alone = alone
         self._planned = planned
+        self._confirm = confirm
         self._early: dict[str, bool] = {}
         """Whether the engine answers WAITAOF early, for each build."""
         self._connecting: set[asyncio.Task[Wire]] = set()
@@ -203,6 +206,8 @@ class Shard:
             raise not_connected(error, self.address.shown) from error
         try:
             planned = await self._examine(wire)
+            if self._confirm is not None:
+                await self._confirm()
         except (WireLost, TimeoutError) as error:
             wire.abort()
             raise not_connected(error, self.address.shown) from error

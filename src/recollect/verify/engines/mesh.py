@@ -35,6 +35,7 @@ class _MeshLink:
     is_bus: bool
     by: str | None = None
     heard: bytearray = field(default_factory=bytearray)
+    ends: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Mesh:
@@ -44,6 +45,7 @@ class Mesh:
         self._ids: dict[int, str] = {}
         """By the ports that a replica may say it listens on."""
         self._cuts: set[frozenset[str]] = set()
+        self._links: set[_MeshLink] = set()
         self._changed = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="mesh")
@@ -62,6 +64,16 @@ class Mesh:
     def heal(self) -> None:
         """What was held back arrives now."""
         self._set(set())
+
+    def lose(self, name: str) -> None:
+        """Ends all links from and to a server, with what they hold: what was sent and had not arrived is gone."""
+
+        async def end() -> None:
+            for link in self._links:
+                if name in (link.by, link.to):
+                    link.ends.set()
+
+        self._run(end())
 
     def close(self) -> None:
         async def end() -> None:
@@ -92,9 +104,13 @@ class Mesh:
     async def _listen(self, name: str, port: int, *, is_bus: bool) -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             link = _MeshLink(name, is_bus)
-            with contextlib.suppress(OSError):
-                await self._carry(link, port, reader, writer)
-            writer.transport.abort()
+            self._links.add(link)
+            try:
+                with contextlib.suppress(OSError):
+                    await self._carry(link, port, reader, writer)
+            finally:
+                self._links.discard(link)
+                writer.transport.abort()
 
         server = await asyncio.start_server(serve, HOST, 0)
         found: int = server.sockets[0].getsockname()[1]
@@ -107,6 +123,7 @@ class Mesh:
         pumps = {
             asyncio.ensure_future(self._pump(link, reader, back, hears=True)),
             asyncio.ensure_future(self._pump(link, there, writer, hears=False)),
+            asyncio.ensure_future(link.ends.wait()),
         }
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)

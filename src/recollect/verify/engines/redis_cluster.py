@@ -204,6 +204,17 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
         assert self._mesh is not None, "put_proxies_between() comes first"
         self._mesh.cut(node.id, [other.id for other in self.servers if other is not node])
 
+    def hold_back(self, primary: ClusterNode, *replicas: ClusterNode) -> None:
+        """Nothing that the primary sends reaches these replicas, for now."""
+        assert self._mesh is not None, "put_proxies_between() comes first"
+        self._mesh.cut(primary.id, [replica.id for replica in replicas])
+
+    def lose(self, node: ClusterNode) -> None:
+        """What it had sent and had not arrived is gone, as with its host; then everybody is reached again."""
+        assert self._mesh is not None, "put_proxies_between() comes first"
+        self._mesh.lose(node.id)
+        self._mesh.heal()
+
     def heal(self) -> None:
         assert self._mesh is not None
         self._mesh.heal()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from recollect import private
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.group import ServerGroup
+from recollect.verify.engines.mesh import SENTINELS as SENTINELS_CUT
+from recollect.verify.engines.mesh import Mesh
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.redis import POLICIES, USER, RedisEngine
 from recollect.verify.host import ports
@@ -42,6 +44,8 @@ class SentinelServer(RedisEngine):
             self._own_password = first._own_password
         self._first = first
         self.watches = watches
+        self.seen = self.port
+        """The port that others are told; a proxy may listen there."""
 
     @property
     def credentials(self) -> tuple[str | None, str | None]:
@@ -75,7 +79,7 @@ class SentinelServer(RedisEngine):
             f"port {self.port}",
             f'unixsocket "{self.socket}"',
             f'dir "{self._data}"',
-            f"sentinel monitor {SERVICE} {ports.HOST} {self._first.port} {QUORUM}",
+            f"sentinel monitor {SERVICE} {ports.HOST} {self._first.seen} {QUORUM}",
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
             f"sentinel failover-timeout {SERVICE} 1000",  # a vote without a result is repeated after twice this
             *auth,
@@ -84,9 +88,9 @@ class SentinelServer(RedisEngine):
 
     def _further_lines(self) -> list[str]:
         user, password = self._login
-        lines = [f"replica-announce-ip {ports.HOST}", f"replica-announce-port {self.port}"]
+        lines = [f"replica-announce-ip {ports.HOST}", f"replica-announce-port {self.seen}"]
         if self._first is not None:
-            lines.append(f"replicaof {ports.HOST} {self._first.port}")
+            lines.append(f"replicaof {ports.HOST} {self._first.seen}")
         lines += [f"masteruser {user}"] if user else []
         lines += [f'masterauth "{password}"'] if password else []
         return lines
@@ -102,6 +106,7 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
     name = "redis-sentinel"
     policies = POLICIES
     default_policy = "aof-everysec"
+    _mesh: Mesh | None = None
 
     def _make_servers(self) -> None:
         if self.product == "Redis" and int(self.version.split(".")[0]) < 7:
@@ -113,6 +118,12 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
             first = self.servers[0] if self.servers else None
             self.servers.append(SentinelServer(self.build, self.options, first, watches=index > REPLICAS))
         self._hurried = False
+
+    def put_proxies_between(self) -> None:
+        """Before the first start: from then on `isolate` works. What clients send goes through a proxy as well."""
+        self._mesh = mesh = Mesh()
+        for server in self.copies:
+            server.seen, _ = mesh.stand_before(server.folder.name, server.port)
 
     @property
     def copies(self) -> list[SentinelServer]:
@@ -168,7 +179,7 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
             policy=self.policy,
             provider=self.provider,
             host=ports.HOST,
-            port=self.primary().port,
+            port=self.primary().seen,
             user=user,
             password=password,
             replicas=tuple(copy.endpoint.url for copy in self.copies if copy is not self.primary()),
@@ -183,7 +194,7 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
         sentinel = next(one for one in self.sentinels if one in self.others())
         told = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         assert isinstance(told, list)
-        return next(server for server in self.copies if str(server.port) == told[1])
+        return next(server for server in self.copies if str(server.seen) == told[1])
 
     def primaries(self) -> list[SentinelServer]:
         return [self.primary()]
@@ -197,10 +208,40 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
                 if sentinel in self.others()
             ]
             now = self.primary()
-            agreed = all(isinstance(one, list) and one[1] == str(now.port) for one in told)
+            agreed = all(isinstance(one, list) and one[1] == str(now.seen) for one in told)
             return agreed and now is not old and fields_of(now.ask("INFO", "replication"))["role"] == "master"
         except (OSError, RespError):
             return False
+
+    def isolate(self, server: SentinelServer, *, replicas: bool = True) -> None:
+        """Cuts it off from the sentinels, and from the replicas unless only these are meant; clients still reach it."""
+        others = [one.folder.name for one in self.copies if one is not server] if replicas else []
+        self._proxies.cut(server.folder.name, [SENTINELS_CUT, *others])
+
+    def hold_back(self, primary: SentinelServer, *replicas: SentinelServer) -> None:
+        """Nothing that the primary sends reaches these replicas, for now."""
+        self._proxies.cut(primary.folder.name, [replica.folder.name for replica in replicas])
+
+    def lose(self, server: SentinelServer) -> None:
+        """What it had sent and had not arrived is gone, as with its host; then everybody is reached again."""
+        self._proxies.lose(server.folder.name)
+        self._proxies.heal()
+
+    def heal(self) -> None:
+        self._proxies.heal()
+
+    @property
+    def _proxies(self) -> Mesh:
+        assert self._mesh is not None, "put_proxies_between() comes first"
+        return self._mesh
+
+    def replicas_of(self, primary: SentinelServer) -> list[SentinelServer]:
+        return [copy for copy in self.copies if copy is not primary and copy in self.others()]
+
+    def close(self) -> None:
+        super().close()
+        if self._mesh is not None:
+            self._mesh.close()
 
     def await_successor(self, old: SentinelServer) -> None:
         wait_until(

@@ -40,6 +40,10 @@ SET_BACK = frozenset({"lost-tail", "silent-reset", "hole", "non-monotonic-read",
 """What a memory looks like that was set back to an older state."""
 
 
+SPLIT = frozenset({"isolate-primary", "isolate-sentinels", "two-primaries", "pause"})
+"""Faults during which an old primary answers beside the new one: it knows nothing of what the new one is told."""
+
+
 class WitnessEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first message affected and the events that prove it; numbers are event indices.
 
@@ -309,6 +313,8 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
         # The tail may be all there was; the window is still checked.
         return bool(given.allows & {"silent-reset", "lost-tail"})
     if group.name in ("stale-read", "own-write-missing") and "lost-tail" in given.allows:
+        if given.fault in SPLIT and group.name in given.allows:
+            return all(_read_while_split(evidence, given, found) for found in group.detections)
         # Lost as documented, then written back by somebody who still had the whole list.
         return bool(evidence.bases) and all(_lost_between(evidence, found) for found in group.detections)
     if group.name == "hole" and "lost-tail" in given.allows and "hole" not in given.allows:
@@ -335,6 +341,14 @@ def _removal_lost(evidence: Evidence, given: Promise, detection: Detection) -> b
     if survives is not None and taken.claim >= CLAIMS.index(survives):
         return False
     return given.window_s is None or detection.moment_s - taken.done_s <= given.window_s
+
+
+def _read_while_split(evidence: Evidence, given: Promise, detection: Detection) -> bool:
+    """Whether the read that lacks the message was made while two primaries answered."""
+    read = detection.events[1]
+    return any(
+        found.name == given.fault and found.injected < read < found.healed for found in evidence.disturbances
+    )
 
 
 def _lost_between(evidence: Evidence, detection: Detection) -> bool:

@@ -121,13 +121,14 @@ CORE_FAULTS: tuple[str, ...] = (
     "node-kill",
     "kill-restart",
     "isolate-primary",
+    "isolate-sentinels",
     "promoted-behind",
     "two-primaries",
     "restart-all",
     "reshard",
     "lose-shard",
 )
-OF_GROUPS: tuple[str, ...] = CORE_FAULTS[-8:]
+OF_GROUPS: tuple[str, ...] = CORE_FAULTS[-9:]
 """Those of engines of several servers."""
 DURABILITY_FAULTS: tuple[str, ...] = ("kill-engine", "restart", "power-loss", "slow-fsync")
 

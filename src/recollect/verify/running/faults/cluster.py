@@ -7,12 +7,12 @@ find out: who serves is for the store to learn.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
 from recollect.verify.engines.redis_sentinel import RedisSentinelEngine, SentinelServer
 from recollect.verify.host.errors import EngineError
-from recollect.verify.running.faults.fault import Injection, Witnessed
+from recollect.verify.running.faults.fault import ONE_BEHIND, Injection, Witnessed
 from recollect.verify.running.faults.faulted_run import FaultedRun
 
 CHANGE_TIMEOUT_S = 30.0
@@ -97,23 +97,76 @@ class NodePause(Injection):
             await_whole(run)
 
 
-class IsolatePrimary(Injection):
+class BetweenProxies(Injection):
+    """There are proxies between the servers, so that some links can be cut and others not."""
+
     def record(self) -> None:
-        engine = self.run.engine
-        assert isinstance(engine, RedisClusterEngine), "the obstacle keeps the others out"
-        engine.put_proxies_between()
+        group_of(self.run).put_proxies_between()
+
+
+class IsolatePrimary(BetweenProxies):
+    """From the other servers; or from the sentinels alone, while the replicas follow it."""
 
     def strike(self) -> None:
-        run, victim, engine = self.run, victim_of(self.run), self.run.engine
-        assert isinstance(engine, RedisClusterEngine)
-        assert isinstance(victim, ClusterNode)
-        with run.striking("isolate-primary"):
-            engine.isolate(victim)
+        run, victim, engine = self.run, victim_of(self.run), group_of(self.run)
+        with run.striking(run.scenario.fault):
+            if isinstance(engine, RedisSentinelEngine):
+                assert isinstance(victim, SentinelServer)
+                engine.isolate(victim, replicas=run.scenario.fault == "isolate-primary")
+            else:
+                assert isinstance(victim, ClusterNode)
+                engine.isolate(victim)
             try:
                 await_successor(run, victim)
                 run.go_on(run.scenario.before_s)
             finally:
                 engine.heal()
+            await_whole(run)
+
+
+def kill_each(servers: Sequence[ClusterNode | SentinelServer]) -> None:
+    for server in servers:
+        server.kill()
+
+
+class BehindElected(BetweenProxies):
+    """For a while nothing reaches the replicas; then the primary's host is gone, with what was on its way. Or only one
+    replica is kept from receiving, and the other goes with the primary."""
+
+    def strike(self) -> None:
+        run, victim, engine = self.run, victim_of(self.run), group_of(self.run)
+        copies = engine.replicas_of(victim)  # type: ignore[arg-type]
+        if run.scenario.variant == ONE_BEHIND and len(copies) < 2:
+            run.skip("each primary has one replica here: see the plain variant")
+        behind = copies[:1] if run.scenario.variant == ONE_BEHIND else copies
+        gone = [victim, *copies[len(behind) :]]
+        behind_s = run.scenario.before_s
+        with run.striking(
+            "promoted-behind", f"{len(behind)} of {len(copies)} replicas {behind_s:g} s behind"
+        ):
+            engine.hold_back(victim, *behind)  # type: ignore[arg-type]
+            run.go_on(behind_s)
+            run.kill_engine(lambda: kill_each(gone))
+            engine.lose(victim)  # type: ignore[arg-type]
+            await_successor(run, victim)
+            run.start_engine(lambda: engine.endpoint)
+            start_again(run, *gone)
+
+
+class OldPrimaryBack(Injection):
+    """Sentinels leave a server that calls itself a primary alone for eight seconds: until then there are two."""
+
+    def strike(self) -> None:
+        run, victim = self.run, victim_of(self.run)
+        if run.scenario.variant:
+            run.skip(f"{run.scenario.variant}: see isolate-sentinels")
+        with run.striking("two-primaries"):
+            run.kill_engine(victim.kill)
+            await_successor(run, victim)
+            run.start_engine(lambda: group_of(run).endpoint)
+            victim.start()
+            run.clients.kill_all()
+            run.clients.start_missing()
             await_whole(run)
 
 

@@ -51,9 +51,18 @@ _HOW: Mapping[str, Mapping[str, type[Injection]]] = {
         SENTINEL: cluster.ClusterFailover,
         HA: standbys.SwitchedOver,
     },
-    "isolate-primary": {CLUSTER: cluster.IsolatePrimary, HA: standbys.PrimaryIsolated},
-    "promoted-behind": {HA: standbys.BehindPromoted},
-    "two-primaries": {HA: standbys.TwoPrimaries},
+    "isolate-primary": {
+        CLUSTER: cluster.IsolatePrimary,
+        SENTINEL: cluster.IsolatePrimary,
+        HA: standbys.PrimaryIsolated,
+    },
+    "isolate-sentinels": {SENTINEL: cluster.IsolatePrimary},
+    "promoted-behind": {
+        CLUSTER: cluster.BehindElected,
+        SENTINEL: cluster.BehindElected,
+        HA: standbys.BehindPromoted,
+    },
+    "two-primaries": {SENTINEL: cluster.OldPrimaryBack, HA: standbys.TwoPrimaries},
     "restart-all": {CLUSTER: RestartAll, SENTINEL: RestartAll, HA: RestartAll},
     "reshard": {CLUSTER: cluster.Reshard},
     "lose-shard": {CLUSTER: cluster.LoseShard},
@@ -119,14 +128,21 @@ GROUP_FAULTS = (
         "a primary that is cut off from the other servers, but not from its clients, does not acknowledge what is lost"
         " when it comes back",
         "a node timeout longer than the second that it has here: the default is fifteen",
-        "sentinels and replicas are separate here",
+        _SERVERS,
+    ),
+    _row(
+        "isolate-sentinels",
+        "a primary that the sentinels cannot reach, while its clients and replicas can, does not acknowledge what is"
+        " lost when they have elected another",
+        "the ten seconds and more that a primary goes on in practice: the sentinels are heard again after a moment",
+        "only Sentinel has sentinels",
     ),
     _row(
         "promoted-behind",
         "a copy that lacks the last writes takes over (a lost host, a slow network): what was acknowledged is there, or"
         " its loss is told, and no sequence is given twice",
         "a copy that is behind by hours: see restore",
-        "its replicas receive within a moment: see isolate-primary",
+        _SERVERS,
         variants=("", ONE_BEHIND),
     ),
     _row(
