@@ -12,7 +12,7 @@ always among its last 2n + 1 records, whatever was retracted.
 from collections.abc import Callable, Iterator, Sequence
 
 from recollect.bounds import INTEGER_MAX
-from recollect.message import Damaged, decode
+from recollect.message import Damaged, decode_all
 from recollect.slices import SLICE
 from recollect.store import Stored
 
@@ -54,14 +54,20 @@ def placing(
     for start in range(0, len(rows), SLICE):
         if start:
             yield
-        for sequence, record in rows[start : start + SLICE]:
-            run = run_first(record)
+        part = rows[start : start + SLICE]
+        runs = [run_first(record) for _, record in part]
+        records = [
+            record
+            for (_, record), run in zip(part, runs, strict=True)
+            if run is None and not isinstance(record, Damaged)
+        ]
+        messages = iter(decode_all(records))
+        for (sequence, record), run in zip(part, runs, strict=True):
             first = sequence if run is None else run
             if first > expected:
                 stored.append(missing(expected, first - 1))
             if run is None:
-                message = record if isinstance(record, Damaged) else decode(record)
-                stored.append(Stored(sequence, message))
+                stored.append(Stored(sequence, record if isinstance(record, Damaged) else next(messages)))
             elif run > sequence or (run < expected and expected > begin):
                 assert isinstance(record, bytes)
                 stored.append(Stored(sequence, Damaged(record, "not where this run of sequences can begin")))

@@ -71,8 +71,8 @@ async def test_an_idle_store_survives_an_engine_restart(own_place: Place) -> Non
 
 DECODERS = {
     "sqlite": "recollect.stores.sqlite.rows.decode_all",
-    "redis": "recollect.stores.redis.elements.decode",
-    "postgres": "recollect.stores.postgres.rows.decode",
+    "redis": "recollect.stores.redis.elements.decode_all",
+    "postgres": "recollect.stores.postgres.rows.decode_all",
 }
 
 
@@ -87,9 +87,9 @@ async def test_a_history_too_long_for_the_time_limit_is_said_so_and_blocks_nobod
     module, _, function = name.rpartition(".")
     decode = getattr(importlib.import_module(module), function)
 
-    def slowly(raw: Any) -> Any:
-        time.sleep(0.001 * (len(raw) if isinstance(raw, list) else 1))
-        return decode(raw)
+    def slowly(records: list[bytes]) -> Any:
+        time.sleep(0.001 * len(records))
+        return decode(records)
 
     async with open_store(place.url, timeout_s=1.5) as store:
         ticks = 0

@@ -7,17 +7,19 @@ changed on the disk. Pages have checksums only if the server was set up with the
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import asyncpg
 
 from recollect import tombstone
 from recollect.errors import Unreadable
-from recollect.message import Damaged, decode
+from recollect.message import Damaged, Message, decode_all
 from recollect.slices import SLICE
 from recollect.store import Stored
 
 Row = asyncpg.Record | tuple[Any, ...]
+_SEQUENCE, _RECORD = itemgetter(2), itemgetter(3)
 
 
 def placing(
@@ -37,18 +39,33 @@ def placing(
     for start in range(0, len(rows), SLICE):
         if start:
             yield
-        for _, _, sequence, record in rows[start : start + SLICE]:
-            if sequence != expected:
-                in_order = in_order and sequence > expected
-                stored.append(_missing(expected, sequence - 1))
-            stored.append(Stored(sequence, decode(record)))
-            expected = sequence + 1
+        part = rows[start : start + SLICE]
+        sequences = list(map(_SEQUENCE, part))
+        in_order &= _place(stored, sequences, decode_all(list(map(_RECORD, part))), expected)
+        expected = sequences[-1] + 1
     if not in_order or (rows and expected - 1 > counted):  # numbers that cannot be: once more, with care
         del stored[before:]
         numbered = [(sequence, record) for _, _, sequence, record in rows]
         yield from tombstone.placing(stored, _believed(numbered, counted), begin, newest, _missing)
     elif expected <= newest:
         stored.append(_missing(expected, newest))
+
+
+def _place(
+    stored: list[Stored], sequences: list[int], messages: list[Message | Damaged], expected: int
+) -> bool:
+    """Places the messages of a slice; returns whether each number is above the one before."""
+    if sequences == list(range(expected, expected + len(sequences))):  # nearly always
+        stored += map(Stored, sequences, messages)
+        return True
+    in_order = True
+    for sequence, message in zip(sequences, messages, strict=True):
+        if sequence != expected:
+            in_order = in_order and sequence > expected
+            stored.append(_missing(expected, sequence - 1))
+        stored.append(Stored(sequence, message))
+        expected = sequence + 1
+    return in_order
 
 
 def placing_marked(

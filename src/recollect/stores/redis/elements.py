@@ -1,9 +1,10 @@
 """The elements of a list as messages in their places, and what is missing among them."""
 
 from collections.abc import Iterator
+from itertools import repeat
 
 from recollect import tombstone
-from recollect.message import Damaged, Message, decode, encode
+from recollect.message import Damaged, Message, decode, decode_all, encode
 from recollect.slices import SLICE
 from recollect.store import Stored
 
@@ -13,6 +14,31 @@ DIGITS_MAX = 15
 def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) -> Iterator[None]:
     """Puts sequences `first` to `last` into a list, a slice at a time: each element (``b"<sequence> <record>"``) in its
     place, and `Damaged` for each hole."""
+    for start in range(0, len(elements), SLICE):
+        if start:
+            yield
+        if not _place_in_turn(stored, elements[start : start + SLICE], first + start):
+            stored.clear()
+            yield from _placing_any(stored, elements, first, last)
+            return
+    if first + len(elements) <= last:
+        stored.append(_hole(first + len(elements), last))
+
+
+def _place_in_turn(stored: list[Stored], elements: list[bytes], expected: int) -> bool:
+    """Places the elements if each is the message that is expected next, as nearly always; else it does nothing."""
+    sequences = range(expected, expected + len(elements))
+    heads = [b"%d " % sequence for sequence in sequences]
+    if not all(map(bytes.startswith, elements, heads)):
+        return False
+    records = list(map(bytes.removeprefix, elements, heads))
+    if any(map(bytes.startswith, records, repeat(tombstone.HEAD))):
+        return False
+    stored += map(Stored, sequences, decode_all(records))
+    return True
+
+
+def _placing_any(stored: list[Stored], elements: list[bytes], first: int, last: int) -> Iterator[None]:
     rows = _with_runs(elements, first, last)
     if rows is not None:
         yield from tombstone.placing(stored, rows, first, last, _hole)
@@ -46,7 +72,7 @@ def _place(stored: list[Stored], elements: list[bytes], first: int, expected: in
     """Places the elements; returns the sequence expected after them."""
     for element in elements:
         head, separator, record = element.partition(b" ")
-        if head == b"%d" % expected and separator:  # nearly always
+        if head == b"%d" % expected and separator:
             stored.append(Stored(expected, decode(record)))
             expected += 1
         elif not (separator and is_number(head)):
