@@ -132,42 +132,57 @@ def freeable(connection: sqlite3.Connection, above: int) -> list[tuple[int]]:
 
 
 def history_rows(
-    connection: sqlite3.Connection, key: bytes, last: int | None, after: int | None, deadline: float
-) -> list[Stored]:
-    """The window's messages in their places; a `Damaged` item marks rows that are missing in between."""
+    connection: sqlite3.Connection,
+    key: bytes,
+    last: int | None,
+    after: int | None,
+    deadline: float,
+    most: int = SEQUENCE_MAX,
+) -> list[Stored] | None:
+    """The window's messages in their places; a `Damaged` item marks rows that are missing in between. None if there may
+    be more than `most` of them."""
     try:
         connection.execute("BEGIN")  # one snapshot for all that follows
         found = session_row(connection, key)
         if found is None or found.newest is None or found.expired(time.time()):
             return []
-        if found.marked:
-            return _marked_history(connection, found, last, after or 0, deadline)
-        above = max(found.floor, after or 0, 0 if last is None else found.newest - last)
-        if above >= found.newest:
+        above = max(found.floor, after or 0)
+        window = found.newest - above if last is None else min(last, found.newest - above)
+        if window <= 0:
             return []
-        # Bounds, not a limit: if there are as many rows as places, none is missing, and no row needs to name its place.
-        places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
-        messages: list[Message | Damaged] = []
-        records = connection.execute(_RECORDS, places)
-        while rows := records.fetchmany(SLICE):
-            messages += decode_all([record for (record,) in rows])
-            if time.monotonic() > deadline:
-                raise TimeoutError
-        if len(messages) == found.newest - above:
-            return list(map(Stored, range(above + 1, found.newest + 1), messages))
-        sequences = [place & SEQUENCE_MAX for (place,) in connection.execute(_PLACES, places)]
-        return _with_holes(sequences, messages, above + 1)
+        if window > most:
+            return None
+        if found.marked:
+            return _marked_history(connection, found, last, above, deadline)
+        return _unmarked_history(connection, found, found.newest - window, deadline)
     finally:
         if connection.in_transaction:  # some errors have ended it
             connection.execute("COMMIT")
 
 
-def _marked_history(
-    connection: sqlite3.Connection, found: Session, last: int | None, after: int, deadline: float
+def _unmarked_history(
+    connection: sqlite3.Connection, found: Session, above: int, deadline: float
 ) -> list[Stored]:
-    """The same for a session with tombstones: enough of the newest rows to hold `last` messages."""
     assert found.newest is not None
-    above = max(found.floor, after)
+    # Bounds, not a limit: if there are as many rows as places, none is missing, and no row needs to name its place.
+    places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
+    messages: list[Message | Damaged] = []
+    records = connection.execute(_RECORDS, places)
+    while rows := records.fetchmany(SLICE):
+        messages += decode_all([record for (record,) in rows])
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    if len(messages) == found.newest - above:
+        return list(map(Stored, range(above + 1, found.newest + 1), messages))
+    sequences = [place & SEQUENCE_MAX for (place,) in connection.execute(_PLACES, places)]
+    return _with_holes(sequences, messages, above + 1)
+
+
+def _marked_history(
+    connection: sqlite3.Connection, found: Session, last: int | None, above: int, deadline: float
+) -> list[Stored]:
+    """For a session with tombstones: enough of the newest rows to hold `last` messages."""
+    assert found.newest is not None
     rows_max = -1 if last is None else records_for(last)
     places = (found.id << 32) + above + 1, (found.id << 32) + found.newest
     rows = [

@@ -113,8 +113,13 @@ class SqliteStore(SqliteMoving):
         if self._options.refresh == "read" and self._ttl_s is not None:
             await self._submit(lambda connection: self._refresh(connection, key))
         query = partial(history_rows, key=key, last=last, after=after, deadline=deadline)
-        inline = last is not None and last <= INLINE_ROWS_MAX
-        return await self._read(query, inline=inline, deadline=deadline)
+        stored = None
+        if self._policy.journal == "wal":
+            stored = await self._read(partial(query, most=INLINE_ROWS_MAX), inline=True, deadline=deadline)
+        if stored is None:
+            stored = await self._read(query, deadline=deadline)
+        assert stored is not None  # without a limit
+        return stored
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
         self._check_open(NotWritten)
