@@ -62,7 +62,7 @@ def _version(asked: bool) -> None:
 
 
 def build(arguments: list[str]) -> typer.Typer:
-    """The application with the command asked for, or with all commands for the help."""
+    """The application with the command asked for, with none for the version, or with all for the help."""
     app = typer.Typer(
         name="recollect",
         help="LLM memory that is provably not forgotten.",
@@ -74,6 +74,8 @@ def build(arguments: list[str]) -> typer.Typer:
     app.callback()(_group)
     asked = next((word for word in arguments if not word.startswith("-")), None)
     wanted = {asked: COMMANDS[asked]} if asked in COMMANDS else COMMANDS
+    if arguments == ["--version"]:
+        wanted = {}
     for name, command in wanted.items():
         _add(app, name, command)
     return app

@@ -211,6 +211,6 @@ def test_a_seed_repeats_what_every_client_asks(tmp_path: Path) -> None:
     assert one.keys() == two.keys()
     for process in list(one)[:4]:  # those that work until the time is over; the last one reads
         common = min(len(one[process]), len(two[process]))
-        assert common > 10
+        assert common >= 5
         assert one[process][:common] == two[process][:common]
     assert one[0] != one[1], "every client has a plan of its own"

@@ -43,7 +43,7 @@ from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
 from recollect.verify.target import pipe, worker
 from recollect.verify.target.marked_text import mark
-from recollect.verify.target.registry import modules_of
+from recollect.verify.target.registry import imports_of
 from recollect.verify.target.workers import Worker, Workers
 
 SESSIONS = ("session-0", "session-1")
@@ -115,7 +115,7 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
             engine.prepare()
         assert engine.data is not None
         engine.data.mkdir(parents=True, exist_ok=True)
-        workers = Workers(folder / "target.log", modules_of(target))
+        workers = Workers(folder / "target.log", imports_of(target, engine_spec))
         stack.callback(workers.close_all)
         ready = _prepare(engine, workers, target)
         recorder = stack.enter_context(Recorder(engine.data, skip_sync=True))

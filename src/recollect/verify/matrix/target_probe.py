@@ -7,7 +7,7 @@ from recollect.verify import engines
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
 from recollect.verify.matrix.selection import VerifyRequest, engine_of
-from recollect.verify.target.registry import modules_of
+from recollect.verify.target.registry import imports_of
 from recollect.verify.target.target import BUILT_IN
 from recollect.verify.target.workers import Workers
 
@@ -30,7 +30,7 @@ def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
             engine = engines.attach(request.url.reveal())
         else:
             engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
-        workers = Workers(Path(scratch) / "target.log", modules_of(target))
+        workers = Workers(Path(scratch) / "target.log", imports_of(target, engine_of(request, target)))
         try:
             worker, ready = workers.start(target, engine.start(), prepare=True)
             workers.close(worker)

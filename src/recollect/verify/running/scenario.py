@@ -13,7 +13,7 @@ import msgspec
 from recollect import private
 from recollect.regular_files import read_file
 from recollect.secret import SecretUrl, from_json, to_artifact
-from recollect.verify.target.registry import modules_of
+from recollect.verify.target.registry import imports_of, modules_of
 
 FILE = "scenario.json"
 """Its file in the folder of a run."""
@@ -109,7 +109,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """What is imported once, in the fork server, instead of in every worker; the worker reports a failure."""
         targets = (*modules_of(self.target), *modules_of(self.previous or ""))
         if self.engine_kind != "chroma":
-            return targets
+            return (*targets, *imports_of(self.target, self.engine))
         if targets:  # with a Chroma server, any target may need Chroma's client as well
             return (*targets, *SLOW_IMPORTS["embedded"])
         return SLOW_IMPORTS.get(self.policy, ())

@@ -97,3 +97,21 @@ def modules_of(spec: str) -> tuple[str, ...]:
     """Modules that may be imported once, before its workers start; none for a built-in."""
     module, colon, _ = address_of(spec).partition(":")
     return (module,) if colon else ()
+
+
+_DRIVERS: dict[str, tuple[str, ...]] = {
+    "sqlite": ("recollect.stores.sqlite.store",),
+    "redis": ("recollect.stores.redis.store",),
+    "valkey": ("recollect.stores.redis.store",),
+    "postgres": ("recollect.stores.postgres.store",),
+}
+_MIGRATING = ("alembic.command", "sqlalchemy.ext.asyncio", "sqlalchemy.dialects.postgresql.asyncpg")
+"""What our own store imports to create its tables: half a second, which no other store has to wait for."""
+
+
+def imports_of(spec: str, engine: str) -> tuple[str, ...]:
+    """What is imported once, in the process that its workers are forked from, instead of in every worker."""
+    kind = engine.partition("@")[0].partition("-")[0]
+    own = modules_of(spec)
+    ours = not own or own[0].partition(".")[0] == "recollect"
+    return (*own, *_DRIVERS.get(kind, ()), *(_MIGRATING if ours and kind == "postgres" else ()))

@@ -9,12 +9,12 @@ import os
 import selectors
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
-from multiprocessing.forkserver import ensure_running
+from multiprocessing.forkserver import _forkserver, ensure_running
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -28,17 +28,7 @@ from recollect.verify.target import other_python, pipe, warm_imports
 from recollect.verify.target.login import environment_for
 from recollect.verify.target.worker import main as work
 
-PRELOAD = (
-    "recollect.verify.target.worker",
-    "recollect.verify.builtin",
-    "recollect.stores.sqlite.store",
-    "recollect.stores.redis.store",
-    "recollect.stores.postgres.store",
-    # What a migration imports: it would take a third of a second in every cell with an empty PostgreSQL.
-    "alembic.command",
-    "sqlalchemy.ext.asyncio",
-    "sqlalchemy.dialects.postgresql.asyncpg",
-)
+PRELOAD = ("recollect.verify.target.worker", "recollect.verify.builtin")
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
 
@@ -137,7 +127,7 @@ class Workers:
     def __init__(self, log: Path, preload: tuple[str, ...] = ()) -> None:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([*PRELOAD, warm_imports.__name__])
-        self._preload = preload
+        _end_fork_server_without(preload)
         self._log = log
         self.recorded: Mapping[str, str] | None = None
         """What `Recorder.env` gave, if the workers' own calls are to be recorded, because an embedded engine lives in
@@ -174,7 +164,7 @@ class Workers:
             daemon=True,
         )
         with _without_main():
-            start_fork_server(self._preload)
+            start_fork_server()
             try:
                 process.start()
             except (
@@ -262,15 +252,28 @@ class Workers:
             processes.end_strays()
 
 
-def start_fork_server(preload: tuple[str, ...]) -> None:
+_imports: set[str] = set()
+"""What the fork server has imported, or will import when it starts."""
+
+
+def _end_fork_server_without(preload: tuple[str, ...]) -> None:
+    """A process that runs cells of several engines starts its fork server again with what it lacks: every worker would
+    import that by itself. Workers that are alive keep the server that they came from."""
+    if not _imports.issuperset(preload) and not multiprocessing.active_children():
+        _imports.update(preload)
+        _forkserver._stop()  # type: ignore[attr-defined]
+
+
+def start_fork_server(preload: tuple[str, ...] = ()) -> None:
     """Each process has one. Starting it here lets the clock of its children be moved and their calls be recorded."""
+    _imports.update(preload)
     resource_tracker.ensure_running()  # the fork server would start it too, but would let interrupts through
     with (
         _movable_clock(),
         dormant_shim(),
         folder.marked(),
         _socket_in_run_folder(),
-        _importing(preload),
+        _importing(_imports),
         interrupts.not_inherited(),
     ):
         ensure_running()
@@ -329,9 +332,9 @@ def _socket_in_run_folder() -> Iterator[None]:
 
 
 @contextmanager
-def _importing(modules: tuple[str, ...]) -> Iterator[None]:
+def _importing(modules: Iterable[str]) -> Iterator[None]:
     """Makes a fork server that starts now import these modules, and survive whatever they raise."""
-    os.environ[warm_imports.VARIABLE] = os.pathsep.join(modules)
+    os.environ[warm_imports.VARIABLE] = os.pathsep.join(sorted(modules))
     try:
         yield
     finally:

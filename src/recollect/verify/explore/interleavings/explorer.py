@@ -45,7 +45,7 @@ from recollect.verify.explore.interleavings.world import LoggedStep, ScheduleRun
 from recollect.verify.judging.op import Trait
 from recollect.verify.target import pipe
 from recollect.verify.target.login import logged_in
-from recollect.verify.target.registry import modules_of
+from recollect.verify.target.registry import imports_of
 from recollect.verify.target.workers import TargetBroken, Worker, Workers
 from recollect.verify.wire.pgwire import Connection
 
@@ -83,7 +83,7 @@ class Explorer:
         self._endpoint = self._engine.start()
         self._held.enter_context(logged_in(self._endpoint))
         self._is_blocked = self._watch_locks()
-        self._workers = Workers(self._folder / "target.log", modules_of(asked.target))
+        self._workers = Workers(self._folder / "target.log", imports_of(asked.target, self._endpoint.engine))
         self._held.callback(self._workers.close_all)
         self._reader: Worker
         self._reader, self.ready = self._workers.start(asked.target, self._endpoint, prepare=True)

@@ -1,0 +1,55 @@
+"""What workers import is imported once, in the process they are forked from; also when the next cell needs more."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from recollect.verify.target.registry import imports_of
+
+STORE = """
+import os, pathlib
+with open(pathlib.Path(__file__).with_suffix(".pids"), "a") as pids:
+    pids.write(f"{os.getpid()}\\n")
+class Store:
+    def append_message(self, session, message): ...
+    def get_messages(self, session): return []
+def make(endpoint): return Store()
+"""
+TWO_CELLS = """
+from pathlib import Path
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.target.workers import Workers
+
+named = {"engine": "redis", "product": "Redis", "version": "7", "policy": "none", "provider": "system"}
+endpoint = Endpoint(url="redis://127.0.0.1:1/0", **named)
+for name in ("first", "second"):
+    workers = Workers(Path(name + ".log"), (name,))
+    for _ in range(3):
+        workers.start(f"{name}:make", endpoint)
+    workers.close_all()
+"""
+
+
+def test_a_second_cell_has_its_modules_imported_once_too(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.py").write_text(STORE)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_CELLS],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first = (tmp_path / "first.pids").read_text().split()
+    second = (tmp_path / "second.pids").read_text().split()
+    assert len(second) == 1
+    assert len(first) == 2, "by the fork server, and by the one after it"
+
+
+def test_only_our_own_store_needs_what_migrates_postgresql() -> None:
+    assert "alembic.command" in imports_of("postgres", "postgres@16")
+    assert "alembic.command" not in imports_of("app.memory:make", "postgres")
+    assert imports_of("app.memory:make", "valkey-cluster") == ("app.memory", "recollect.stores.redis.store")
+    assert imports_of("chroma", "chroma") == ()
