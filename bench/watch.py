@@ -173,18 +173,18 @@ async def all_planted(only: str, workers: int) -> list[Result]:
 # ---- healthy
 
 
-async def healthy(minutes: float) -> int:
+async def healthy(minutes: float, pause_s: float) -> dict[str, dict[str, Any]]:
     """Load, restarts and crashes on engines that keep what they acknowledge."""
     kinds = [("redis", "aof-always"), ("postgres", "default"), ("sqlite", "wal-full")]
-    alarms = await asyncio.gather(*(_healthy_one(*kind, minutes * 60) for kind in kinds))
-    return sum(alarms)
+    each = await asyncio.gather(*(_healthy_one(*kind, minutes * 60, pause_s) for kind in kinds))
+    return {engine: result for (engine, _), result in zip(kinds, each, strict=True)}
 
 
-async def _healthy_one(engine: str, policy: str, seconds: float) -> int:
+async def _healthy_one(engine: str, policy: str, seconds: float, pause_s: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="recollect-watch-") as name:
         async with scene_of(engine, policy, replica=False, folder=Path(name)) as scene, watching(scene):
             until, restarted = time.monotonic() + seconds, 0
-            loading = asyncio.create_task(_load(scene.url, until))
+            loading = asyncio.create_task(_load(scene.url, until, pause_s))
             while time.monotonic() < until:
                 await asyncio.sleep(min(20.0, max(0.0, until - time.monotonic())))
                 if scene.engine is not None and time.monotonic() < until:
@@ -195,10 +195,10 @@ async def _healthy_one(engine: str, policy: str, seconds: float) -> int:
             await asyncio.sleep(3)
         names = [name for _, name in scene.alarms]  # after its end: a watch that died is silent too
         print(f"{engine}: {seconds:.0f} s, {calls:,} calls, {restarted} restarts, alarms: {names or 'none'}")
-        return len(names)
+        return {"policy": policy, "calls": calls, "restarts": restarted, "alarms": names}
 
 
-async def _load(url: str, until: float) -> int:
+async def _load(url: str, until: float, pause_s: float) -> int:
     calls = 0
     while time.monotonic() < until:
         try:
@@ -210,7 +210,7 @@ async def _load(url: str, until: float) -> int:
                     if calls % 97 == 0:
                         await store.forget(session)
                     calls += 1
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(pause_s)
         except RecollectError:  # it is being restarted
             await asyncio.sleep(0.2)
     return calls
@@ -257,14 +257,17 @@ def main() -> int:
     parser.add_argument("--only", default="", help="plants whose engine and name contain this")
     parser.add_argument("--workers", type=int, default=2, help="plants at once")
     parser.add_argument("--healthy", type=float, metavar="MINUTES", help="load with restarts instead")
+    parser.add_argument(
+        "--pause", type=float, default=0.01, metavar="SECONDS", help="between two calls of that load"
+    )
     parser.add_argument("--overhead", type=float, metavar="SECONDS", help="the cost for the engine instead")
     arguments = parser.parse_args()
     logging.getLogger("recollect").setLevel(logging.ERROR)
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if arguments.healthy:
-        alarms = asyncio.run(healthy(arguments.healthy))
-        kept["healthy"] = {"minutes": arguments.healthy, "alarms": alarms}
-        bad = alarms
+        engines_kept = asyncio.run(healthy(arguments.healthy, arguments.pause))
+        bad = sum(len(one["alarms"]) for one in engines_kept.values())
+        kept["healthy"] = {"minutes": arguments.healthy, "alarms": bad, "engines": engines_kept}
     elif arguments.overhead:
         shares = asyncio.run(overhead(arguments.overhead))
         kept["overhead"] = {engine: round(share, 4) for engine, share in shares.items()}
