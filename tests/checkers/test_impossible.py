@@ -86,3 +86,14 @@ def test_a_phantom_with_number_zero_does_not_stand_for_the_message_that_gets_it(
     script.read(2, 1)
     verdict = analyze(with_value(script, Seen(tail=(0, 1)), at=1))
     assert [anomaly.name for anomaly in verdict.anomalies] == ["phantom", "trimmed"]
+
+
+def test_an_operation_does_not_end_before_it_began() -> None:
+    script = Script()
+    script.append(1, retention_s=5.0)
+    script.now_s = 9.0
+    script.begin_read(2)
+    script.now_s = 1.0
+    script.end_read(2, 0)
+    with pytest.raises(HistoryError, match=r"it ended at 1\.01 s, and began at 9"):
+        script.verdict()

@@ -271,6 +271,8 @@ class _Collector:
             caller.life.end(event.kind, low_s, high_s, event.index, surely=surely)
 
     def _engine_s(self, start_s: float, end_s: float) -> tuple[float, float]:
+        if end_s < start_s:
+            raise ValueError(f"it ended at {end_s:g} s, and began at {start_s:g} s")
         return self.clock.low(start_s, end_s), self.clock.high(start_s, end_s)
 
     def _complete_write(self, caller: _Caller, event: Event) -> None:
