@@ -105,7 +105,7 @@ test-adapters: adapters engines
 # The released stores that have a name. Apart from the adapters: some of them hold back the drivers that ours are tested with.
 # 770 MB, so not a part of `make test`.
 NAMED_VENV := .venv-named
-NAMED_TESTS := tests/verify/test_named_runs.py
+NAMED_TESTS := tests/verify/test_named_runs.py tests/verify/test_named_audits.py
 
 named: $(NAMED_VENV)/.ready
 

@@ -170,7 +170,7 @@ async def audit(
         elapsed_s=round(progress.elapsed_s, 3),
         findings=tuple(sorted(progress.findings, key=lambda one: (one.level, one.name, one.session or ""))),
         counts=dict(sorted(progress.counts.items())),
-        settings=await _settings(url, timeout_s),
+        settings=await settings_of(url, timeout_s),
     )
 
 
@@ -225,7 +225,7 @@ async def _witnessed(source: AuditSource, witness: Path) -> list[AuditFinding]:
     ]
 
 
-async def _settings(url: str, timeout_s: float) -> Diagnosis | None:
+async def settings_of(url: str, timeout_s: float) -> Diagnosis | None:
     """The doctor's diagnosis; None if there is none."""
     try:
         return await examine(url, timeout_s)

@@ -19,13 +19,18 @@ MEANINGS: dict[str, str] = {
     "orphaned": "data whose session is not there",
     "expiry": "the engine will expire a session at another time than its store said",
     "replaced": "this is not the store that its witness remembers: wiped, swapped or rolled back",
+    "hidden": "the engine has more rows than a read returns",
+    "duplicate": "one message is there twice",
     "expired": "sessions that are over still occupy room; `sweep()` frees it",
     "clock": "times lie in the future",
     "one-node": "one node of a cluster was audited: the sessions of the others were not read",
+    "order": "a message is older than one above it",
+    "open-call": "the session ends with a call that waits for its answer",
+    "empty": "a session without messages",
 }
-"""Names are stable. The last three are notes: nothing is lost."""
+"""Names are stable. Those in `NOTES` are notes: nothing is lost."""
 
-NOTES = frozenset({"expired", "clock", "one-node"})
+NOTES = frozenset({"expired", "clock", "one-node", "order", "open-call", "empty"})
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +40,7 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     session: str | None = None
     first: int | None = None
-    """The first sequence it is about."""
+    """The first sequence it is about; in a store without sequences, the place in the session, from 1."""
     last: int | None = None
 
     @property

@@ -6,14 +6,8 @@ from html import escape
 
 from recollect import __version__
 from recollect.audit.finding import MEANINGS, AuditFinding
-from recollect.audit.report import AuditReport, AuditStatus
+from recollect.audit.report import AuditReport
 from recollect.printable import printable
-
-HEADLINES: dict[AuditStatus, str] = {
-    "held": "✓ everything that was acknowledged is there",
-    "exposed": "◌ everything is there, and the engine's settings can lose it",
-    "violated": "✗ acknowledged memory is lost or damaged",
-}
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #f6f6f4; --card: #fff; --ink: #1a1e24; --muted: #535c68; --line: #d8dbe0;
@@ -38,8 +32,8 @@ def render(report: AuditReport) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>recollect audit: {report.status}</title><style>{_STYLE}</style>",
-        f'<h1 class="{report.status}">{HEADLINES[report.status]}</h1>',
-        f"<p>{_text(report.engine)} at {_text(report.address)}: {facts}.",
+        f'<h1 class="{report.status}">{report.headline}</h1>',
+        f"<p>{_text(report.read_by)}: {facts}.",
         '<span class="muted">Nothing was changed.</span>',
         *(_findings(name, count, report.findings) for name, count in report.counts.items()),
         _settings(report),

@@ -12,6 +12,18 @@ from recollect.doctor import Diagnosis
 
 AuditStatus = Literal["held", "exposed", "violated"]
 
+HEADLINES: dict[AuditStatus, str] = {
+    "held": "✓ everything that was acknowledged is there",
+    "exposed": "◌ everything is there, and the engine's settings can lose it",
+    "violated": "✗ acknowledged memory is lost or damaged",
+}
+HEADLINES_WITHOUT_SEQUENCES: dict[AuditStatus, str] = {
+    "held": "✓ nothing wrong was found; a message that left no trace cannot be missed",
+    "exposed": "◌ nothing wrong was found, and the engine's settings can lose what is there",
+    "violated": "✗ memory is incomplete or damaged",
+}
+"""For other people's stores."""
+
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     address: str
@@ -28,6 +40,22 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     settings: Diagnosis | None
     """The doctor's diagnosis of the engine."""
+    target: str | None = None
+    """The store it was read through; None for our own, which have sequences."""
+    target_version: str = ""
+    """The distribution of a named target, and its version."""
+
+    @property
+    def read_by(self) -> str:
+        """What was read, and how, in a few words."""
+        if self.target is None:
+            return f"{self.engine} at {self.address}"
+        version = f" ({self.target_version})" if self.target_version else ""
+        return f"{self.target}{version} on {self.engine} at {self.address}"
+
+    @property
+    def headline(self) -> str:
+        return (HEADLINES if self.target is None else HEADLINES_WITHOUT_SEQUENCES)[self.status]
 
     @property
     def status(self) -> AuditStatus:

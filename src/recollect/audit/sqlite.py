@@ -11,7 +11,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,13 +61,10 @@ class SqliteAudit:
 
     @classmethod
     async def open(cls, url: str, timeout_s: float) -> SqliteAudit:
-        path, policy = parse_url(url)
+        _, policy = parse_url(url)
         if policy is not None and policy not in POLICIES:
             raise Refused(f"policy {policy!r}: one of {', '.join(POLICIES)}")
-        if not path.is_file():
-            why = "Not a regular file" if path.exists() else "there is no such file"
-            raise CannotOpen(f"sqlite:///{path}: {why}")
-        audit = cls(path, timeout_s)
+        audit = cls(file_of(url), timeout_s)
         try:
             await audit._read(audit._look)
         except BaseException:
@@ -287,6 +284,31 @@ class SqliteAudit:
         if isinstance(error, sqlite3.OperationalError):
             return CannotOpen(f"{self._path}: {error}; is there an interrupted transaction beside it?")
         return Unreadable(f"{self._path}: {error}")
+
+
+def file_of(url: str) -> Path:
+    """The file of an address, which has to exist."""
+    path, _ = parse_url(url)
+    if not path.is_file():
+        why = "Not a regular file" if path.exists() else "there is no such file"
+        raise CannotOpen(f"sqlite:///{path}: {why}")
+    return path
+
+
+async def copied(url: str, to: Path, timeout_s: float) -> str:
+    """Copies the file as it is at one moment, also beside writers, and returns SQLite's version."""
+    source = SqliteAudit(file_of(url), timeout_s)
+
+    def copy(reader: sqlite3.Connection) -> None:
+        to.unlink(missing_ok=True)
+        with closing(sqlite3.connect(to)) as target:
+            reader.backup(target)
+
+    try:
+        await source._read(copy, aside=True)
+    finally:
+        await source.close()
+    return sqlite3.sqlite_version
 
 
 def _all(query: str, arguments: tuple[int, ...], reader: sqlite3.Connection) -> list[tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from recollect import __version__, exit_codes, private
 from recollect.audit import RATE, AuditProgress, AuditReport
 from recollect.audit import audit as read_all
 from recollect.audit.finding import MEANINGS
-from recollect.audit.page import HEADLINES, render
+from recollect.audit.page import render
 from recollect.audit.report import AuditStatus
 from recollect.commands.console import PlainConsole, echo
 from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, RecollectError, Refused
@@ -53,6 +53,20 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="The store's witness: detects a wiped or rolled-back store."),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose store it is, if not recollect's: a name of `recollect verify --list`, or "
+            "package.module:factory.",
+        ),
+    ] = None,
+    sessions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="With --target: the ids to read, one on each line; - is standard input."
+        ),
+    ] = None,
     json_file: Annotated[
         str | None,
         typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output."),
@@ -75,16 +89,22 @@ def audit(
     Exit codes: 0 everything is there, 1 something is lost or damaged, 2 usage, 3 it could not be read to the end.
     """
     try:
-        report = asyncio.run(
-            read_all(
-                url,
-                rate=rate or None,
-                resume=resume,
-                witness=witness,
-                timeout_s=timeout_s,
-                told=ProgressLine(resume),
+        if target is not None:
+            _check_alone(resume, witness)
+            report = asyncio.run(_of_target(url, target, sessions, rate or None, timeout_s))
+        elif sessions is not None:
+            raise Refused("--sessions names what to read of another store: give it with --target")
+        else:
+            report = asyncio.run(
+                read_all(
+                    url,
+                    rate=rate or None,
+                    resume=resume,
+                    witness=witness,
+                    timeout_s=timeout_s,
+                    told=ProgressLine(resume),
+                )
             )
-        )
     except (EngineUnavailable, CredentialsRefused) as error:
         _fail(
             f"it could not be read to the end: {scrub(str(error), url)}", exit_codes.INCONCLUSIVE, json_file
@@ -96,6 +116,33 @@ def audit(
     _write(report, json_file, html)
     show(PlainConsole(highlight=False, markup=False, stderr=json_file == "-"), report)
     raise typer.Exit(report.exit_code(strict=strict))
+
+
+def _check_alone(resume: Path | None, witness: Path | None) -> None:
+    for option, given in (("--resume", resume), ("--witness", witness)):
+        if given is not None:
+            raise Refused(f"{option} belongs to recollect's own stores, and cannot be used with --target")
+
+
+async def _of_target(
+    url: str, target: str, sessions: str | None, rate: float | None, timeout_s: float
+) -> AuditReport:
+    from recollect.commands.named import names_first  # the kit has more dependencies
+    from recollect.verify.auditing.auditing import audit_target
+
+    names_first(listed=False, targets=[target])
+    given = None if sessions is None else _ids(sessions)
+    return await audit_target(
+        url, target, sessions=given, rate=rate, timeout_s=timeout_s, told=ProgressLine(None)
+    )
+
+
+def _ids(file: str) -> list[str]:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{file} cannot be read: {error}") from None
+    return [line for line in text.splitlines() if line]
 
 
 class ProgressLine:
@@ -127,8 +174,8 @@ def show(console: PlainConsole, report: AuditReport) -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
     facts = f"{report.messages:,} messages of {report.sessions:,} sessions in {report.elapsed_s:,.1f} s"
-    console.print(f"{report.engine} at {report.address}: {facts}")
-    console.print(Text(HEADLINES[report.status], style=STYLES[report.status]))
+    console.print(f"{report.read_by}: {facts}")
+    console.print(Text(report.headline, style=STYLES[report.status]))
     for name, count in report.counts.items():
         console.print()
         console.print(Text(f"{name}: {count:,}", style="bold"))

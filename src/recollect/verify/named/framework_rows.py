@@ -3,12 +3,17 @@
 from recollect.verify.target.registry import NamedTarget
 
 _HERE = "recollect.verify.named"
+_LISTED = f"{_HERE}.existing"
 _ONE_RUN = ("single_writer",)
 """One run at a time on a thread or session is the application's business: nothing is compared when it is saved."""
 
 LANGGRAPH = {
     "langgraph.sqlite": NamedTarget(
-        f"{_HERE}.langgraph:sqlite", "sqlite", ("langgraph-checkpoint-sqlite>=3.1,<4",), _ONE_RUN
+        f"{_HERE}.langgraph:sqlite",
+        "sqlite",
+        ("langgraph-checkpoint-sqlite>=3.1,<4",),
+        _ONE_RUN,
+        sessions=f"{_LISTED}:langgraph",
     ),
     "langgraph.postgres": NamedTarget(
         f"{_HERE}.langgraph:postgres",
@@ -16,6 +21,7 @@ LANGGRAPH = {
         ("langgraph-checkpoint-postgres>=3.2,<4", "psycopg[binary]", "psycopg-pool"),
         _ONE_RUN,
         f"{_HERE}.langgraph:prepare_postgres",
+        sessions=f"{_LISTED}:langgraph",
     ),
 }
 
@@ -25,14 +31,19 @@ LLAMAINDEX = {
         "sqlite",
         ("llama-index-core>=0.14,<0.15", "aiosqlite"),
         ("ordered_by_clock",),
+        sessions=f"{_LISTED}:llamaindex",
     ),
     "llamaindex.redis": NamedTarget(
-        f"{_HERE}.llamaindex:redis", "redis", ("llama-index-storage-chat-store-redis>=0.8,<0.9",)
+        f"{_HERE}.llamaindex:redis",
+        "redis",
+        ("llama-index-storage-chat-store-redis>=0.8,<0.9",),
+        sessions=f"{_LISTED}:llamaindex_redis",
     ),
     "llamaindex.postgres": NamedTarget(
         f"{_HERE}.llamaindex:postgres",
         "postgres",
         ("llama-index-storage-chat-store-postgres>=0.5,<0.6",),
+        sessions=f"{_LISTED}:llamaindex_postgres",
     ),
 }
 
@@ -58,7 +69,11 @@ OTHERS = {
         f"{_HERE}.agno:postgres", "postgres", ("agno>=3.1,<4", "sqlalchemy", "psycopg[binary]"), _ONE_RUN
     ),
     "mem0.history": NamedTarget(
-        f"{_HERE}.mem0:history", "sqlite", ("mem0ai>=2.2,<3",), ("keeps_last=10", "ordered_by_clock")
+        f"{_HERE}.mem0:history",
+        "sqlite",
+        ("mem0ai>=2.2,<3",),
+        ("keeps_last=10", "ordered_by_clock"),
+        sessions=f"{_LISTED}:mem0",
     ),
     "strands.file": NamedTarget(f"{_HERE}.strands:file", "sqlite", ("strands-agents>=1.62,<2",), _ONE_RUN),
 }

@@ -17,5 +17,12 @@ def prepare(endpoint: Endpoint) -> None:
 
 
 def history(endpoint: Endpoint, session: str) -> Any:
-    name = str(uuid.uuid5(uuid.NAMESPACE_URL, session))
-    return PostgresChatMessageHistory(_TABLE, name, sync_connection=psycopg.connect(endpoint.url))
+    return PostgresChatMessageHistory(_TABLE, _id(session), sync_connection=psycopg.connect(endpoint.url))
+
+
+def _id(session: str) -> str:
+    """The session's own, if it is a UUID already."""
+    try:
+        return str(uuid.UUID(session))
+    except ValueError:
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, session))

@@ -4,27 +4,54 @@ from recollect.verify.target.registry import NamedTarget
 
 _HERE = "recollect.verify.named"
 _AGENTS = ">=0.24,<0.25"
+_LISTED = f"{_HERE}.existing"
 _COMMUNITY = "langchain-community>=0.4,<0.5"
 
 AGENTS = {
-    "agents.sqlite": NamedTarget(f"{_HERE}.agents:sqlite", "sqlite", (f"openai-agents{_AGENTS}",)),
-    "agents.async-sqlite": NamedTarget(
-        f"{_HERE}.agents:async_sqlite", "sqlite", (f"openai-agents{_AGENTS}", "aiosqlite")
+    "agents.sqlite": NamedTarget(
+        f"{_HERE}.agents:sqlite", "sqlite", (f"openai-agents{_AGENTS}",), sessions=f"{_LISTED}:agents"
     ),
-    "agents.advanced": NamedTarget(f"{_HERE}.agents:advanced", "sqlite", (f"openai-agents{_AGENTS}",)),
-    "agents.redis": NamedTarget(f"{_HERE}.agents:redis", "redis", (f"openai-agents[redis]{_AGENTS}",)),
+    "agents.async-sqlite": NamedTarget(
+        f"{_HERE}.agents:async_sqlite",
+        "sqlite",
+        (f"openai-agents{_AGENTS}", "aiosqlite"),
+        sessions=f"{_LISTED}:agents",
+    ),
+    "agents.advanced": NamedTarget(
+        f"{_HERE}.agents:advanced",
+        "sqlite",
+        (f"openai-agents{_AGENTS}",),
+        sessions=f"{_LISTED}:agents_branches",
+    ),
+    "agents.redis": NamedTarget(
+        f"{_HERE}.agents:redis",
+        "redis",
+        (f"openai-agents[redis]{_AGENTS}",),
+        sessions=f"{_LISTED}:agents_redis",
+    ),
     "agents.sqlalchemy": NamedTarget(
-        f"{_HERE}.agents:sqlalchemy", "postgres", (f"openai-agents[sqlalchemy]{_AGENTS}", "asyncpg")
+        f"{_HERE}.agents:sqlalchemy",
+        "postgres",
+        (f"openai-agents[sqlalchemy]{_AGENTS}", "asyncpg"),
+        sessions=f"{_LISTED}:agents",
     ),
 }
 
 LANGCHAIN = {
-    "langchain.sql": NamedTarget(f"{_HERE}.langchain:sql", "sqlite", (_COMMUNITY, "sqlalchemy")),
-    "langchain.redis-list": NamedTarget(f"{_HERE}.langchain:redis_list", "redis", (_COMMUNITY, "redis")),
+    "langchain.sql": NamedTarget(
+        f"{_HERE}.langchain:sql", "sqlite", (_COMMUNITY, "sqlalchemy"), sessions=f"{_LISTED}:langchain"
+    ),
+    "langchain.redis-list": NamedTarget(
+        f"{_HERE}.langchain:redis_list",
+        "redis",
+        (_COMMUNITY, "redis"),
+        sessions=f"{_LISTED}:langchain_redis",
+    ),
     "langchain.postgres": NamedTarget(
         f"{_HERE}.langchain_postgres:history",
         "postgres",
         ("langchain-postgres>=0.0.19,<0.1", "psycopg[binary]"),
+        sessions=f"{_LISTED}:langchain_postgres",
     ),
 }
 

@@ -31,7 +31,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER, on, zero seconds: closing sends RST instead of FIN."""
 
 
-class _Link:
+class Link:
     """One client's connection, and ours to the engine on its behalf."""
 
     def __init__(self, client: asyncio.StreamWriter, *, held: bool) -> None:
@@ -65,7 +65,7 @@ class Proxy:
         self._engine = engine
         self._rng = rng
         self._reservation = ports.Reservation()
-        self._links: set[_Link] = set()
+        self._links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._delay_s = (0.0, 0.0)
@@ -136,7 +136,7 @@ class Proxy:
         """Delivers everything that was held, even from clients that have given up."""
         self._open_gates(lambda link: True)
 
-    def _open_gates(self, wanted: Callable[[_Link], bool]) -> None:
+    def _open_gates(self, wanted: Callable[[Link], bool]) -> None:
         def open_them() -> None:
             self._hold_new = False
             for link in self._links:
@@ -181,7 +181,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        link = _Link(writer, held=self._hold_new)
+        link = Link(writer, held=self._hold_new)
         self._links.add(link)
         try:
             await link.flows.wait()
@@ -207,19 +207,22 @@ class Proxy:
             raise EngineError(f"{engine.engine} has no port and no socket to put a network in front of")
         return await asyncio.open_connection(engine.host, engine.port)
 
-    async def _requests(
-        self, link: _Link, reader: asyncio.StreamReader, engine: asyncio.StreamWriter
-    ) -> None:
+    def _filter(self) -> Callable[[bytes], bytes]:
+        """What becomes of one client's requests, piece by piece; here they stay as they are."""
+        return bytes
+
+    async def _requests(self, link: Link, reader: asyncio.StreamReader, engine: asyncio.StreamWriter) -> None:
+        filtered = self._filter()
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
                 await self._pass(link)
                 link.asked = True
-                engine.write(data)
+                engine.write(filtered(data))
                 await engine.drain()
             await self._pass(link)
             engine.write_eof()
 
-    async def _replies(self, link: _Link, reader: asyncio.StreamReader) -> None:
+    async def _replies(self, link: Link, reader: asyncio.StreamReader) -> None:
         """Ends when the engine ends the connection, or when a reply is lost."""
         while data := await reader.read(_CHUNK_BYTES):
             if self._is_lost(link):
@@ -234,12 +237,12 @@ class Proxy:
             link.client.close()
             await link.client.wait_closed()
 
-    async def _pass(self, link: _Link) -> None:
+    async def _pass(self, link: Link) -> None:
         await link.flows.wait()
         if self._delay_s[1]:
             await asyncio.sleep(self._rng.uniform(*self._delay_s))
 
-    def _is_lost(self, link: _Link) -> bool:
+    def _is_lost(self, link: Link) -> bool:
         if not self._lose_within or not link.asked:
             return False
         link.asked = False

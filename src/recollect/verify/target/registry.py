@@ -28,6 +28,9 @@ class NamedTarget(msgspec.Struct, frozen=True):
     """What the store, used as its framework uses it, does not claim; see `TRAITS` of `target`."""
     prepare: str = ""
     """``package.module:prepare``; empty: the `prepare` beside the factory, if there is one."""
+    sessions: str = ""
+    """``package.module:sessions``, which lists the sessions of a database for `recollect audit`; empty: the `sessions`
+    beside the factory, if there is one."""
 
     @property
     def distribution(self) -> str:

@@ -72,14 +72,22 @@ def resolve(spec: str) -> Callable[..., Any]:
 def prepare_of(spec: str) -> Callable[..., Any] | None:
     """The optional ``prepare(endpoint)`` beside the factory, run once before anything else (migrations)."""
     row = row_of(spec)
-    if row is not None and row.prepare:
-        return resolve(row.prepare)
+    return resolve(row.prepare) if row is not None and row.prepare else _beside(spec, "prepare")
+
+
+def sessions_of(spec: str) -> Callable[..., Any] | None:
+    """The optional ``sessions(endpoint)`` beside the factory, which lists what a database holds."""
+    row = row_of(spec)
+    return resolve(row.sessions) if row is not None and row.sessions else _beside(spec, "sessions")
+
+
+def _beside(spec: str, name: str) -> Callable[..., Any] | None:
     module_name, _, attribute = (BUILT_IN.get(spec) or address_of(spec)).partition(":")
     beside: Any = sys.modules.get(module_name)
     for part in attribute.split(".")[:-1]:
         beside = getattr(beside, part, None)
-    prepare = getattr(beside, "prepare", None)
-    return prepare if callable(prepare) else None
+    found = getattr(beside, name, None)
+    return found if callable(found) else None
 
 
 def _import(module_name: str, spec: str) -> Any:
@@ -291,6 +299,12 @@ class Target:
     async def close(self) -> None:
         for store in self._stores.values():
             await _closed(store)
+
+    async def let_go(self, session: str) -> None:
+        """Closes what was opened for this session alone, when it is not needed any more."""
+        self._read_raw.pop(session, None)
+        if self._per_session and session in self._stores:
+            await _closed(self._stores.pop(session))
 
     def for_caller(self) -> "Target":
         """The same stores, for another caller in this process: each keeps its own reads."""

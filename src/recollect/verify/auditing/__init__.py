@@ -1,0 +1,1 @@
+"""Other people's stores, audited: an existing database, read through the store's own read method."""
