@@ -31,58 +31,66 @@ TERMINAL_EVERY_S = 0.2
 LINE_EVERY_S = 30.0
 
 
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        envvar="RECOLLECT_URL",
+        show_envvar=True,
+        help="The store, as given to open_store; a replica will do. In the environment a password is not seen by "
+        "`ps`.",
+    ),
+]
+Rate = Annotated[
+    float, typer.Option(metavar="N", help="Records per second, at most; 0 is as fast as possible.", min=0)
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Keep progress here; a stopped audit continues from it."),
+]
+Witness = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The store's witness: detects a wiped or rolled-back store."),
+]
+TargetName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Whose store it is, if not recollect's: a name of `recollect verify --list`, or "
+        "package.module:factory.",
+    ),
+]
+SessionsFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="With --target: the ids to read, one on each line; - is standard input."
+    ),
+]
+JsonFile = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output."),
+]
+HtmlFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one self-contained HTML page.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Also fail when the engine's settings can lose something.")
+]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", help="Time limit for each answer of the engine.", min=0.1),
+]
+
+
 def audit(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            envvar="RECOLLECT_URL",
-            show_envvar=True,
-            help="The store, as given to open_store; a replica will do. In the environment a password is not seen by "
-            "`ps`.",
-        ),
-    ],
-    rate: Annotated[
-        float, typer.Option(metavar="N", help="Records per second, at most; 0 is as fast as possible.", min=0)
-    ] = RATE,
-    resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep progress here; a stopped audit continues from it."),
-    ] = None,
-    witness: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The store's witness: detects a wiped or rolled-back store."),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Whose store it is, if not recollect's: a name of `recollect verify --list`, or "
-            "package.module:factory.",
-        ),
-    ] = None,
-    sessions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="With --target: the ids to read, one on each line; - is standard input."
-        ),
-    ] = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output."),
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one self-contained HTML page.")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Also fail when the engine's settings can lose something.")
-    ] = False,
-    timeout_s: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", help="Time limit for each answer of the engine.", min=0.1
-        ),
-    ] = 10.0,
+    url: Url,
+    rate: Rate = RATE,
+    resume: Resume = None,
+    witness: Witness = None,
+    target: TargetName = None,
+    sessions: SessionsFile = None,
+    json_file: JsonFile = None,
+    html: HtmlFile = None,
+    strict: Strict = False,
+    timeout_s: Timeout = 10.0,
 ) -> None:
     """Read the whole memory, and say what is missing or damaged. Changes nothing; others may write meanwhile.
 

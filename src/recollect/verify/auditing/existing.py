@@ -16,7 +16,7 @@ from pathlib import Path
 from recollect.audit.sqlite import copied, file_of
 from recollect.errors import EngineUnavailable, Refused
 from recollect.secret import scheme_of, shown
-from recollect.verify.auditing.gate import Gate
+from recollect.verify.auditing.gate import ReadGate
 from recollect.verify.engines import postgres, redis
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host.errors import EngineError
@@ -45,7 +45,7 @@ async def existing(url: str, timeout_s: float) -> AsyncIterator[Endpoint]:
             yield await _copy(url, Path(folder), timeout_s)
         return
     server = await asyncio.to_thread(_server, url, timeout_s)
-    gate = await asyncio.to_thread(Gate, server)
+    gate = await asyncio.to_thread(ReadGate, server)
     try:
         yield gate.in_front()
     finally:

@@ -55,7 +55,7 @@ class NotItsClient(Exception):
     """What came is not the protocol of the server."""
 
 
-class Gate(Proxy):
+class ReadGate(Proxy):
     """Forwards one port of loopback to one server, and passes only what reads."""
 
     def __init__(self, server: Endpoint) -> None:

@@ -186,7 +186,7 @@ class _Collector:
             raise ValueError(f"unknown operation {operation!r}")
         caller.life = life = session.life
         if life is not None:
-            low_s, high_s = self._engine_s(event.time_s, event.time_s)
+            low_s, high_s = self.clock.bounds(event.time_s, event.time_s)
             life.advance(low_s, high_s, event.index)
             if life.may_renew(operation):
                 life.begin(low_s)
@@ -258,7 +258,7 @@ class _Collector:
 
     def _age(self, caller: _Caller, event: Event) -> None:
         """Time has passed for a session with a retention, and the completed operation may have renewed its life."""
-        low_s, high_s = self._engine_s(caller.event.time_s, event.time_s)
+        low_s, high_s = self.clock.bounds(caller.event.time_s, event.time_s)
         life = caller.session.life
         if life is not None:
             life.advance(low_s, high_s, caller.event.index)
@@ -269,11 +269,6 @@ class _Collector:
             if operation in ("append", "save"):
                 surely = caller.turn not in self.evidence.retries
             caller.life.end(event.kind, low_s, high_s, event.index, surely=surely)
-
-    def _engine_s(self, start_s: float, end_s: float) -> tuple[float, float]:
-        if end_s < start_s:
-            raise ValueError(f"it ended at {end_s:g} s, and began at {start_s:g} s")
-        return self.clock.low(start_s, end_s), self.clock.high(start_s, end_s)
 
     def _complete_write(self, caller: _Caller, event: Event) -> None:
         evidence, session, turn, index = self.evidence, caller.session, caller.turn, event.index
@@ -507,7 +502,7 @@ class _Collector:
         """The engine may expire sessions by itself while the clock is wrong, without any operation."""
         for session in self.sessions.values():
             if session.life is not None:
-                session.life.advance(*self._engine_s(event.time_s, event.time_s), event.index)
+                session.life.advance(*self.clock.bounds(event.time_s, event.time_s), event.index)
 
     def _rewind(self, time_s: float) -> None:
         for session in self.sessions.values():

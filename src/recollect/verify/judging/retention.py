@@ -49,6 +49,12 @@ class EngineClock:
     def heal(self, time_s: float) -> None:
         self._begin(_ClockSpan(time_s, 0.0, 0.0))
 
+    def bounds(self, start_s: float, end_s: float) -> tuple[float, float]:
+        """The least and the most that the engine's clock can have shown between two moments."""
+        if end_s < start_s:
+            raise ValueError(f"it ended at {end_s:g} s, and began at {start_s:g} s")
+        return self.low(start_s, end_s), self.high(start_s, end_s)
+
     def low(self, start_s: float, end_s: float) -> float:
         """The least that the engine's clock can have shown between two moments."""
         first, last = self._span_at(start_s), self._span_at(end_s)
