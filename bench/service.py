@@ -1,10 +1,10 @@
 """How often a service that answers too early is caught, and how often an honest one is accused.
 
-Usage: python bench/service.py [--times 20]
+Usage: python bench/service.py [--times 20] [--only WORD]
 
 Planted services and their correct twins (tests/service/planted.py, and a FastAPI application under
 `uvicorn --workers 4`), each struck so many times right after an answer: killed, or without power. Written to
-bench/results/service.json.
+bench/results/service.json; with --only, the rows of the others stay.
 """
 
 import argparse
@@ -64,9 +64,12 @@ def kept(service: Service, command: list[str], how: str, note: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=20)
-    times = parser.parse_args().times
-    rows = {}
-    for name, (command, options, how, honest) in CASES.items():
+    parser.add_argument("--only", default="")
+    asked = parser.parse_args()
+    times: int = asked.times
+    rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    chosen = {name: case for name, case in CASES.items() if asked.only in name}
+    for name, (command, options, how, honest) in chosen.items():
         with tempfile.TemporaryDirectory() as folder:
             service = Service(command, Path(folder), disk=how == "power", **options)
             try:
@@ -77,7 +80,7 @@ def main() -> None:
         rows[name] = {"lost": lost, "of": times, "honest": honest}
         print(f"{name}: lost in {lost} of {times}", flush=True)
     RESULTS.write_text(json.dumps(rows, indent=2) + "\n")
-    wrong = [name for name, row in rows.items() if row["lost"] != (0 if row["honest"] else times)]
+    wrong = [name for name in chosen if rows[name]["lost"] != (0 if rows[name]["honest"] else times)]
     sys.exit(f"not as they should be: {'; '.join(wrong)}" if wrong else 0)
 
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pytest
 
 # Imported, not named in `pytest_plugins`: that would make pytest read the metadata of every distribution again.
-from recollect.verify.suite.service_fixture import service_under_test  # noqa: F401
+from recollect.verify.suite.service_fixture import remembered, service_under_test  # noqa: F401
 
 if TYPE_CHECKING:
     from types import ModuleType

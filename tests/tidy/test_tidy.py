@@ -27,6 +27,7 @@ TOP_MODULES_MAX = 6
 """In `verify/`: everything else lives in a room."""
 
 FORWARDING = {
+    "recollect.browser",
     "recollect.recall.targets",
     "recollect.service_fixture",
     "recollect.verify.analyze",

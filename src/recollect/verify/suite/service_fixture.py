@@ -1,4 +1,4 @@
-"""The pytest fixture `service_under_test`. The pytest plugin registers it; or import it in a conftest."""
+"""The pytest fixtures `service_under_test` and `remembered`: the pytest plugin registers them, or a conftest imports them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recollect.verify.suite.browser import ChatPage
     from recollect.verify.suite.service import Service
 
 
@@ -32,3 +35,25 @@ def service_under_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
     finally:
         for service in services:
             service.close()
+
+
+@pytest.fixture
+def remembered(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., None]:
+    """Says something on a page, closes the browser, loses the service, starts it again, opens the page and asks.
+
+    ``remembered(ChatPage(service, write="#text", answers=".bot"), say=…, ask=…, expect=…, lose="kill")``. Raises
+    `NotRemembered`; the paths of trace and pictures are in its message and in the report's properties.
+    """
+    from recollect.verify.suite import browser  # only a test that uses it pays for it
+
+    def check(page: ChatPage, **options: Any) -> None:
+        folder: Path = tmp_path_factory.mktemp("browser")
+        try:
+            browser.remembered(page, folder=folder, **options)
+        finally:
+            for kept in sorted((*folder.glob("*.png"), *folder.glob("*.zip"))):
+                request.node.user_properties.append((f"recollect {kept.suffix[1:]}", str(kept)))
+
+    return check
