@@ -1,4 +1,4 @@
-"""The pytest fixtures `service_under_test` and `remembered`: the pytest plugin registers them, or a conftest imports them."""
+"""The fixtures `service_under_test` and `remembered`: the pytest plugin registers them, or a conftest imports them."""
 
 from __future__ import annotations
 
