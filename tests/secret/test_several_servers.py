@@ -16,8 +16,6 @@ BAD_PORT = f"redis://app:{PASSWORD}@127.0.0.1:99999/0"
 @pytest.mark.parametrize(
     ("arguments", "next_step"),
     [
-        (["doctor", CLUSTER], "give each primary that CLUSTER NODES names, as redis://host:port"),
-        (["doctor", SENTINEL], "give the primary that SENTINEL GET-MASTER-ADDR-BY-NAME names"),
         (["audit", CLUSTER], "give each primary that CLUSTER NODES names, as redis://host:port"),
         (["audit", SENTINEL], "give the primary that SENTINEL GET-MASTER-ADDR-BY-NAME names"),
         (["watch", "--once", CLUSTER], "run `recollect audit` on each of its primaries"),

@@ -19,14 +19,23 @@ __all__ = ["Diagnosis", "examine", "scrub", "secrets_of", "shown"]
 REDIS = ("redis", "rediss", "valkey", "unix")
 POSTGRES = ("postgresql", "postgres")
 CHROMA = ("http", "https")
-KNOWN = "redis://…, postgresql://…, sqlite:///file.db, chroma:///folder, http://… (Chroma), or a path"
+KNOWN = (
+    "redis://…, redis+cluster://…, redis+sentinel://…, postgresql://…, sqlite:///file.db, chroma:///folder, "
+    "http://… (Chroma), or a path"
+)
+
+
+def is_several_servers(scheme: str) -> bool:
+    family, _, kind = scheme.partition("+")
+    return family in REDIS and kind in ("cluster", "sentinel")
 
 
 def check_one_server(url: str) -> None:
-    """Refuses the addresses of several servers, which only a store can use."""
-    family, _, kind = scheme_of(url).partition("+")
-    if family not in REDIS or kind not in ("cluster", "sentinel"):
+    """Refuses the addresses of several servers, for what looks into one."""
+    scheme = scheme_of(url)
+    if not is_several_servers(scheme):
         return
+    family, _, kind = scheme.partition("+")
     primaries = (
         "each primary that CLUSTER NODES names"
         if kind == "cluster"
@@ -54,7 +63,10 @@ async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:
 async def _examine(url: str, timeout_s: float) -> Diagnosis:
     scheme = scheme_of(url)
     check_address(url)
-    check_one_server(url)
+    if is_several_servers(scheme):
+        from recollect.doctor import redis_group
+
+        return await redis_group.examine(url, timeout_s)
     if scheme in REDIS:
         from recollect.doctor import redis
 

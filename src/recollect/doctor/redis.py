@@ -21,8 +21,8 @@ from recollect.doctor.redis_answers import QUESTIONS, QUESTIONS_COUNT, RedisAnsw
 from recollect.doctor.redis_persistence import persistence
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise
-from recollect.stores.redis.address import parse_address
-from recollect.stores.redis.wire import WireLost, connect
+from recollect.stores.redis.address import Address, parse_address
+from recollect.stores.redis.wire import Reply, WireLost, connect
 
 ON_A_DISK = (
     "mount a volume or a disk for the folder that CONFIG GET dir names",
@@ -32,13 +32,22 @@ WAITS_TOO_EARLY = {"redis": ("7.4.0", "7.4.1", "7.4.2"), "valkey": ("9.1.2",)}
 
 
 async def examine(url: str, timeout_s: float) -> Diagnosis:
-    address = parse_address(url)
+    return diagnose(await answers_of(parse_address(url), timeout_s))
+
+
+async def answers_of(address: Address, timeout_s: float) -> RedisAnswers:
+    """What one server says about itself."""
+    return read(address.shown, await asked(address, QUESTIONS, QUESTIONS_COUNT, timeout_s))
+
+
+async def asked(address: Address, request: bytes, count: int, timeout_s: float) -> list[Reply]:
+    """Its replies; `EngineUnavailable` if it does not answer, or not this user."""
     connection = address.connection(timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
             wire = await connect(connection)
             try:
-                replies = await wire.replies(QUESTIONS, QUESTIONS_COUNT)
+                return await wire.replies(request, count)
             finally:
                 wire.abort()
     except AuthenticationError as error:
@@ -51,7 +60,6 @@ async def examine(url: str, timeout_s: float) -> Diagnosis:
         RecursionError,
     ) as error:  # RecursionError: arrays nested without end
         raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
-    return diagnose(read(address.shown, replies))
 
 
 def diagnose(answers: RedisAnswers) -> Diagnosis:

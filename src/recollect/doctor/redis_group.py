@@ -1,0 +1,334 @@
+"""A Redis or Valkey Cluster, or a primary with sentinels: what its servers would lose, alone and together.
+
+Each server is asked as `redis` asks one. Besides, a cluster is asked who owns which slots and who copies whom (CLUSTER
+NODES), and sentinels are asked what they watch (SENTINEL MASTER, SENTINEL REPLICAS): nothing is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from recollect.doctor import redis
+from recollect.doctor.diagnosis import Diagnosis, Symptom, ordered
+from recollect.doctor.redis_answers import RedisAnswers
+from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.guarantees import promise
+from recollect.stores.redis.address import Address, parse_address
+from recollect.stores.redis.slots import SLOTS, Node, Topology, read_view
+from recollect.stores.redis.wire import Reply, ReplyError, pack
+
+WITHOUT_AOF = ("none", "rdb")
+SENTINELS_MIN = 3
+_OF_ONE = ("one-node-of-a-cluster", "is-a-replica", "failover")
+"""What is said of a server alone, and better of all of them."""
+
+
+@dataclass(frozen=True)
+class ExaminedGroup:
+    """What was found out. `primaries` and `replicas` are the servers that answered."""
+
+    address: str
+    kind: str
+    primaries: dict[Node, RedisAnswers]
+    replicas: dict[Node, RedisAnswers]
+    copies: dict[Node, int]
+    """How many replicas each primary has that are up."""
+    silent: tuple[str, ...]
+    """Servers that did not answer, and why."""
+    settings: dict[str, str]
+    unowned: int = 0
+    """Slots without an owner that is up."""
+
+    @property
+    def engine(self) -> str:
+        return f"{next(iter(self.primaries.values())).engine}-{self.kind}"
+
+
+async def examine(url: str, timeout_s: float) -> Diagnosis:
+    address = parse_address(url)
+    found = await (_cluster if address.kind == "cluster" else _sentinels)(address, timeout_s)
+    if not found.primaries:
+        raise EngineUnavailable(
+            f"{address.shown}: no primary answers ({'; '.join(found.silent) or 'none known'})"
+        )
+    return diagnose(found)
+
+
+def diagnose(group: ExaminedGroup) -> Diagnosis:
+    policies = {answers.policy for answers in group.primaries.values()}
+    return Diagnosis(
+        address=group.address,
+        engine=group.engine,
+        version=next(iter(group.primaries.values())).version,
+        policy=policies.pop() if len(policies) == 1 else None,
+        settings=group.settings,
+        findings=ordered(
+            [
+                *_of_each(group),
+                _unowned(group),
+                _uncopied(group),
+                _restarts_empty(group),
+                _failover(group),
+                _few_sentinels(group),
+                _silent(group),
+            ]
+        ),
+    )
+
+
+# What the servers say -----------------------------------------------------------------------------
+
+
+async def _cluster(address: Address, timeout_s: float) -> ExaminedGroup:
+    reply, asked = await _first(address, address.nodes, pack("CLUSTER", "NODES"), timeout_s)
+    view = read_view(reply, asked, by_hostname=address.has_tls)
+    if view is None:
+        raise CannotOpen(f"{address.shown} is not a cluster: {_said(reply)}; give a node of one")
+    assert isinstance(reply, bytes)
+    lines = [line.split() for line in reply.decode("utf-8", "replace").splitlines()]
+    up = [words for words in lines if len(words) > 7 and "fail" not in words[2] and words[0] in view.names]
+    owners = Topology([view]).owners
+    alive = {view.names[words[0]] for words in up}
+    primaries = [node for node in dict.fromkeys(owners) if node is not None and node in alive]
+    copied = [view.names[words[3]] for words in up if words[3] in view.names]
+    replicas = [view.names[words[0]] for words in up if words[3] in view.names]
+    answers, silent = await _answers(address, [*primaries, *replicas], timeout_s)
+    timeout = await _setting(address.at(asked), "cluster-node-timeout", timeout_s)
+    return ExaminedGroup(
+        address.shown,
+        "cluster",
+        {node: answers[node] for node in primaries if node in answers},
+        {node: answers[node] for node in replicas if node in answers},
+        {node: copied.count(node) for node in primaries},
+        silent,
+        {
+            "primaries": str(len(primaries)),
+            "replicas": str(len(replicas)),
+            **({"cluster-node-timeout": timeout} if timeout else {}),
+        },
+        sum(node not in alive for node in owners),
+    )
+
+
+async def _sentinels(address: Address, timeout_s: float) -> ExaminedGroup:
+    question = pack("SENTINEL", "MASTER", address.service) + pack("SENTINEL", "REPLICAS", address.service)
+    told: list[Reply] = []
+    count, errors = 0, []
+    for sentinel in address.nodes:
+        try:
+            replies = await redis.asked(address.sentinel(sentinel), question, 2, timeout_s)
+        except EngineUnavailable as error:
+            errors.append(str(error))
+            continue
+        if isinstance(replies[0], ReplyError):
+            raise CannotOpen(f"{address.shown}: {replies[0].text}; name the service as the sentinels call it")
+        told, count = told or replies, count + 1
+    if not told:
+        raise EngineUnavailable(f"{address.shown}: no sentinel answers ({'; '.join(errors)})")
+    master = _fields(told[0])
+    replicas = [_fields(one) for one in (told[1] if isinstance(told[1], list) else [])]
+    up = [(one["ip"], int(one["port"])) for one in replicas if one.get("flags") == "slave"]
+    primary = (master["ip"], int(master["port"]))
+    answers, silent = await _answers(address, [primary, *up], timeout_s)
+    return ExaminedGroup(
+        address.shown,
+        "sentinel",
+        {node: answers[node] for node in (primary,) if node in answers},
+        {node: answers[node] for node in up if node in answers},
+        {primary: len(up)},
+        (*errors, *silent),
+        {
+            "replicas": str(len(up)),
+            "sentinels": str(int(master.get("num-other-sentinels", "0")) + 1),
+            "sentinels-that-answer": str(count),
+            "quorum": master.get("quorum", ""),
+            "down-after-milliseconds": master.get("down-after-milliseconds", ""),
+        },
+    )
+
+
+async def _first(
+    address: Address, nodes: Sequence[Node], request: bytes, timeout_s: float
+) -> tuple[Reply, Node]:
+    errors = []
+    for node in nodes:
+        try:
+            [reply] = await redis.asked(address.at(node), request, 1, timeout_s)
+            return reply, node
+        except EngineUnavailable as error:
+            errors.append(error)
+    raise errors[0]
+
+
+async def _answers(
+    address: Address, nodes: Sequence[Node], timeout_s: float
+) -> tuple[dict[Node, RedisAnswers], tuple[str, ...]]:
+    """Of those that answer, and what was in the way of the others."""
+    each = [redis.answers_of(address.at(node), timeout_s) for node in nodes]
+    found = dict(zip(nodes, await asyncio.gather(*each, return_exceptions=True), strict=True))
+    for error in found.values():
+        if isinstance(error, BaseException) and not isinstance(error, (EngineUnavailable, CannotOpen)):
+            raise error
+    return (
+        {node: answers for node, answers in found.items() if isinstance(answers, RedisAnswers)},
+        tuple(str(error) for error in found.values() if isinstance(error, BaseException)),
+    )
+
+
+async def _setting(address: Address, name: str, timeout_s: float) -> str:
+    [reply] = await redis.asked(address, pack("CONFIG", "GET", name), 1, timeout_s)
+    return _fields(reply).get(name, "") if isinstance(reply, list) else ""
+
+
+def _fields(reply: Reply) -> dict[str, str]:
+    words = (
+        [item.decode("utf-8", "replace") for item in reply if isinstance(item, bytes)]
+        if isinstance(reply, list)
+        else []
+    )
+    return dict(zip(words[::2], words[1::2], strict=False))
+
+
+def _said(reply: Reply) -> str:
+    return reply.text if isinstance(reply, ReplyError) else "it does not answer CLUSTER NODES"
+
+
+# What follows -------------------------------------------------------------------------------------
+
+
+def _of_each(group: ExaminedGroup) -> Iterable[Symptom]:
+    """What is true of servers alone, told once, with those that it is true of. What a replica would lose once it is
+    promoted is told where its primary would not lose it."""
+    told: dict[tuple[str, str], tuple[Symptom, list[Node]]] = {}
+    for node, answers in {**group.primaries, **group.replicas}.items():
+        for symptom in redis.diagnose(answers).findings:
+            known = (symptom.name, "loss") in told and node in group.replicas
+            if symptom.name not in _OF_ONE and not known:
+                told.setdefault((symptom.name, symptom.level), (symptom, []))[1].append(node)
+    for symptom, nodes in told.values():
+        if len(nodes) < len(group.primaries) + len(group.replicas):
+            setting = " on ".join(filter(None, (symptom.setting, _shown(nodes))))
+            symptom = msgspec.structs.replace(symptom, setting=setting)
+        yield symptom
+
+
+def _unowned(group: ExaminedGroup) -> Symptom | None:
+    if not group.unowned:
+        return None
+    return Symptom(
+        name="slots-without-owner",
+        level="loss",
+        sentence=f"can lose the sessions of {group.unowned:,} slots: nobody that is up owns them, so they can be "
+        "neither read nor written",
+        when=("lose-shard",),
+        window="everything in them",
+        setting=f"{SLOTS - group.unowned:,} of {SLOTS:,} slots have an owner that is up",
+        procedure=(
+            "CLUSTER NODES shows which primary failed: start it, or a replica of it, on its own data",
+            "give the slots to another primary (redis-cli --cluster fix) only if that data is gone for good",
+        ),
+        source="Redis documentation, Scale with Redis Cluster",
+    )
+
+
+def _uncopied(group: ExaminedGroup) -> Symptom | None:
+    alone = [node for node, count in group.copies.items() if not count]
+    if not alone:
+        return None
+    return Symptom(
+        name="no-replica",
+        level="loss",
+        sentence="can lose everything on a primary whose host is lost: no replica of it is up, and nothing takes over",
+        when=("node-kill",),
+        window="everything on it",
+        setting=f"no replica of {_shown(alone)}",
+        procedure=("add a replica to each primary, on another host, and wait until it is in step",),
+        source="Redis cluster specification: availability",
+    )
+
+
+def _restarts_empty(group: ExaminedGroup) -> Symptom | None:
+    found = [node for node, answers in group.primaries.items() if answers.policy in WITHOUT_AOF]
+    if not found or not any(group.copies.get(node) for node in found):
+        return None
+    given = promise(f"redis-{group.kind}", group.primaries[found[0]].policy or "none", "kill-restart")
+    return Symptom(
+        name="restarts-empty",
+        level="loss",
+        sentence=f"can lose {given.sentence}",
+        when=("kill-restart",),
+        window="everything on it",
+        setting=f"appendonly no on {_shown(found)}",
+        procedure=(
+            "on each running server: CONFIG SET appendonly yes, and wait until INFO persistence says "
+            "aof_rewrite_in_progress:0",
+            "until then, keep supervisors from starting a primary again before its replica has taken over",
+        ),
+        source=given.source,
+    )
+
+
+def _failover(group: ExaminedGroup) -> Symptom | None:
+    if not any(group.copies.values()):
+        return None
+    given = promise(f"redis-{group.kind}", "aof-everysec", "isolate-primary")
+    most = max(group.copies.values())
+    needed = {answers.number("min-replicas-to-write") for answers in group.primaries.values()}
+    lag_s = {answers.number("min-replicas-max-lag") for answers in group.primaries.values()}
+    bounded = 0 not in needed and 0 not in lag_s
+    timeout = group.settings.get("cluster-node-timeout", "")
+    window_s = max(lag_s) if bounded else int(timeout) / 1000 if timeout.isdigit() else None
+    words = ", ".join(f"{name} {value}" for name, value in group.settings.items() if "-" in name)
+    return Symptom(
+        name="failover",
+        level="loss",
+        sentence=f"can lose {given.sentence}; and what a replica had not received when it takes over",
+        when=("isolate-primary", "promoted-behind", "failover"),
+        window="no bound" if window_s is None else f"up to about {window_s:g} s",
+        window_s=window_s,
+        setting=f"min-replicas-to-write {', '.join(map(str, sorted(needed)))}; {words}",
+        procedure=(
+            f"open_store(url, replicas={most}): each append then waits until every copy that may take over has it",
+            "on every server CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10, so that a primary that is "
+            "cut off stops taking writes; then CONFIG REWRITE",
+        ),
+        source=given.source,
+    )
+
+
+def _few_sentinels(group: ExaminedGroup) -> Symptom | None:
+    known, answer = (int(group.settings.get(name, "0")) for name in ("sentinels", "sentinels-that-answer"))
+    quorum = group.settings.get("quorum", "")
+    needed = max(known // 2 + 1, int(quorum) if quorum.isdigit() else 0)
+    if group.kind != "sentinel" or (known >= SENTINELS_MIN and answer >= needed):
+        return None
+    return Symptom(
+        name="no-quorum",
+        level="note",
+        sentence=f"nothing may take over when the primary dies: {answer} of {known} sentinels answer, and {needed} "
+        "have to agree",
+        setting=f"{known} sentinels, {answer} of those in the address answer, quorum {quorum}",
+        procedure=(
+            "run three sentinels or more, on hosts of their own, and name all of them in the address",
+        ),
+        source="Redis documentation, High availability with Sentinel: fundamental things to know",
+    )
+
+
+def _silent(group: ExaminedGroup) -> Symptom | None:
+    if not group.silent:
+        return None
+    return Symptom(
+        name="servers-that-do-not-answer",
+        level="cannot-tell",
+        sentence=f"cannot tell what these would lose: {'; '.join(group.silent)}",
+        procedure=("examine again when all of them answer",),
+    )
+
+
+def _shown(nodes: Iterable[Node]) -> str:
+    return ", ".join(f"{host}:{port}" for host, port in nodes)
