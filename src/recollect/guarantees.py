@@ -30,8 +30,8 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "chroma": ("embedded", "server", "custom"),
 }
 MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis", "postgres-ha": "postgres"}
-"""Engines of several servers, and what each of these is. They promise what the servers promise, except where the group
-has rules of its own."""
+"""Engines made of several servers, and what each server is. They promise what their servers promise, except where the
+group has rules of its own."""
 ENGINES |= {name: ENGINES[server] for name, server in MADE_OF.items()}
 ENGINES["postgres-ha"] = ("asynchronous", "any-1", "first-2", "custom")
 ALIASES = {
@@ -391,7 +391,7 @@ _ENGINE_RULES: dict[str, tuple[Rule, ...]] = {
 }
 
 _LIKE = {"kill-restart": "kill-engine", "restart-all": "kill-engine"}
-"""Of one server among several the same is promised as of a server alone."""
+"""One server among several promises what it would promise alone."""
 
 _ANY_ENGINE: tuple[Rule, ...] = (
     Rule(
@@ -441,7 +441,7 @@ _CUSTOM = "custom settings promise nothing we can look up, so nothing acknowledg
 def promise(engine: str, policy: str, fault: str) -> Promise:
     """What the engine promises when this fault strikes under this policy.
 
-    Of two faults at once (``a+b``) the engine promises what it promises under both: the weaker of the two.
+    For two faults at once (``a+b``) it is the weaker of the two promises.
     """
     name, policy = _known(engine, policy)
     if "+" in fault:

@@ -1,9 +1,9 @@
 """What a session has besides its messages, for the way from one store to another.
 
-An engine gives a session its sequences, and keeps its turn ids and its end to itself. A session that moves must bring
-all of them: cursors and positions that callers hold go on being right, a turn that is sent again after the move is not
-stored twice, and what was to expire expires. `Movable` is implemented by every store of recollect and used by
-`transfer`; it is not part of the contract, because `restore` takes records as they are.
+An engine assigns a session's sequences, and keeps its turn ids and its expiry to itself. A session that moves must
+bring all of them: callers' cursors and positions stay right, a turn that is sent again after the move is not stored
+twice, and what was to expire still does. `Movable` is implemented by every store of recollect and used by `transfer`;
+it is not part of the contract, because `restore` takes records as they are.
 """
 
 from typing import Protocol, runtime_checkable
@@ -81,7 +81,7 @@ def piece_of(
     metadata: bytes | None = None,
     kept: SessionKept | None = None,
 ) -> Piece:
-    """The next piece of a session that is at `base`, up to `last`: what has no message in between is one run each."""
+    """The next piece of a session that is at `base`, up to `last`: each gap without a message becomes one run."""
     floor = base
     if base == 0:
         floor = stored[0].sequence - 1 if stored else last - 1

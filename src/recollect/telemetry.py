@@ -1,8 +1,8 @@
 """OpenTelemetry for stores, recall, chat and watch: spans and metrics, by the GenAI memory conventions.
 
 Nothing here runs unless the application has set up a provider of spans or metrics before it opens a store: an opened
-store then gets a subclass whose methods are measured. Without one it keeps its own class, so there is nothing to pay,
-and opentelemetry is not even imported. Contents, queries and error texts are never recorded; session ids are.
+store then gets a subclass whose methods are measured. Without one it keeps its own class, costs nothing, and does not
+even import opentelemetry. Contents, queries and error texts are never recorded; session ids are.
 
 `docs/observability.md` lists every span, attribute and metric.
 """
@@ -40,15 +40,15 @@ SYSTEMS = {
     "postgresql": "postgresql",
     "postgres": "postgresql",
 }
-"""Of an address's scheme, without what follows a `+`: the value of ``db.system.name``."""
+"""By an address's scheme, without what follows a `+`: the value of ``db.system.name``."""
 
 
 class MeasuredCall(NamedTuple):
-    """How a method is told: the operation, and how many records it is about."""
+    """How a method is reported: the operation, and how many records it is about."""
 
     operation: str
     records: Callable[[tuple[Any, ...], Any], int] | None = None
-    """Of the arguments and the result; None if it is not known."""
+    """From the arguments and the result; None if it is not known."""
     session: bool = True
     """Whether the first argument is a session."""
 
@@ -101,7 +101,7 @@ def active() -> bool:
 
 
 async def opened(url: str, opening: Awaitable[Opened], methods: dict[str, MeasuredCall]) -> Opened:
-    """What `opening` gives, measured from now on if there is somebody who wants to know."""
+    """What `opening` returns, measured if somebody is listening."""
     if not active():
         return await opening
     observer = Observer(url)
@@ -226,7 +226,7 @@ class Observer:
     def _note_result(
         self, how: MeasuredCall, arguments: tuple[Any, ...], result: Any, told: dict[str, AttributeValue]
     ) -> dict[str, AttributeValue]:
-        """What only the result can tell; counted too."""
+        """What only the result says; also counted."""
         count = None if how.records is None else how.records(arguments, result)
         attributes: dict[str, AttributeValue] = {}
         if count is not None:
@@ -244,7 +244,7 @@ class Observer:
 
 @functools.cache
 def _measured_class(kind: type, methods: tuple[tuple[str, MeasuredCall], ...]) -> type:
-    """A subclass with the same name, whose methods tell what they did."""
+    """A subclass with the same name, whose methods report what they did."""
     names: dict[str, Any] = {name: _measured_method(getattr(kind, name), how) for name, how in methods}
     names |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     return type(kind.__name__, (kind,), names)
@@ -266,7 +266,7 @@ def _measured_method(
 
 
 def _queues_of(made: Any) -> list[Any]:
-    """Where writes wait to be sent together; of a cluster, the servers that are known when the store is opened."""
+    """Where writes wait to be sent together; in a cluster, the servers that are known when the store is opened."""
     servers = getattr(made, "_servers", None)
     shards = [getattr(servers, "shard", None), *getattr(servers, "_shards", {}).values()]
     queues = [getattr(made, "_batcher", None), *(getattr(shard, "commit", None) for shard in shards)]
@@ -299,7 +299,7 @@ def _server_of(url: str) -> dict[str, AttributeValue]:
 
 
 class WatchTelemetry:
-    """A watch's alarms and readings, if there is somebody who wants to know."""
+    """A watch's alarms and readings, if somebody is listening."""
 
     def __init__(self) -> None:
         self._alarms: Any = None

@@ -42,7 +42,7 @@ LEFT_OUT = "sessions that are forgotten or expired"
 """What the file does not carry."""
 LINE_BYTES_MAX = 512 * 1024 * 1024
 TRIES = 100
-"""How often a session that others change meanwhile is read."""
+"""How often to read a session that others keep changing."""
 
 
 class Moved(msgspec.Struct):
@@ -53,7 +53,7 @@ class Moved(msgspec.Struct):
     damaged: int = 0
     """Records that cannot be read and are not in the file."""
     expired: int = 0
-    """Sessions of the file whose time was over when they were to be imported."""
+    """Sessions of the file that had expired by the time it was imported."""
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ def movable(store: Store) -> Movable:
 
 
 async def _at_one_moment(store: Movable, session: str) -> tuple[Description, list[Stored], SessionKept]:
-    """Every change moves the position, but for `forget`: what was read between two equal ones is of one moment."""
+    """Every change except `forget` moves the position, so what was read between two equal ones is of one moment."""
     before = await store.describe(session)
     for _ in range(TRIES):
         stored, kept = await store.history(session), await store.kept(session)
@@ -192,7 +192,7 @@ class _Writing:
         self._waiting: list[Stored] = []
         self._base = 0
         self._there = 0
-        """The session's position in the store: what is up to it is compared, and not written."""
+        """The session's position in the store: messages up to it are compared, not written."""
         self._wrote = False
         self._count = 0
         self._digest = blake2b(digest_size=16)

@@ -7,8 +7,8 @@
     async with open_store("redis://localhost") as store:
         runner = Runner(app_name="helpdesk", agent=agent, session_service=RecollectSessionService(store))
 
-A session of ADK is two sessions of the store: one with its events, a message each, and one with its state. The state
-that a user's sessions share is a third, the state that an app's sessions share a fourth. An event is appended to all
+An ADK session is two sessions of the store: one with its events, a message each, and one with its state. The state
+shared by a user's sessions is a third, the state shared by an app's sessions a fourth. An event is appended to all
 that it changes in one step (`append_many`), so an event is never there without its state, or the reverse.
 
 State is kept as the changes made to it, so nobody has to read it in order to change it, and writers of the same app
@@ -116,8 +116,8 @@ class RecollectSessionService(BaseSessionService):
         return made
 
     async def _vacant(self, places: "SessionPlaces") -> int:
-        """The position of the state while there is no such session; what a deletion has left behind is removed."""
-        # Read first: what is there at this position, while there is no session, belongs to one that was deleted.
+        """The state's position, if there is no such session. Removes what a deletion left behind."""
+        # Read first: without a session, whatever is there up to this position belongs to a deleted one.
         events_at = await self._store.position(places.events)
         state_at = await self._store.position(places.state)
         changes = await self._store.history(places.state)
@@ -130,7 +130,8 @@ class RecollectSessionService(BaseSessionService):
         return state_at
 
     async def _emptied(self, place: str, position: int) -> int:
-        """The position after all messages were removed; as it was, if somebody has changed it meanwhile."""
+        """Removes all messages and returns the position after that; the old one if somebody has changed it
+        meanwhile."""
 
         async def write(turn: str) -> int:
             return (await self._store.replace(place, [], turn=turn, expect=position)).last
@@ -207,7 +208,7 @@ class RecollectSessionService(BaseSessionService):
         places = SessionPlaces(app_name, user_id, session_id)
         if not _SummedState(await self._store.history(places.state)).exists:
             return
-        # Both positions move, so whoever has read the session before cannot append to it, nor to a new one of its name.
+        # Both positions move, so nobody who read the session earlier can append to it, or to a new one of its name.
         ends = {place: [Message("state", [], metadata={"gone": True})] for place in places.own}
         receipts = await carried(lambda turn: self._store.append_many(ends, turn=turn))
         for place in places.own:
@@ -218,7 +219,7 @@ class RecollectSessionService(BaseSessionService):
             try:
                 await carried(forget)
             except Conflict:
-                return  # it was created again: that one has removed the rest
+                return  # it was created again, which removed the rest
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The state that the user's sessions share, without the prefix `user:`."""
@@ -330,7 +331,7 @@ def _marker(born: str, position: int) -> str:
 
 
 def _scopes(delta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """A change of state by the prefix of its keys, which is taken off; temporary state is left out."""
+    """A change of state, split by the prefix of its keys, which is removed; temporary state is left out."""
     scopes: dict[str, dict[str, Any]] = {State.APP_PREFIX: {}, State.USER_PREFIX: {}, "": {}}
     try:
         plain = to_jsonable_python(dict(delta))

@@ -9,13 +9,13 @@
         result = await agent.run("Hello", conversation=conversation)
         await conversations.save(result)
 
-A conversation is a session of the store. Each entry is a message there, whose metadata names the entry before it. What
+A conversation is a session of the store. Each entry is a message there, with the entry before it in its metadata. What
 Pydantic AI calls the record (where the history ends, the usage, the scope) travels in the metadata of the last message
 of each save, so messages and record are stored together, whole or not at all, and the record is found by reading one
 message. A save without new messages, such as a branch, stores a message without text to carry it.
 
 A revision is checked twice: here against the record, and by the store against the session's position (`expect`).
-Whoever loses is told `ConversationConflict`.
+The loser gets `ConversationConflict`.
 
 A fork copies the entries it keeps, so that every conversation can be deleted, or erased, without touching another.
 
@@ -194,7 +194,7 @@ class RecollectConversations(ConversationStore):
         raise KeyError(entry_id)
 
     async def _expected(self, conversation_id: str, revision: str | None) -> tuple[int, str | None]:
-        """The session's position and head while its record has this revision; else `ConversationConflict`."""
+        """The session's position and head, if its record still has this revision; else `ConversationConflict`."""
         position = await self._store.position(self._prefix + conversation_id)
         record = await self.read_record(conversation_id)
         if (None if record is None else record.revision) != revision:
@@ -253,7 +253,8 @@ def _record_in(item: Stored, conversation_id: str) -> ConversationRecord | None:
 
 
 def _latest_record(items: Sequence[Stored], conversation_id: str) -> ConversationRecord | None:
-    """The last record that can be read. What cannot be read after it becomes the end of the history, so it shows."""
+    """The last record that can be read. Anything unreadable after it becomes the end of the history, so that it
+    shows."""
     damaged: int | None = None
     for item in reversed(items):
         if isinstance(item.message, Damaged):
@@ -313,7 +314,7 @@ def _id_of(item: Stored) -> str:
 
 
 def _damaged_before(items: Sequence[Stored], index: int) -> int | None:
-    """An entry that is pointed at and not found is the nearest one before that cannot be read."""
+    """An entry that is referred to but not found is the nearest unreadable one before it."""
     for place in range(index - 1, -1, -1):
         if isinstance(items[place].message, Damaged):
             return place

@@ -1,4 +1,4 @@
-"""`recollect verify T --data FOLDER|DUMP --expect sessions.jsonl`: today's store on yesterday's data."""
+"""`recollect verify T --data FOLDER|DUMP --expect sessions.jsonl`: today's store on older data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DataOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER|FILE",
-        help="Data of yesterday, with --expect: a volume, an RDB file, a pg_dump or a SQLite file. A copy is read and "
+        help="Older data, with --expect: a volume, an RDB file, a pg_dump or a SQLite file. A copy is read and "
         "appended to; the original is never touched.",
     ),
 ]
@@ -49,13 +49,13 @@ _EXCLUDED = (
     "repeat",
     "for_time",
 )
-"""Parameters of `verify` that mean nothing together with `--data`."""
+"""Parameters of `verify` that have no meaning with `--data`."""
 _ONE_OF = ("engine", "policy")
 _OURS = (None, "system", "wheel")
 
 
 def _refuse_others(context: typer.Context) -> None:
-    """Refuses, by name, what cannot be said together with `--data`, and one of the two without the other."""
+    """Refuses options that exclude `--data`, by name, and `--data` or `--expect` alone."""
     given = context.params
     data, expect = given["data"], given["expect"]
     if data is None and expect is None:
@@ -109,8 +109,7 @@ def _scenario(request: VerifyRequest, target: str, found: older_data.OlderData, 
 
 
 def targets_for(context: typer.Context, targets: Sequence[str]) -> tuple[str, ...]:
-    """The targets that were named; without any, the built-in store of the data's engine. Refuses what cannot be said
-    together with it."""
+    """The targets named, or the built-in store of the data's engine. Refuses what cannot be combined with it."""
     _refuse_others(context)
     data = context.params["data"]
     if targets or data is None:

@@ -319,8 +319,8 @@ def run(
     confirm: bool = True,
     cells: list[Cell] | None = None,
 ) -> Results:
-    """Lays out the cells, unless they are given, runs them with progress, and saves the results. Those that are given
-    are not made smaller."""
+    """Lays out the cells unless they are given, runs them with progress, and saves the results. Given cells are not
+    made smaller."""
     date, started = date_of(time.time()), time.monotonic()
     budget_s = limits.first_s
     confirm = confirm and cells is None

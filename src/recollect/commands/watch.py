@@ -164,7 +164,7 @@ def _say(event: dict[str, object]) -> None:
 
 
 def _check_watchable(url: str) -> None:
-    """Refuses an address that can never be heard, which would otherwise look like an engine that is silent."""
+    """Refuses an address that cannot be watched, which would otherwise look like a silent engine."""
     if scheme_of(url).endswith("+cluster"):
         raise Refused(
             f"{shown(url)}: a cluster cannot be watched; run `recollect audit` on each of its primaries from time to "

@@ -41,7 +41,7 @@ def check_one_server(url: str) -> None:
         if kind == "cluster"
         else "the primary that SENTINEL GET-MASTER-ADDR-BY-NAME names"
     )
-    raise Refused(f"{shown(url)} is several servers: give {primaries}, as {family}://host:port")
+    raise Refused(f"{shown(url)} names several servers: give {primaries}, as {family}://host:port")
 
 
 async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:

@@ -1,8 +1,8 @@
 """The witness of a saver: notices that the checkpoints were wiped, or set back to an older state.
 
-A conversation has sequences that only grow, and a `Witness` remembers one of them. Checkpoints have ids of LangGraph's
-making, and may all be deleted. So the shelf has a mark beside them: it is raised after a change, at most once a second,
-and a memory whose mark is lower than the file says was set back.
+A conversation has sequences that only grow, and a `Witness` remembers one of them. Checkpoint ids are LangGraph's own,
+and all of them may be deleted. So the shelf keeps a mark beside them, raised after a change, at most once a second: a
+memory whose mark is lower than the file's was set back.
 """
 
 import asyncio

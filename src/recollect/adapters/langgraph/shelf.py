@@ -129,8 +129,8 @@ class Shelf(Protocol):
 class NearShelf(Protocol):
     """A shelf that can also be used on the caller's own thread, which saves handing the call to the saver's loop.
 
-    Each call says whether it did its work. If not, because somebody else is at it, or because of any trouble, the
-    caller goes the other way, which waits, repeats and tells what went wrong. All of them may be repeated.
+    Each call says whether it did its work. If not, because somebody else is using the shelf or something went wrong,
+    the caller takes the other way, which waits, retries and reports errors. All of these calls may be repeated.
     """
 
     def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> bool: ...

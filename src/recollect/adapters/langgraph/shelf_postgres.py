@@ -95,7 +95,7 @@ SELECT {_WRITE}, w.task, w.channel, w.path, NULL, w.value, NULL, w.place
   FROM c, LATERAL (
     SELECT * FROM langgraph_writes WHERE thread = $1 AND namespace = $2 AND langgraph_writes.id = c.id OFFSET 0) w"""
 """A checkpoint, its values and its writes: one statement, so one moment and one round trip. `OFFSET 0` keeps the
-planner from joining, for which it would read all values of the thread."""
+planner from a join that would read all values of the thread."""
 _GET_LATEST = _GET.format(which="ORDER BY id DESC LIMIT 1")
 _GET_ONE = _GET.format(which="AND id = $3")
 

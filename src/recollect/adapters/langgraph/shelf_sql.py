@@ -1,6 +1,6 @@
 """What the shelves in SQL have in common: their tables, and the statements that both engines understand.
 
-They are written as SQLite has them. `for_postgres` says what PostgreSQL calls the same.
+They are in SQLite's dialect; `for_postgres` translates them.
 """
 
 from recollect.adapters.langgraph.shelf import CheckpointListing
@@ -54,11 +54,11 @@ SELECT c.thread, c.namespace, c.id, c.parent, run, refs, checkpoint, metadata
   FROM line CROSS JOIN langgraph_checkpoints c
  WHERE c.thread = ?1 AND c.namespace = ?2 AND c.id = line.id
  ORDER BY depth"""
-"""A cross join, because SQLite takes the tables of one in the order in which they are written."""
+"""A cross join: SQLite reads its tables in the order in which they are written."""
 
 
 def for_postgres(statement: str) -> str:
-    """The statement as PostgreSQL has it. References are an array there, and one packed value in SQLite."""
+    """The statement in PostgreSQL's dialect. References are an array there, one packed value in SQLite."""
     return statement.replace("refs BLOB", "refs bytea[]").replace("BLOB", "bytea").replace("?", "$")
 
 

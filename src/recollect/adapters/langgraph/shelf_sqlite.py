@@ -255,8 +255,8 @@ _GET_ONE = _GET.format(which="AND id = ?3")
 def _getting(
     place: ThreadPlace, checkpoint: bytes | None
 ) -> Callable[[sqlite3.Connection], FoundCheckpoint | None]:
-    """A checkpoint and its writes in one statement. Its values come after it, and a value never changes: only one that
-    is missing may have been removed in between, and then all is read again from one moment."""
+    """A checkpoint and its writes in one statement. Its values are read afterwards. They never change, so only a
+    missing one can have been removed in between; then everything is read again, as of one moment."""
 
     def query(connection: sqlite3.Connection) -> FoundCheckpoint | None:
         if checkpoint is None:

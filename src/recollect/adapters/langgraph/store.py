@@ -5,7 +5,7 @@
     with RecollectStore("sqlite:///memory.db", recall="sqlite:///memory.db") as store:
         graph = builder.compile(store=store)
 
-An item is a session of the store, whose id is the namespace and the key, with one message: the value. The store is the
+An item is a session of the store: its id is the namespace and the key, its one message is the value. The store is the
 truth. Recall holds the texts of each version of a value under the item's namespace, and a hit counts only if the item
 still has that version. The texts are stored before the value, so an item that is there can be found; what an
 interrupted change leaves behind in recall is never shown.
@@ -42,7 +42,7 @@ from recollect.message import Damaged, Message, encode, new_id
 from recollect.opening import open_store
 from recollect.store import OpenOptions, Store, Stored
 
-if TYPE_CHECKING:  # recall needs numpy, and a store that ranks nothing does not
+if TYPE_CHECKING:  # recall needs numpy; a store without ranking does not
     from recollect.recall.embedding import Embedder
     from recollect.recall.memory import Hit
     from recollect.recall.recall import Recall
@@ -139,7 +139,7 @@ class RecollectStore(BaseStore):
             raise
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Reads first, then the changes, of which the last of each key counts."""
+        """Reads first, then the changes; of several changes to one key the last counts."""
         return self._loop.wait(self._batch(list(ops)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -345,7 +345,7 @@ def _kept(item_id: ItemId, items: Sequence[Stored]) -> KeptItem | None:
 
 
 def _user(namespace: Namespace) -> str:
-    """Whose memories the texts of a namespace are, as recall sees it."""
+    """The user under whom recall keeps a namespace's texts."""
     return composite_id(ROOT, *namespace)
 
 

@@ -24,7 +24,7 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.InternalClientError,  # of a connection whose server was killed in the middle of a statement
     OSError,
 )
-"""Everything that asyncpg raises of its own. Its internal errors are not among its interface's."""
+"""Everything that asyncpg itself raises. Its internal errors are not interface errors."""
 
 UNREACHABLE: tuple[type[BaseException], ...] = (
     OSError,  # includes TimeoutError
@@ -65,7 +65,7 @@ TRY_AGAIN: tuple[type[BaseException], ...] = (
     asyncpg.ObjectNotInPrerequisiteStateError,
     asyncpg.InsufficientResourcesError,
 )
-"""A read that the engine gave up: nothing is wrong with what is stored."""
+"""A read that the engine abandoned: what is stored is fine."""
 
 POOLED: tuple[type[BaseException], ...] = (
     asyncpg.DuplicatePreparedStatementError,
@@ -86,7 +86,7 @@ def short_reason(error: BaseException | None) -> str:
     """The engine's own words in one line."""
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer in time"
-    if isinstance(error, asyncpg.InternalClientError):  # its own words are about its states
+    if isinstance(error, asyncpg.InternalClientError):  # the driver's message is about its internal states
         return "the connection was closed while it was in use"
     lines = str(error).strip().splitlines()
     reason = lines[0].rstrip(".") if lines else type(error).__name__

@@ -40,7 +40,7 @@ SELECT count(*) FROM session"""
 
 
 class PostgresMoving(PostgresChanges):
-    """The part of `PostgresStore` that gives sessions away and takes them as they are."""
+    """The part of `PostgresStore` that hands sessions over, and takes them, as they are."""
 
     async def kept(self, session: str) -> SessionKept:
         """See `recollect.moving.Movable`."""

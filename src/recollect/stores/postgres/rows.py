@@ -87,7 +87,7 @@ def placing_marked(
 
 
 def _believed(rows: list[tuple[int, bytes]], counted: int) -> list[tuple[int, bytes | Damaged]]:
-    """The rows, and `Damaged` in the place of each whose number is not one that can be between its neighbours'."""
+    """The rows, with `Damaged` in place of each whose number does not fit between its neighbours'."""
     numbers = [sequence for sequence, _ in rows]
     if numbers and numbers[-1] <= counted and all(map(int.__lt__, numbers, numbers[1:])):
         return list(rows)
@@ -110,7 +110,7 @@ def _believed(rows: list[tuple[int, bytes]], counted: int) -> list[tuple[int, by
 
 
 def _longest_ascending(numbers: Sequence[int]) -> list[int]:
-    """The places of as many numbers as possible, each above the one before; of equal ones none is believed."""
+    """The places of the longest increasing subsequence; of equal numbers none is believed."""
     counts = Counter(numbers)
     ends: list[int] = []
     places: list[int] = []

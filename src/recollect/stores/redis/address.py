@@ -42,7 +42,7 @@ class Address:
     """For the driver, credentials included."""
     kind: Literal["server", "cluster", "sentinel"] = "server"
     nodes: tuple[Node, ...] = ()
-    """Of a cluster or of sentinels: those that the address names."""
+    """For a cluster or sentinels: the nodes that the address names."""
     service: str = ""
     """What the sentinels call the primary."""
     accepts_losses: bool = False
@@ -61,7 +61,7 @@ class Address:
         )
 
     def sentinel(self, node: Node) -> "Address":
-        """A sentinel: it has no databases. The credentials of the servers are not its own."""
+        """A sentinel: it has no databases, and the servers' credentials are not its own."""
         address = self.at(node)
         left_out = ("db", "username", "password")
         arguments = {name: value for name, value in address.arguments.items() if name not in left_out}

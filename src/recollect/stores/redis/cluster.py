@@ -1,8 +1,8 @@
 """A Redis or Valkey Cluster: sessions spread over primaries by slot, each primary with its own group commit.
 
 The map of slots is learnt from all nodes at once, and the newest claim counts (`slots`). Redirections, retries and
-servers that hang are dealt with in `routed`; here is who owns what, whose memory it is, and how all sessions are listed
-while some of them move.
+servers that hang are dealt with in `routed`; this module knows who owns what, whose memory it is, and how to list all
+sessions while some of them move.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from recollect.stores.redis.slots import Node, Topology, View, read_view
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 _GRACE_S = 0.25
-"""How long the slower nodes are waited for, once somebody has answered."""
+"""How long to wait for slower nodes once one has answered."""
 _SLOTS_AT_ONCE = 500
 _KEYS_MAX = 1_000_000
 _COPY_WAIT_MS = 200
@@ -113,7 +113,7 @@ class ClusterServers(RoutedServers):
     # ---- whose it is
 
     async def _identify(self) -> str:
-        """The identity that all markers have; makes it for a new store, and refuses one that has lost a shard."""
+        """The identity in all markers; creates it for a new store, and refuses a store that has lost a shard."""
         found = await self._markers()
         identities = {markers.identity_in(reply) for reply in found} - {None}
         if len(identities) > 1:
@@ -256,7 +256,8 @@ class ClusterServers(RoutedServers):
             await asyncio.sleep(_GRACE_S / 10)
 
     async def _slots_now(self, slots: list[int], topology: Topology, missed: set[int]) -> list[bytes]:
-        """The names of all keys in these slots, asked of each holder in turn; `missed` gets those it cannot say."""
+        """The names of all keys in these slots, asked of each holder in turn; `missed` collects the slots that cannot
+        be listed."""
         names: list[bytes] = []
         holders = {slot: topology.holders(slot) for slot in slots}
         for turn in range(max(map(len, holders.values()), default=0)):
@@ -288,7 +289,7 @@ class _MarkerGuard:
         self._asked: list[int] = []
 
     def question(self) -> tuple[bytes, int]:
-        # One that has only just taken over is not on the map: it is asked for all, and answers for its own.
+        # A node that has only just taken over is not on the map: it is asked for all slots, and answers for its own.
         self._asked = self._servers.markers_at(self._node) or list(range(markers.MARKERS))
         prefix = self._servers.address.prefix
         gets = [pack("GET", markers.name_of(prefix, index)) for index in self._asked]

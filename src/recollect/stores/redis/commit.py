@@ -72,7 +72,7 @@ class Commit:
         return write.future
 
     def resubmit(self, write: QueuedWrite, deadline: float) -> "asyncio.Future[Reply]":
-        """The same for a write that another server has not done, with what is left of its time."""
+        """The same for a write that another server did not do, in the time it has left."""
         loop = self._loop
         write.future = loop.create_future()
         write.deadline = deadline
@@ -89,7 +89,7 @@ class Commit:
         return write.future
 
     def refuse_waiting(self, why: str) -> None:
-        """Fails what was not sent."""
+        """Fails everything that was not sent yet."""
         for task in self._starting:
             task.cancel()
         self._starting.clear()

@@ -1,6 +1,6 @@
 """The identity of a store in a cluster: the same UUID in many slots, so that one emptied shard is noticed.
 
-Each 128th part of the slots has a marker. A marker that is missing where others are sealed was lost, with everything
+Each 128th of the slots has a marker. A marker that is missing where others are sealed was lost, with everything
 else there: the shard was emptied, or replaced. Markers are sealed once all of them are there, so a store that died
 while it made them is not taken for one that lost some.
 """

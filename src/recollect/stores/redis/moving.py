@@ -11,11 +11,11 @@ from recollect.stores.redis.script import RESTORE
 from recollect.stores.redis.wire import Reply, ReplyError, pack, pack_arguments
 
 PLACES = 16384
-"""A turn's place is its first sequence times this, and the number of its messages after the first."""
+"""A turn's place is its first sequence times this, plus the number of its messages after the first."""
 
 
 class RedisMoving(RedisChanges):
-    """The part of `RedisStore` that gives sessions away and takes them as they are."""
+    """The part of `RedisStore` that hands sessions over, and takes them, as they are."""
 
     async def kept(self, session: str) -> SessionKept:
         """See `recollect.moving.Movable`."""

@@ -2,8 +2,8 @@
 
 A write is sent to the server that is thought to own its slot, in that server's group commit. What a server says it has
 not done (MOVED, ASK, TRYAGAIN, CLUSTERDOWN, …) and what was never sent is tried again for as long as the call's time
-limit allows. A connection that breaks under a write is the caller's to judge: `OutcomeUnknown`. Nothing is repeated
-that may have been done.
+limit allows. If a connection breaks during a write, the caller decides (`OutcomeUnknown`): nothing that may have been
+done is repeated.
 
 A server that hangs is not waited for once it has a successor: if one has not answered for half a second, all nodes are
 asked who serves now.
@@ -239,7 +239,7 @@ class RoutedServers(ABC):
             await self._shard(node).check_rights()
 
     async def close(self) -> None:
-        """Calls that are still looking for a server end with what the last one said."""
+        """Calls that are still looking for a server end with the last one's answer."""
         self._closed = True
         for task in (self._learning, self._looking):
             if task is not None:
@@ -328,7 +328,7 @@ class RoutedServers(ABC):
             await asyncio.sleep(LOOK_S)
             slow = [
                 shard.stuck() for shard in self._shards.values()
-            ]  # each is to look, whatever the others say
+            ]  # every shard looks, whatever the others say
             if any(slow):
                 await self.learn()
 
@@ -351,7 +351,7 @@ def _elsewhere(replies: list[Reply]) -> ReplyError | None:
 
 
 def _given_up(said: ReplyError | Exception) -> Reply:
-    """The time is up: what the last server said. An error reply is the store's to tell."""
+    """The time is up: what the last server said. The store turns an error reply into an exception."""
     if isinstance(said, ReplyError):
         return said
     if isinstance(said, DurabilityUnavailable):

@@ -24,7 +24,7 @@ from recollect.stores.redis.wire import Reply, ReplyError, pack
 _QUESTION = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME")
 """For sentinels alone: servers do not know this command, and their users need no right to it."""
 _GRACE_S = 0.25
-"""How long the slower sentinels are waited for, once somebody has answered."""
+"""How long to wait for slower sentinels once one has answered."""
 
 
 class SentinelServers(RoutedServers):

@@ -26,14 +26,14 @@ _logger = logging.getLogger("recollect")
 class Servers(Protocol):
     @property
     def plan(self) -> DurabilityPlan:
-        """The least that every write is given."""
+        """What every write gets at least."""
 
     @property
     def replaced(self) -> str | None:
-        """Why nothing here is the store's any more."""
+        """Why this is no longer the store, if it is not."""
 
     async def open(self) -> str:
-        """Connects, checks the user's rights, and returns the store's identity, given to it if it is new."""
+        """Connects, checks the user's rights, and returns the store's identity, created if the store is new."""
 
     def submit(self, write: QueuedWrite, slot: int) -> Awaitable[Reply]: ...
 
@@ -60,7 +60,7 @@ def say_notice(address: Address, plan: DurabilityPlan) -> None:
 
 
 def check_answered(reply: Reply, address: Address, *, told_later: tuple[str, ...]) -> None:
-    """Raises what an error reply to a read on a new connection means, unless it is told later, and better."""
+    """Raises what an error reply to a read on a new connection means, unless a later check reports it better."""
     if isinstance(reply, ReplyError) and reply.code == "NOAUTH":
         raise CredentialsRefused(address.shown, reply.text)
     if isinstance(reply, ReplyError) and reply.code not in told_later:
@@ -77,7 +77,7 @@ class OneIdentity:
         self.replaced: str | None = None
 
     async def establish(self, shard: Shard) -> str:
-        """The identity, given to a store that is new."""
+        """The identity, created if the store is new."""
         name = self._address.identity_key
         request = pack("SET", name, str(uuid.uuid4()), "NX") + pack("GET", name) + shard.plan.request
         _, identity, *_ = await shard.ask(request, 2 + shard.plan.count)
@@ -124,7 +124,7 @@ def _read_identity(reply: Reply, name: str) -> str:
 async def scan_server(
     shard: Shard, kind: str, start: bytes, *, attempts: int = 2
 ) -> AsyncIterator[list[bytes]]:
-    """What `Servers.scan` gives, of one server."""
+    """`Servers.scan` for one server."""
     cursor, pattern = b"0", shard.address.pattern(kind, start)
     while True:
         request = pack("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)

@@ -140,7 +140,7 @@ def read_settings(replies: list[Reply], address: str, *, alone: bool) -> RedisSe
 
 
 def has_every_slot(reply: Reply) -> bool:
-    """Whether the answer to CLUSTER INFO is of a cluster with a single primary."""
+    """Whether this answer to CLUSTER INFO comes from a cluster with a single primary."""
     wanted = (b"cluster_size:1\r", b"cluster_slots_assigned:16384\r")
     return isinstance(reply, bytes) and all(line in reply for line in wanted)
 

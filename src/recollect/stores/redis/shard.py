@@ -1,8 +1,8 @@
 """One primary: its connections, its group commit, what it promises, and the watch for its fsyncs.
 
 A store on one server has one of these; a cluster has one for each primary; with sentinels there is one for the server
-that they name. Each new connection is asked again what the engine is set to, and whether it is still the store's
-(`Guard`): an engine that was restarted may be another one.
+that they name. On each new connection the engine's settings are read again, and whether it is still the store's
+(`Guard`): after a restart it may be another one.
 """
 
 import asyncio
@@ -63,9 +63,9 @@ class Shard:
         planned: Callable[["Shard"], None],
         confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`guard` gives one for each connection, since several may be made at once. `alone`: a server that has every
-        session, not one of several. `planned` is called when what the engine gives has changed. `confirm` raises if a
-        server that was just connected to is no longer the one to use."""
+        """`guard` makes one for each connection, since several may be made at once. `alone`: this server has every
+        session. `planned` is called when what the engine gives changes. `confirm` raises if a server that was just
+        connected to is no longer the one to use."""
         self.address = address
         self._options = options
         self._guard = guard
@@ -130,8 +130,8 @@ class Shard:
         raise AssertionError("unreachable")
 
     async def write_asking(self, write: QueuedWrite, deadline: float) -> Reply:
-        """A write for a slot that is on its way here, which the engine takes only if it is told that we know. Rare, so
-        without a batch. With its source: a node that was just added has no scripts."""
+        """A write to a slot that is moving here, which the engine takes only after ASKING. Rare, so not batched. It
+        carries the script's source: a node that was just added has no scripts."""
         try:
             async with asyncio.timeout_at(deadline):
                 wire = self.pool.take() or await self.pool.wait()
@@ -165,15 +165,15 @@ class Shard:
         return stuck
 
     def pass_on(self) -> None:
-        """Somebody else serves its sessions now: what was not sent fails as such, so that it is sent there, and wires
-        that have been silent for a while are given up."""
+        """Another server has its sessions now: unsent writes fail, so that they are sent there, and wires that have
+        been silent for a while are given up."""
         for task in list(self._connecting):
             task.cancel()
         self.commit.refuse_waiting(f"{self.address.shown} no longer serves this session; safe to retry")
         self.pool.abort(self._slow)
 
     def look_again(self) -> None:
-        """Makes the next request connect anew, and so see what the engine gives now."""
+        """Makes the next request reconnect, and so see what the engine gives now."""
         self.pool.abort_idle()
 
     # ---- connecting
@@ -189,7 +189,7 @@ class Shard:
             if task.cancelled() and not (current and current.cancelling()):
                 raise EngineUnavailable(f"{self.address.shown} is no longer asked") from None
             if not task.cancel() and not task.cancelled() and task.exception() is None:
-                task.result().abort()  # connected at the very moment when nobody wanted it any more
+                task.result().abort()  # connected just as its caller gave up
             raise
 
     async def _connect_now(self) -> Wire:

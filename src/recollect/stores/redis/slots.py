@@ -47,7 +47,7 @@ class View:
 
 
 def read_view(reply: Reply, asked: Node, *, by_hostname: bool) -> View | None:
-    """The answer to CLUSTER NODES; None if it is none."""
+    """The view in an answer to CLUSTER NODES; None if it is not one."""
     if not isinstance(reply, bytes):
         return None
     view = View()

@@ -17,9 +17,9 @@ from redis.asyncio.connection import AbstractConnection
 
 STRINGS_AT_ONCE_LEAST = 8
 LINE_BYTES_MAX = 1 << 16
-"""Of a number, a length or an error. What is longer and has no end is not Redis, and would be kept for ever."""
+"""The longest number, length or error. A longer line without an end is not Redis, and would be buffered for ever."""
 SIZE_MAX = 1 << 32
-"""Of a string or an array; Redis has no larger ones."""
+"""The longest string or array; Redis has no larger ones."""
 DEPTH_MAX = 32
 """Arrays within arrays: no reply that a store asks for is nested more than a few levels."""
 

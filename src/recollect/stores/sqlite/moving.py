@@ -15,7 +15,7 @@ WHERE session = ? ORDER BY number"""
 
 
 class SqliteMoving(SqliteChanges):
-    """The part of `SqliteStore` that gives sessions away and takes them as they are."""
+    """The part of `SqliteStore` that hands sessions over, and takes them, as they are."""
 
     async def kept(self, session: str) -> SessionKept:
         """See `recollect.moving.Movable`."""

@@ -34,8 +34,8 @@ class Endpoint:
     socket_url: str | None = None
     replicas: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
-    """Of an engine of several servers: the address of each node of a cluster, or of each sentinel, as one driver
-    connection takes it. `url` has them all."""
+    """For an engine of several servers: the address of each node of a cluster, or of each sentinel, for a single
+    connection. `url` has them all."""
     service: str | None = None
     """The name by which sentinels know the primary."""
     namespace: str | None = None

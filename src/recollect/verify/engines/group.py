@@ -167,7 +167,7 @@ class ServerGroup(EngineLife, Generic[Server]):
         )
 
     def others(self, *left_out: Server) -> Sequence[Server]:
-        """The servers that answer, but these."""
+        """The servers that answer, except these."""
         return [
             server
             for server in self.servers

@@ -219,7 +219,7 @@ class RedisEngine(LocalServer):
         private.write_artifact(self.folder / "redis.conf", f"{lines}\n")  # with passwords
 
     def _further_lines(self) -> list[str]:
-        """What a server needs that is one of several."""
+        """What a server needs in order to be one of several."""
         return []
 
     def _launch(self, env: dict[str, str]) -> Launch:

@@ -3,8 +3,8 @@
 The topology is written into each node's nodes.conf before the first start: no MEET, no gossip, no election. What is
 left is the engine's own delay: a primary takes no writes for two seconds after its start (CLUSTER_WRITABLE_DELAY).
 
-The node timeout is one second instead of fifteen, so that a failover fits into a cell: what is lost while nobody has
-noticed yet is in proportion to it.
+The node timeout is one second instead of fifteen, so that a failover fits into a cell; what is lost before anybody
+notices is in proportion to it.
 
 `Mesh` can stand between the nodes: then one of them can be cut off from the others while clients still reach it.
 """
@@ -77,7 +77,7 @@ class ClusterNode(RedisEngine):
         return fields_of(self.ask(*(("CLUSTER", "INFO") if section == "cluster" else ("INFO", section))))
 
     def empty(self) -> None:
-        """Removes what it kept, but not what it knows of the cluster, as a new disk under the same node does."""
+        """Removes its data, but not what it knows about the cluster, as if the node got a new disk."""
         known = (self._data / NODES_FILE).read_text()
         self.wipe()
         self._data.mkdir(0o700, parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
             self.servers.append(ClusterNode(self.build, self.options, password))
 
     def put_proxies_between(self) -> None:
-        """Before the first start: from then on `isolate` works. What clients send goes through a proxy as well."""
+        """Call it before the first start, and `isolate` works. Clients' requests go through a proxy as well."""
         self._mesh = mesh = Mesh()
         for node in self.servers:
             node.seen, node.seen_bus = mesh.stand_before(node.id, node.port, node.bus)

@@ -36,12 +36,12 @@ LASTING = frozenset({"disk-full", "slow-fsync", "fsync-error"})
 """Faults that end with a kill, but under which the engine may die and come back on its own long before that."""
 # Several writers are normal use, and a clock that stands still makes nothing expire: neither excuses a loss.
 OLDER_DATA = "older-data"
-"""What a run on data of yesterday has in place of a fault and of a workload."""
+"""What a run on older data has in place of a fault and a workload."""
 NOT_A_DISTURBANCE = frozenset({"none", "concurrent-writers", "clock-frozen"})
 
 
 NOTICED = "noticed"
-"""What a fault says of itself when the store refused to go on with other data than it knew."""
+"""A fault's own note that the store refused to go on with data other than its own."""
 UNSAFE_COPY = "unsafe-copy"
 """The same, of a backup that the engine's documentation warns of: files copied while they are in use."""
 
@@ -109,7 +109,7 @@ class Sighting(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """A message that is in a read once more, for the `copies`-th time."""
+    """A message that a read shows again, for the `copies`-th time."""
 
     element: int
     session: int
@@ -349,7 +349,7 @@ class Evidence:
     has_batches: bool = False
     injected: set[str] = field(default_factory=set)
     details: set[tuple[str, str]] = field(default_factory=set)
-    """Faults with what was said about them when they were injected."""
+    """Faults, with what was noted when they were injected."""
 
     def acknowledged(self, message: int) -> int:
         """Index of the acknowledgement, or NEVER."""

@@ -37,7 +37,7 @@ UNNOTICED = frozenset({"wipe-volume", "policy-change", "downgrade", "restore", "
 
 
 SET_BACK = frozenset({"lost-tail", "silent-reset", "hole", "non-monotonic-read", "resurrected"})
-"""What a memory looks like that was set back to an older state."""
+"""What a memory looks like after it was set back to an older state."""
 
 
 SPLIT = frozenset({"isolate-primary", "isolate-sentinels", "two-primaries", "pause"})
@@ -96,7 +96,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     forgotten: int = 0
     unchecked: int = 0
     partly_lost_sessions: int = 0
-    """Sessions that a fault took a part of: neither all there nor all gone."""
+    """Sessions that lost a part to a fault: neither all there nor all gone."""
     unknown_outcomes: int = 0
     failed_outcomes: int = 0
     frequent_error: str | None = None
@@ -244,7 +244,7 @@ def _too_young(evidence: Evidence, named: list[Named], found: list[Loss], given:
 
 
 def _newer_than_the_backup(evidence: Evidence, group: Named) -> bool:
-    """Whether all that a restored backup lacks was acknowledged after it had begun."""
+    """Whether everything that a restored backup lacks was acknowledged after the backup had begun."""
     began = next((each.injected for each in evidence.disturbances if each.name == "restore"), None)
     return began is not None and all(
         found.element < 0 or evidence.acknowledged(found.element) > began for found in group.detections
@@ -268,7 +268,7 @@ def _is_exposed(evidence: Evidence, given: Promise, group: Named) -> bool:
 
 
 def _after_the_rot(evidence: Evidence, given: Promise, detection: Detection) -> bool:
-    """Whether it was seen when bits had flipped that no checksum of the engine covers."""
+    """Whether it was seen after bits had flipped that none of the engine's checksums cover."""
     struck = next((each.injected for each in evidence.disturbances if each.name == given.fault), None)
     return struck is not None and max(detection.events, default=NEVER) > struck
 

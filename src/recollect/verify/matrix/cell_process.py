@@ -22,12 +22,12 @@ from recollect.verify.running.scenario import Scenario
 
 CELL_TIMEOUT_S = 90.0
 FILLED_PER_S = 100
-"""Messages of `--messages-per-session`, or sessions read at the end, for which a cell gets one second more."""
+"""A cell gets one more second for this many messages of `--messages-per-session`, or sessions read at the end."""
 LOOK_TIMEOUT_S = 45.0
 
 
 OLDER_DATA_TIMEOUT_S = 3600.0
-"""Data of yesterday may be large: it is copied, loaded and read."""
+"""Older data may be large: it is copied, loaded and read."""
 
 
 def cell_timeout_s(scenario: Scenario) -> float:

@@ -50,7 +50,7 @@ FAMILIES: tuple[frozenset[str], ...] = (
 
 
 LATE = frozenset({"stale-read", "own-write-missing", "non-monotonic-read"})
-"""What reads show of messages that are not there yet, or no longer."""
+"""What reads show when messages are not there yet, or no longer."""
 
 LOST = frozenset({"lost-update", "dropped", "trimmed"})
 """Acknowledged messages that are gone without a fault."""
@@ -175,7 +175,7 @@ def _groups(results: Results, target: str) -> list[_Cause]:
 
 
 def _without_late_orders(results: Results, groups: list[_Cause]) -> list[_Cause]:
-    """If one writer alone is acknowledged before its message is there, messages also arrive in any order: that is no
+    """If a single writer is acknowledged before its message is there, messages also arrive out of order: that is not a
     second bug."""
     late = [
         group
@@ -310,8 +310,8 @@ def _writers(result: Result) -> int:
 
 
 def _consequences(names: set[str]) -> set[str]:
-    """What cells with a fault may call a bug that shows everywhere. What a store loses by itself is missing from reads,
-    and is there again where a write was repeated."""
+    """Names that cells with a fault may give to a bug that shows everywhere: what a store loses by itself is missing
+    from reads, and there again where a write was repeated."""
     return _family(names) | (LATE if names & LOST else set())
 
 
@@ -379,7 +379,7 @@ def _clarity(result: Result, group: _Cause, alone: bool) -> tuple[bool, ...]:
         alone and _is_of_orders(result),
         result.smallest_run is None,
         result.reproduced is None,
-        "+" in result.scenario.fault,  # what one fault shows is not a matter of two
+        "+" in result.scenario.fault,  # what one fault shows alone does not take two
         not _needs_no_fault(result),
         not own,
     )

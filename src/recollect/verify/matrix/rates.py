@@ -22,7 +22,7 @@ class CellRate(msgspec.Struct, frozen=True, kw_only=True):
     """The scenario's name."""
     runs: int
     shown: dict[str, int] = {}
-    """By the names of anomalies that one run showed together, such as ``hole,lost-tail``: in how many runs."""
+    """In how many runs, by the names of the anomalies that a run showed together, such as ``hole,lost-tail``."""
     unknown: int = 0
     """Further runs that concluded nothing."""
 
@@ -71,9 +71,9 @@ def rate(shown: int, runs: int) -> Rate:
 
 
 def highest_unseen(runs: int) -> float:
-    """The share that something may still have which none of these runs showed.
+    """The largest share of runs that may still show something that none of these showed.
 
-    Exact and one-sided: of up to six clean runs, Wilson's interval would say more than they show.
+    Exact and one-sided: for up to six clean runs, Wilson's interval would claim too much.
     """
     return 1.0 - exp(log(1.0 - CONFIDENCE) / runs)
 

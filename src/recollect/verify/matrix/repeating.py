@@ -1,7 +1,7 @@
 """`--repeat` and `--for`: the cells of a run again and again, each time with the next seed.
 
-The first round is an ordinary run. In the others nothing is confirmed or made smaller: how often a cell shows something
-is the answer. A run that shows nothing that its cell has not shown before is counted and its folder removed, so neither
+The first round is an ordinary run. In the others nothing is confirmed or made smaller: how often a cell shows
+something is the answer. A run that shows nothing new for its cell is counted, and its folder removed, so neither
 memory nor disk grows with the number of rounds. Rounds run in batches, so that the processes that run the cells are
 started once for many of them.
 """
@@ -28,7 +28,7 @@ from recollect.verify.running.scenario import Scenario
 BATCH_CELLS = 60
 BATCH_ROUNDS_MAX = 20
 BUDGET = "budget"
-"""The reason of cells that the first round had no time for: a later one may."""
+"""Why a cell was skipped that the first round had no time for; a later round may have it."""
 
 
 class RunTally:

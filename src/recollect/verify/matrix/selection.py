@@ -330,7 +330,7 @@ def engine_of(request: VerifyRequest, target: str) -> str:
 
 
 def _runs_on(target: str, engine: str) -> bool:
-    """Whether a built-in target is of this engine, or of the servers that it is made of."""
+    """Whether a built-in target runs on this engine, or on the servers that it is made of."""
     kind = KINDS.get(engine, engine)
     return target in (kind, MADE_OF.get(kind))
 
@@ -426,7 +426,7 @@ def _faults(request: VerifyRequest, engine: str, *, first_policy: bool) -> Seque
 
 
 def _parts_alone(faults: Sequence[str]) -> list[str]:
-    """The parts of compound faults that were not asked for themselves: what one of them shows alone is not a matter of
+    """The parts of compound faults that were not asked for by name: what one of them shows alone does not take
     both."""
     asked = {_split(fault)[0] for fault in faults}
     parts = [part for name in asked if is_compound(name) for part in name.split("+")]

@@ -1,4 +1,4 @@
-"""The history of Microsoft's Agent Framework on Redis: what a run added is saved after it."""
+"""The history of Microsoft's Agent Framework on Redis: what a run added is saved when it ends."""
 
 from typing import Any
 

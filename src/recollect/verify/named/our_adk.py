@@ -1,4 +1,4 @@
-"""Our session service of the Agent Development Kit."""
+"""Our session service for the Agent Development Kit."""
 
 from recollect.adapters.adk import RecollectSessionService
 from recollect.verify.engines.endpoint import Endpoint

@@ -1,4 +1,4 @@
-"""Our saver of LangGraph, one for all threads of a process."""
+"""Our saver for LangGraph, one for all threads of a process."""
 
 from functools import cache
 

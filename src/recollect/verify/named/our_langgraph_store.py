@@ -1,4 +1,4 @@
-"""Our store of LangGraph, as an application keeps what belongs together in it: one item, read, changed and put."""
+"""Our store for LangGraph, used as an application would: what belongs together is one item, read, changed and put."""
 
 from functools import cache
 from typing import Any

@@ -1,4 +1,4 @@
-"""Our conversation store of Pydantic AI."""
+"""Our conversation store for Pydantic AI."""
 
 from recollect.adapters.pydantic_ai import RecollectConversations
 from recollect.verify.engines.endpoint import Endpoint

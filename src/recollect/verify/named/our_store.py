@@ -13,8 +13,8 @@ _opened: dict[str, Any] = {}
 
 
 class WithoutMarkers:
-    """A store without the markers that it shows in place of lost messages. In a framework's conversation they are
-    messages, and the kit would take them for somebody's; what is lost it counts itself."""
+    """A store that shows no markers in place of lost messages: in a framework's conversation they would be messages
+    like any other, and the kit counts losses itself."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -52,7 +52,7 @@ def _sync_store(address: str, witness: str | None) -> Any:
 
 
 def _options(endpoint: Endpoint) -> OpenOptions:
-    """A witness, where the kit has a place for it: outside of what it wipes."""
+    """A witness, if the kit has a place for it outside what it wipes."""
     return {"witness": endpoint.settings.get("witness")}
 
 

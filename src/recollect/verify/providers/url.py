@@ -59,8 +59,8 @@ def engine_of(url: str) -> str:
     kind = url.partition("://")[0].partition("+")[2]
     if kind in ("cluster", "sentinel"):
         raise EngineError(
-            f"{shown(url)} is several servers, and the kit uses one that others run: give redis://host:port, or let "
-            f"the kit start its own with --engine redis-{kind}"
+            f"{shown(url)} names several servers, and the kit can use only one that is running: give "
+            f"redis://host:port, or let the kit start its own with --engine redis-{kind}"
         )
     return SCHEMES[scheme]
 
@@ -119,8 +119,8 @@ class RedisNamespace:
             _remove_keys(connection, self._marker.name)
 
     def _refuse_others(self, connection: resp.Connection) -> None:
-        """Keys of runs beside this one are fine. A run takes its lease before its first key and gives it back after
-        its last, so a key that no lease explains and that is still there afterwards is not a run's."""
+        """Keys of other runs are fine. A run takes its lease before it writes and gives it back after its last key is
+        gone, so a key that no lease explains and that stays is not a run's."""
         leased: list[str] = []
         for batch in _scanned(connection, "*"):
             strange = _without(batch, leased)

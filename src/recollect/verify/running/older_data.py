@@ -1,4 +1,4 @@
-"""Data of yesterday (`--data`): which engine wrote it, and how a copy of it is put before that engine.
+"""Older data (`--data`): which engine wrote it, and how that engine gets a copy.
 
 A format is recognised by what the engine itself looks at first: the magic of a file, or a file that only its data
 folder has. Whatever is not in `FORMATS` is refused, with what would be recognised. The original is only ever read: a

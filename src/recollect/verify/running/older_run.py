@@ -1,7 +1,7 @@
-"""A run on data of yesterday: the store reads what it has to hold, goes on writing, and reads all of it again.
+"""A run on older data: the store reads what should be there, goes on writing, and reads all of it again.
 
 What `--expect` lists is recorded as acknowledged before the run; starting on the data is the disturbance. So the
-usual checkers judge it: a session that comes back empty, a text that changed, an order that is another.
+usual checkers judge it: a session that comes back empty, a text that changed, a different order.
 
 The steps: copy the data and start the engine on the copy, read every listed session from a fresh process, append a turn
 to each (up to `APPENDED_MAX`) and to a new session, restart the engine, read everything again.

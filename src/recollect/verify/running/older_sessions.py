@@ -1,4 +1,4 @@
-"""What older data has to hold (`--expect`): sessions and their messages, one session a line.
+"""What older data has to hold (`--expect`): sessions and their messages, one session per line.
 
     {"session": "user-42", "messages": [{"role": "user", "content": "my name is Xiao Li"}, "or only the text"]}
 

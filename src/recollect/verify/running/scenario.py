@@ -75,7 +75,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Time before the fault strikes, and after it has healed."""
     after_s: Seconds = 0.2
     data: Text | None = None
-    """Data of yesterday to start on, and the file that lists what it has to hold."""
+    """Older data to start on, and the file that lists what it should hold."""
     expect: Text | None = None
     how: Text = ""
     """For an interleaving: tasks, threads or processes."""

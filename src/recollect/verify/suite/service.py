@@ -147,7 +147,7 @@ class Service:
         self._await_end(process)
 
     def _await_end(self, process: subprocess.Popen[bytes]) -> None:
-        """It was asked to end; a second SIGTERM would be another order to many servers."""
+        """It was asked to end; many servers take a second SIGTERM for something else."""
         try:
             process.wait(self._stop_timeout_s)
         except subprocess.TimeoutExpired:
@@ -174,7 +174,7 @@ class Service:
     def rolling_restart(self) -> "Service":
         """Starts a second one on the same data, sends requests there once it is healthy, then stops the first.
 
-        Requests that the first one has begun are its to finish."""
+        The first one finishes the requests it has begun."""
         former = self._running()
         if self._is_fixed:
             raise ServiceFailed(
@@ -291,7 +291,7 @@ class Service:
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[None]:
-        """Connections through `base_url` are reset, also new ones. What the service was asked before, it does."""
+        """Connections through `base_url` are reset, new ones too. The service still does what it was asked before."""
         self._proxy.order(cut=True)
         try:
             yield
@@ -324,7 +324,7 @@ class Service:
 
     @contextlib.contextmanager
     def disk_full(self, left_bytes: int = 0) -> Iterator[None]:
-        """Its files may grow by so many bytes, then writes fail with ENOSPC."""
+        """Its files may grow by this many bytes, then writes fail with ENOSPC."""
         with self._disk_faults("disk_full", Faults(space_left_bytes=left_bytes)):
             yield
 

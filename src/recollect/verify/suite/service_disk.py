@@ -2,7 +2,7 @@
 
 The recorder (`recollect.verify.disk`) is preloaded into every process of the service. A power loss is the death of all
 of them, after which the folder becomes what the disk was obliged to hold; see `docs/power-loss.md`. A recorder that
-missed anything says so instead: from a blind one nothing would follow.
+missed anything says so instead: its record would prove nothing.
 """
 
 from __future__ import annotations

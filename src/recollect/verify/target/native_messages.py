@@ -1,7 +1,7 @@
 """The message classes of frameworks, for stores that take nothing else.
 
-Each makes a framework's message from a role and a text, and says what of it came back. `kinds` are those that are made
-here: texts, and the roles that the class has; what the class has a place for beyond that is not tried.
+Each makes a framework's message from a role and a text, and reads back what became of it. `kinds` are those that are
+made here: texts, and the roles that the class has; what the class has a place for beyond that is not tried.
 """
 
 from __future__ import annotations

@@ -145,8 +145,8 @@ def _has(store: Any, name: str) -> bool:
 
 
 def _takes(store: Any, name: str, given: int | tuple[str, ...], *, keyed: bool) -> bool:
-    """Whether the method can be called with so many arguments, or with those names; `keyed` means that the first of
-    them is a session's id."""
+    """Whether the method can be called with this many arguments, or with these names; `keyed` means that the first is
+    a session's id."""
     if isinstance(inspect.getattr_static(type(store), name, None), property):
         return given == 0
     method = getattr(store, name)

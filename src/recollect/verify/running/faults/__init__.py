@@ -38,7 +38,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def fault_named(name: str) -> Fault:
-    """One fault, or two at once (``a+b``); raises `KeyError`, or `CannotCombine` with the part that cannot be."""
+    """One fault, or two at once (``a+b``); raises `KeyError`, or `CannotCombine`, which names the part."""
     return combined(name, FAULTS) if is_compound(name) else FAULTS[name]
 
 

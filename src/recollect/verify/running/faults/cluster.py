@@ -35,7 +35,7 @@ def victim_of(run: FaultedRun) -> ClusterNode | SentinelServer:
 
 
 def until(run: FaultedRun, condition: Callable[[], bool], otherwise: str) -> None:
-    """Lets the clients work until it is so; a run in which it never is shows nothing."""
+    """Lets the clients work until the condition holds; if it never does, the run shows nothing."""
     end = time.monotonic() + CHANGE_TIMEOUT_S
     while not condition():
         if time.monotonic() > end:
@@ -49,7 +49,7 @@ def await_successor(run: FaultedRun, victim: ClusterNode | SentinelServer) -> No
 
 
 def await_whole(run: FaultedRun) -> None:
-    until(run, group_of(run).is_ready, "the servers did not find together again")
+    until(run, group_of(run).is_ready, "the servers did not come together again")
 
 
 def start_again(run: FaultedRun, *servers: ClusterNode | SentinelServer) -> None:
@@ -206,7 +206,7 @@ class Reshard(Injection):
 
 
 class LoseShard(Witnessed):
-    """A primary and its replica come back with new disks; what they know of the cluster they still know."""
+    """A primary and its replica come back with new disks; they still know the cluster."""
 
     def strike(self) -> None:
         run, victim, engine = self.run, victim_of(self.run), self.run.engine

@@ -82,13 +82,13 @@ class Fault:
     callers: Mapping[str, int] = field(default_factory=dict)
     """Variants in which this many writers share one process and its store: as tasks, or as threads."""
     on_groups: tuple[str, ...] | None = None
-    """Its variants that also happen to an engine of several servers; None: it does not happen to one."""
+    """Its variants that also apply to an engine of several servers; None if it applies to none."""
     named_variant: str = ""
     """What else `--variant` may name, in words: the lines of a store's code are not known beforehand."""
 
 
 def checked_for_groups(fault: Fault) -> Fault:
-    """The same fault, which says of an engine of several servers that it is not for it, where that is so."""
+    """The same fault, skipped with a reason on engines of several servers that it does not apply to."""
 
     def obstacle(scenario: Scenario) -> str | None:
         if scenario.engine_kind in MADE_OF and scenario.variant not in (fault.on_groups or ()):

@@ -154,7 +154,7 @@ GROUP_FAULTS = (
     ),
     _row(
         "restart-all",
-        "all servers die at once and come back one by one, in any order: what was acknowledged is there, and they find"
+        "all servers die at once and come back one by one, in any order: what was acknowledged is there, and they come"
         " together again",
         "power loss: what was handed to the kernel survives a killed process",
         _SERVERS,

@@ -2,7 +2,7 @@
 
 Nothing elects a successor here, so the fault also does what a cluster manager does: it promotes the standby that has
 received most, makes the others follow it, fences the old primary (kills it) and copies it anew. Where a fault is about
-a manager that does worse, it does that.
+a worse manager, it acts like one.
 """
 
 from __future__ import annotations

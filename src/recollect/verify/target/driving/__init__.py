@@ -1,7 +1,7 @@
 """Stores that a framework uses in several steps, driven as an application of that framework drives them.
 
 A LangGraph thread is read, added to and put; an ADK session is fetched and gets an event. Each module here has one of
-these courses, for any store with those methods. None of them imports its framework before a store of it is there: the
+these courses, for any store with those methods. None of them imports its framework until there is a store of it: the
 classes of messages and events are those that the store's own annotations name.
 
 A course is written once, for synchronous and asynchronous stores: a generator that yields what a method returned and is
@@ -24,7 +24,7 @@ TRIES = 20
 
 
 def play(course: Course[Result]) -> Result | Coroutine[Any, Any, Result]:
-    """What the course returns; something to await from the first step on that is."""
+    """What the course returns; something to await if any step is."""
     try:
         step = next(course)
         while not inspect.isawaitable(step):

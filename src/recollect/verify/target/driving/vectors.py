@@ -69,7 +69,7 @@ class Vectors(Driven):
         return [*(one for one in before if one in kept), *(one for one in after if one in during)], found
 
     def _found(self, session: str) -> Course[list[Any]]:
-        """Everything of the session: asked for more, as long as the answer comes back full."""
+        """Everything in the session: asks for more as long as the answer comes back full."""
         count = FIRST_K
         while True:
             options: dict[str, Any] = {"filter": {SESSION: session}} if self.keyed else {}
