@@ -133,7 +133,11 @@ async def test_sessions_by_prefix(store: Store, session: str) -> None:
     assert set(names) < {name async for name in store.sessions(prefix="")}
 
 
-async def test_sessions_in_order_of_their_last_change(store: Store, session: str) -> None:
+async def test_sessions_in_order_of_their_last_change(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for changes in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"recollect.stores.{changes}.changes.NAMES_AT_ONCE", 3)
     names = [f"{session}/{number}" for number in range(5)]
     for name in names:
         await store.append(name, SAID)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from recollect import EngineUnavailable, Message, NotWritten, OutcomeUnknown, Refused, open_store
+from recollect import Damaged, EngineUnavailable, Message, NotWritten, OutcomeUnknown, Refused, open_store
 from recollect.appending import session_key
 from recollect.stores.redis.address import parse_address
 from recollect.stores.redis.wire import Replies, Reply, ReplyError, pack
@@ -86,6 +86,27 @@ async def test_prefixes_are_namespaces(engine: Engine) -> None:
         assert {session async for session in left.sessions()} == {"s", "only here"}
         await left.forget("s")
         assert [session async for session in right.sessions()] == ["s"]
+
+
+async def test_a_retraction_that_was_lost_on_the_disk_is_told(engine: Engine) -> None:
+    """As after a flipped bit in the key of the engine's LSET: the message is back, and the counter knows better."""
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store:
+        await store.append("s", [Message("user", text) for text in "abcd"])
+        await store.append("other", [Message("user", text) for text in "abcd"])
+        with hands_on(engine) as hands:
+            element = hands.lindex(f"{prefix}:{{ss}}:m", 1)
+            assert element.startswith(b"2 ")
+            await store.retract("s", 2, 4)
+            await store.retract("other", 2, 4)
+            assert not any(isinstance(item.message, Damaged) for item in await store.history("s"))
+            hands.lset(f"{prefix}:{{ss}}:m", 1, element)
+        assert [
+            str(item.message) for item in await store.history("s") if isinstance(item.message, Damaged)
+        ] == [
+            "Damaged(raw=b'', reason='a change was lost on the disk: what was retracted may be shown again')"
+        ]
+        assert [item.sequence for item in await store.history("other")] == [1, 3]
 
 
 async def test_listing_and_sweeping_never_use_keys(engine: Engine) -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from recollect import CannotOpen, Message, NotWritten, OutcomeUnknown, open_store
+from recollect import CannotOpen, Message, NotWritten, OutcomeUnknown, Store, open_store
 from recollect.audit.auditing import audit
 from recollect.doctor import examine
 from recollect.stores.redis import sentinel
@@ -22,6 +22,10 @@ def group() -> Iterator[RedisSentinelEngine]:
     with started("redis-sentinel", "aof-always") as engine:
         assert isinstance(engine, RedisSentinelEngine)
         yield engine
+
+
+async def listed(store: Store) -> list[str]:
+    return [name async for name in store.sessions()]
 
 
 async def test_another_primary_takes_over(group: RedisSentinelEngine) -> None:
@@ -40,20 +44,25 @@ async def test_another_primary_takes_over(group: RedisSentinelEngine) -> None:
                 acknowledged.append(text)
 
         writing = asyncio.create_task(write())
-        while len(acknowledged) < 20:
-            await asyncio.sleep(0.01)
-        old = group.primary()
-        old.kill()
-        await asyncio.to_thread(group.await_successor, old)
-        before = len(acknowledged)
-        while len(acknowledged) < before + 20:
-            assert not writing.done()
-            await asyncio.sleep(0.01)
-        done.set()
-        await writing
+        try:
+            while len(acknowledged) < 20:
+                await asyncio.sleep(0.01)
+            old = group.primary()
+            old.kill()
+            listing, sweeping = asyncio.create_task(listed(store)), asyncio.create_task(store.sweep())
+            await asyncio.to_thread(group.await_successor, old)
+            assert await listing == ["s"]
+            assert await sweeping == 0
+            before = len(acknowledged)
+            while len(acknowledged) < before + 20:
+                assert not writing.done()
+                await asyncio.sleep(0.01)
+        finally:
+            done.set()
+            await writing
         found = [item.message for item in await store.history("s")]
         assert [message.text for message in found if isinstance(message, Message)] == acknowledged
-        assert [name async for name in store.sessions()] == ["s"]
+        assert await listed(store) == ["s"]
     await asyncio.to_thread(old.start)
     await asyncio.to_thread(group.await_ready, DEADLINE_S)
 

@@ -5,6 +5,7 @@ The functions are in `migrations/versions/r0003_changes.py`. Each locks the sess
 """
 
 import logging
+import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -35,6 +36,8 @@ from recollect.stores.postgres.losses import go_on, tell
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
+
+NAMES_AT_ONCE = 500
 
 SETTINGS_CHANGED = "RC001"
 """Raised by every function that changes something, before it does."""
@@ -237,14 +240,17 @@ class PostgresChanges(ABC):
     async def sessions(
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
-        """See `recollect.store.Listable`. When ordered by change, all names are read at once."""
+        """See `recollect.store.Listable`. When ordered by change, the order is that of the first moment."""
         start = session_key(prefix) if prefix else None
         if updated_after is not None:
             moment = checked_updated_after(updated_after)
-            for session in listed(
-                name for (name,) in await self._read(schema.CHANGED_SESSIONS, start, moment)
-            ):
-                yield session
+            [[packed]] = await self._read(schema.CHANGED_SESSIONS, start, moment)
+            packed = memoryview(packed or b"")
+            for first in range(0, len(packed), 8 * NAMES_AT_ONCE):
+                some = packed[first : first + 8 * NAMES_AT_ONCE]
+                numbers = [number for (number,) in struct.iter_unpack(">q", some)]
+                for session in listed(name for (name,) in await self._read(schema.NAMED_SESSIONS, numbers)):
+                    yield session
             return
         above = 0
         while rows := await self._read(schema.LIVE_SESSIONS, above, start):

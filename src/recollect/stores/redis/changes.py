@@ -78,7 +78,7 @@ class RedisChanges(ABC):
     @abstractmethod
     async def _read(
         self, session: str, place: Place, last: int | None, after: int | None, deadline: float | None = None
-    ) -> tuple[list[bytes], int, int]: ...
+    ) -> tuple[list[bytes], int, int, int]: ...
 
     @abstractmethod
     async def _run(
@@ -269,21 +269,20 @@ class RedisChanges(ABC):
         start = session_key(prefix) if prefix else b""
         moment = None if updated_after is None else checked_updated_after(updated_after)
         self._check_open(EngineUnavailable)
-        seen: set[bytes] = set()  # a scan may name a key twice
-        changed: list[tuple[float, bytes]] = []
+        seen: dict[bytes, float] = {}  # a scan may name a key twice
         async for names in self._servers.scan("m", start):
-            new = [name for name in dict.fromkeys(names) if name not in seen]
-            seen.update(new)
-            keys = [self._address.session_key(name) for name in new]
+            keys = [key for key in dict.fromkeys(map(self._address.session_key, names)) if key not in seen]
+            seen.update(dict.fromkeys(keys, 0.0))
             if moment is None:
                 for session in listed(keys):
                     yield session
             elif keys:
-                times = await self._updated(keys)
-                changed += [(time, key) for time, key in zip(times, keys, strict=True) if time > moment]
-        changed.sort(reverse=True)
-        for session in listed(key for _, key in changed):
-            yield session
+                seen.update(zip(keys, await self._updated(keys), strict=True))
+        if moment is not None:
+            changed = [key for key, time in seen.items() if time > moment]
+            changed.sort(key=lambda key: (seen[key], key), reverse=True)
+            for session in listed(changed):
+                yield session
 
     # ---- how
 

@@ -52,9 +52,21 @@ def _placing_any(stored: list[Stored], elements: list[bytes], first: int, last: 
         stored.append(_hole(expected, last))
 
 
+def doubt(elements: list[bytes], last: int, tombstones: int) -> Stored | None:
+    """What a history ends with if the counter says that the list has another number of tombstones: a change was lost on
+    the disk, so a message that was retracted may be shown. Less than 0: the counter was not asked."""
+    if tombstones < 0 or tombstones == sum(map(_is_tombstone, elements)):
+        return None
+    return Stored(last, Damaged(b"", "a change was lost on the disk: what was retracted may be shown again"))
+
+
+def _is_tombstone(element: bytes) -> bool:
+    return b" \0" in element[: DIGITS_MAX + 2]
+
+
 def _with_runs(elements: list[bytes], first: int, last: int) -> list[tuple[int, bytes]] | None:
     """Sequences and records, if tombstones are the only thing unusual among them; else None."""
-    if not any(b" \0" in element[: DIGITS_MAX + 2] for element in elements):
+    if not any(map(_is_tombstone, elements)):
         return None
     rows: list[tuple[int, bytes]] = []
     before = 0

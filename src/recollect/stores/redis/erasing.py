@@ -44,7 +44,7 @@ async def rewrite_files(ask: Ask) -> tuple[list[str], list[Unreached]]:
             unreached.append(Unreached(what, why))
     if info.get("connected_slaves", "0") != "0":
         unreached.append(
-            Unreached("the replicas' own files", f"{info['connected_slaves']} replicas write their own")
+            Unreached("the replicas' own files", f"{info['connected_slaves']} of them write their own")
         )
     return reached, unreached
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from recollect.errors import CannotOpen, EngineUnavailable
+from recollect.errors import CannotOpen, DurabilityUnavailable, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.errors import not_connected
@@ -55,8 +55,24 @@ class SentinelServers(RoutedServers):
         await self.check_rights()
         return await self._identity.establish(self._shard(primary))
 
-    def scan(self, kind: str, start: bytes) -> AsyncIterator[list[bytes]]:
-        return scan_server(self._shard(self._known()), kind, start)
+    async def scan(self, kind: str, start: bytes) -> AsyncIterator[list[bytes]]:
+        """After a failover from the beginning: the cursor of a scan means nothing to another server."""
+        end = time.monotonic() + self._options.timeout_s
+        node, hops = self._owner(0), 0
+        while True:
+            said: Exception = EngineUnavailable(f"{self._address.shown}: no primary is known ({self._error})")
+            if node is not None:
+                try:
+                    async for names in scan_server(self._shard(node), kind, start, attempts=1):
+                        end = time.monotonic() + self._options.timeout_s
+                        yield names
+                    return
+                except (EngineUnavailable, DurabilityUnavailable) as error:
+                    said = error
+            if self._closed or time.monotonic() >= end:
+                raise said
+            node, _ = await self._after(said, 0, node, hops)
+            hops += 1
 
     async def check_same(self, slot: int) -> None:
         await self._identity.check_same(self._shard(self._known()))

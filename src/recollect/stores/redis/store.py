@@ -40,7 +40,7 @@ from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.changes import check_marked, earlier_turn
 from recollect.stores.redis.cluster import ClusterServers
 from recollect.stores.redis.commit import QueuedWrite
-from recollect.stores.redis.elements import is_number, placing
+from recollect.stores.redis.elements import doubt, is_number, placing
 from recollect.stores.redis.erasing import rewrite_files
 from recollect.stores.redis.errors import read_refused, write_refused
 from recollect.stores.redis.moving import RedisMoving
@@ -137,14 +137,18 @@ class RedisStore(RedisMoving):
             return []
         place = self._places.of(key)
         deadline = time.monotonic() + self._options.timeout_s
-        found = None
+        snapshot = None
         if after is None and not self._read_ttl_ms:
-            found = await self._snapshot(place, last, deadline)
-        if found is None:
-            found = await self._read(session, place, last, after, deadline)
+            snapshot = await self._snapshot(place, last, deadline)
+        if snapshot is not None:
+            (elements, first, end), tombstones = snapshot, -1
+        else:
+            elements, first, end, tombstones = await self._read(session, place, last, after, deadline)
         stored: list[Stored] = []
-        if not await finished(placing(stored, *found), deadline):
+        if not await finished(placing(stored, elements, first, end), deadline):
             raise too_long(self._options.timeout_s)
+        if doubtful := doubt(elements, end, tombstones):
+            stored.append(doubtful)
         return newest(stored, last)
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
@@ -305,15 +309,16 @@ class RedisStore(RedisMoving):
         last: int | None,
         after: int | None,
         deadline: float | None = None,
-    ) -> tuple[list[bytes], int, int]:
-        """The elements of the window, and its first and last sequence."""
+    ) -> tuple[list[bytes], int, int, int]:
+        """The elements of the window, its first and last sequence, and how many tombstones there must be (`doubt`)."""
         window = (b"" if last is None else b"%d" % last, b"" if after is None else b"%d" % after)
         for behind in (b"ask", b"go on"):
             arguments = (*window, self._read_ttl_ms, b"%d" % place.known.last, behind)
             reply = await self._run(READ, place, pack_arguments(arguments), 5, deadline)
             match reply:
-                case [int(end), int(first), list(elements)]:
-                    return [element for element in elements if isinstance(element, bytes)], first, end
+                case [int(end), int(first), list(elements), int(tombstones)]:
+                    found = [element for element in elements if isinstance(element, bytes)]
+                    return found, first, end, tombstones
                 case [b"behind", found]:
                     await self._check_not_replaced(session, place, found)
         raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")

@@ -41,6 +41,7 @@ from recollect.stores.sqlite.rows import (
     described,
     free,
     live_sessions,
+    named_sessions,
     records_with,
     seal,
     session_row,
@@ -61,6 +62,8 @@ WHERE session = ? AND turn = ?"""
 _PRUNE_FINGERPRINTS = """
 DELETE FROM recollect_fingerprints WHERE session = ?1 AND first < (
     SELECT first FROM recollect_turns WHERE session = ?1 ORDER BY number LIMIT 1)"""
+
+NAMES_AT_ONCE = 500
 
 StoreJob = Append | Callable[[sqlite3.Connection], Any]
 
@@ -185,14 +188,15 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
     async def sessions(
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
-        """See `recollect.store.Listable`. When ordered by change, all names are read at once."""
+        """See `recollect.store.Listable`. When ordered by change, the order is that of the first moment."""
         start = session_key(prefix) if prefix else None
         if updated_after is not None:
             moment = checked_updated_after(updated_after)
-            for session in listed(
-                await self._read(partial(changed_sessions, prefix=start, updated_after=moment))
-            ):
-                yield session
+            numbers = await self._read(partial(changed_sessions, prefix=start, updated_after=moment))
+            for first in range(0, len(numbers), NAMES_AT_ONCE):
+                some = numbers[first : first + NAMES_AT_ONCE]
+                for session in listed(await self._read(partial(named_sessions, numbers=some))):
+                    yield session
             return
         above = 0
         while rows := await self._read(partial(live_sessions, above=above, prefix=start)):

@@ -2,7 +2,8 @@
 --
 -- KEYS  messages, counter, turns, fingerprints
 -- ARGV  last or '', after or '', ttl_ms when reading restarts it or '', known, 'ask' or 'go on'
--- Gives {last, first of the window, elements}, or {'behind', last}.
+-- Gives {last, first of the window, elements, tombstones}, or {'behind', last}. The number of tombstones is what the
+-- counter says if these are all elements, else -1.
 local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local limit, after, ttl_ms, known = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -46,8 +47,8 @@ if after and after >= from then from = after + 1 end
 local complete = length == last - floor - hidden
 if limit and (limit == 0 or (complete and runs == 0)) and last - limit >= from then from = last - limit + 1 end
 local window = last - from + 1
-if window <= 0 then return {last, from, {}} end
-if not complete then return {last, from, redis.call('LRANGE', messages, 0, -1)} end
+if window <= 0 then return {last, from, {}, -1} end
+if not complete then return {last, from, redis.call('LRANGE', messages, 0, -1), -1} end
 -- Between two tombstones there is a message, so as many elements as this hold the last ones.
 if limit and runs > 0 then window = math.min(window, limit + math.min(runs, limit + 1)) end
 local elements = redis.call('LRANGE', messages, -window, -1)
@@ -55,4 +56,4 @@ if limit and runs > 0 and #elements < length then
   local begin = string.match(elements[1], '^%d+ %z(%d+)$') or string.match(elements[1], '^(%d+) ')
   from = math.max(from, tonumber(begin) or from)
 end
-return {last, from, elements}
+return {last, from, elements, found[5] and #elements == length and runs or -1}
