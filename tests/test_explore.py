@@ -28,8 +28,8 @@ def explore(*arguments: str, out: Path, expect: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("store", "policy", "level", "messages"),
     [
-        ("sqlite", "wal-full", 3, 4),
-        ("sqlite", "delete-extra", 2, 4),
+        ("sqlite", "wal-full", 3, 2),
+        ("sqlite", "delete-extra", 2, 2),
         ("redis", "aof-always", 3, 6),
         ("postgres", "default", 1, 3),
     ],
@@ -164,7 +164,7 @@ def test_what_cannot_be_seen_is_not_concluded(tmp_path: Path) -> None:
 
 
 def test_going_on_with_a_run(tmp_path: Path) -> None:
-    arguments = ("sqlite", "--level", "1", "--messages", "4", "--mode", "strict")
+    arguments = ("sqlite", "--level", "1", "--messages", "2", "--mode", "strict")
     [first] = explore(*arguments, out=tmp_path / "out", expect=0)["explorations"]
     again = ("sqlite", "--level", "2", "--mode", "strict", "--resume", str(tmp_path / "out"))
     [second] = explore(*again, out=tmp_path / "out", expect=0)["explorations"]
@@ -173,7 +173,7 @@ def test_going_on_with_a_run(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_ends_says_how_far_it_came(tmp_path: Path) -> None:
-    words = ["explore", "sqlite", "--level", "2", "--messages", "6", "--mode", "ext4", "--budget", "0.001s"]
+    words = ["explore", "sqlite", "--level", "2", "--messages", "2", "--mode", "ext4", "--budget", "0.001s"]
     first = CliRunner().invoke(build(words), [*words, "--out", str(tmp_path / "out")])
     assert "The budget ended. States were looked for at the first" in first.output
     again = first.output.rpartition("Go on with: ")[2].split()

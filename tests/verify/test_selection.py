@@ -10,7 +10,7 @@ from recollect.secret import SecretUrl
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, by_engine, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.running.faults import FAULTS
-from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.registry import BUILT_IN
 
 ALL = OUR_ABILITIES
 

@@ -12,8 +12,9 @@ from recollect import exit_codes
 from recollect.commands.console import echo
 from recollect.verify.matrix.selection import CORE_POLICIES
 from recollect.verify.running.faults import FAULTS
+from recollect.verify.target.registry import BUILT_IN
 from recollect.verify.target.shape import BadTarget
-from recollect.verify.target.target import BUILT_IN, resolve
+from recollect.verify.target.target import resolve
 
 FIRST_FAULTS = ("kill-engine", "power-loss", "restart", "concurrent-writers", "kill-app", "lost-ack")
 """The faults of a first suite: what happens to every deployment sooner or later."""

@@ -15,7 +15,7 @@ from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, c
 from recollect.verify.running import older_data, older_sessions
 from recollect.verify.running.older_data import BadData
 from recollect.verify.running.scenario import Scenario
-from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.registry import BUILT_IN
 
 DataOption = Annotated[
     Path | None,

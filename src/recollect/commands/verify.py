@@ -48,7 +48,7 @@ from recollect.verify.report.progress import LiveProgress
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import KINDS
 from recollect.verify.running.workloads import WORKLOADS
-from recollect.verify.target.target import BUILT_IN, USUAL
+from recollect.verify.target.registry import BUILT_IN, USUAL
 
 BUDGET_S = 60.0
 FIRST_ROUND_SHARE = 0.5

@@ -20,8 +20,7 @@ from recollect.verify.running.faults.compound import PAIRS, CannotCombine, is_co
 from recollect.verify.running.faults.process import ONE_WRITER
 from recollect.verify.running.scenario import KINDS, SESSIONS, Scenario
 from recollect.verify.running.workloads import WORKLOADS
-from recollect.verify.target.registry import named_targets
-from recollect.verify.target.target import BUILT_IN, USUAL
+from recollect.verify.target.registry import BUILT_IN, USUAL, named_targets
 
 
 class BadRequest(Exception):

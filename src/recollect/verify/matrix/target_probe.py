@@ -7,8 +7,7 @@ from recollect.verify import engines
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
 from recollect.verify.matrix.selection import VerifyRequest, engine_of
-from recollect.verify.target.registry import imports_of
-from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.registry import BUILT_IN, imports_of
 from recollect.verify.target.workers import Workers
 
 _OF_STORES = frozenset({"forget", "batches", "turn", "expect", "last", "after", "retract", "replace"})

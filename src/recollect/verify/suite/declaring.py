@@ -22,7 +22,7 @@ from recollect.verify.providers import url as addresses
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.suite.suite import Suite
 from recollect.verify.target.module_folders import from_here, home_of, own_folders
-from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.registry import BUILT_IN
 
 WISHES = (
     "engine",

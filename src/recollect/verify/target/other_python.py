@@ -25,8 +25,7 @@ import recollect
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target import pipe, worker
 from recollect.verify.target.login import environment_for
-from recollect.verify.target.registry import address_of
-from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.registry import BUILT_IN, address_of
 
 # Its own packages come first. Messages of a failed import go to the target's log.
 _BEGIN = (

@@ -15,6 +15,20 @@ log = logging.getLogger("recollect")
 
 GROUP = "recollect.targets"
 
+BUILT_IN: dict[str, str] = {
+    "sqlite": "recollect.verify.builtin:sqlite",
+    "redis": "recollect.verify.builtin:redis",
+    "postgres": "recollect.verify.builtin:postgres",
+    "chroma": "recollect.verify.builtin:chroma",
+    "redis-cluster": "recollect.verify.builtin:redis",
+    "redis-sentinel": "recollect.verify.builtin:redis",
+    "postgres-ha": "recollect.verify.builtin:postgres",
+}
+"""Our own stores, by the name of their engine."""
+
+USUAL = ("sqlite", "redis", "postgres", "chroma")
+"""Those that are verified when none is named; the others have engines of several servers."""
+
 
 class NamedTarget(msgspec.Struct, frozen=True):
     """A store that has a name."""
@@ -93,7 +107,7 @@ def address_of(spec: str) -> str:
 
 def row_of(spec: str) -> NamedTarget | None:
     """The row of a name; None for anything else."""
-    return None if ":" in spec else named_targets().get(spec)
+    return None if ":" in spec or spec in BUILT_IN else named_targets().get(spec)
 
 
 def modules_of(spec: str) -> tuple[str, ...]:

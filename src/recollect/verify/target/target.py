@@ -22,23 +22,9 @@ from recollect.verify.target.driving import Driven
 from recollect.verify.target.interface_choice import interface_of
 from recollect.verify.target.interfaces import Interface, parameters
 from recollect.verify.target.pipe import Acked, Said
-from recollect.verify.target.registry import address_of, row_of
+from recollect.verify.target.registry import BUILT_IN, address_of, row_of
 from recollect.verify.target.returned import is_loss_marker
 from recollect.verify.target.shape import BadTarget, Shape, shape_of
-
-BUILT_IN: dict[str, str] = {
-    "sqlite": "recollect.verify.builtin:sqlite",
-    "redis": "recollect.verify.builtin:redis",
-    "postgres": "recollect.verify.builtin:postgres",
-    "chroma": "recollect.verify.builtin:chroma",
-    "redis-cluster": "recollect.verify.builtin:redis",
-    "redis-sentinel": "recollect.verify.builtin:redis",
-    "postgres-ha": "recollect.verify.builtin:postgres",
-}
-"""Our own stores, by the name of their engine."""
-
-USUAL = ("sqlite", "redis", "postgres", "chroma")
-"""Those that are verified when none is named; the others have engines of several servers."""
 
 TRAITS = ("single_writer", "no_batches", "at_least_once", "ordered_by_clock")
 KEEPS_LAST = "keeps_last="

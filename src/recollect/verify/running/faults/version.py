@@ -9,7 +9,7 @@ from recollect.verify.running.faults.clock import MovedClock, clock_obstacle
 from recollect.verify.running.faults.fault import Fault, Injection, Witnessed, servers_only
 from recollect.verify.running.faults.version_steps import NoStep, VersionStep, step
 from recollect.verify.running.scenario import Scenario
-from recollect.verify.target.target import BUILT_IN
+from recollect.verify.target.registry import BUILT_IN
 
 _OPTIONS = "--previous package.module:factory, or --previous-python PATH"
 
