@@ -291,6 +291,14 @@ async def test_many_changes_of_state_are_summed_up(store: Store, session: str) -
         assert len(await store.history(place)) < 2 * CHANGES_KEPT
 
 
+async def test_a_state_that_nobody_could_sum_up_is_read_whole(store: Store, session: str) -> None:
+    count = 2 * CHANGES_KEPT + 3
+    changes = [Message("state", [], metadata={"set": {f"k{number}": number}}) for number in range(count)]
+    await store.append(f"adk-user/app-{session}/u", changes)
+    state = await RecollectSessionService(store).get_user_state(app_name=f"app-{session}", user_id="u")
+    assert state == {f"k{number}": number for number in range(count)}
+
+
 async def test_writers_of_one_app_do_not_disturb_each_other(store: Store, session: str) -> None:
     service = RecollectSessionService(store)
 

@@ -120,7 +120,7 @@ class RecollectSessionService(BaseSessionService):
         # Read first: without a session, whatever is there up to this position belongs to a deleted one.
         events_at = await self._store.position(places.events)
         state_at = await self._store.position(places.state)
-        changes = await self._store.history(places.state)
+        changes = await self._changes(places.state)
         if _SummedState(changes).exists:
             raise AlreadyExistsError(f"Session with id {places.session_id} already exists.")
         if await self._store.history(places.events, last=1):
@@ -153,19 +153,24 @@ class RecollectSessionService(BaseSessionService):
         places = SessionPlaces(app_name, user_id, session_id)
         for _ in range(READS_MAX):
             position = await self._store.position(places.events)
-            folded = _SummedState(await self._store.history(places.state))
+            folded = _SummedState(await self._changes(places.state))
             if not folded.exists:
                 return None
             items = await self._recent(places.events, config or GetSessionConfig())
             last = items[-1:] or await self._store.history(places.events, last=1)
             if await self._store.position(places.events) == position:
                 break  # nobody appended meanwhile, so the events and the state belong together
-        user = _SummedState(await self._store.history(places.user))
-        app = _SummedState(await self._store.history(places.app))
+        user = _SummedState(await self._changes(places.user))
+        app = _SummedState(await self._changes(places.app))
         session = _session(folded, last, app, user)
         session.events = [_event(item) for item in items]
         session._storage_update_marker = _marker(folded.born, position)
         return session
+
+    async def _changes(self, place: str) -> list[Stored]:
+        """Those of a state, which are few: a read with a limit is cheaper than one that may return anything."""
+        items = await self._store.history(place, last=2 * CHANGES_KEPT)
+        return items if len(items) < 2 * CHANGES_KEPT else await self._store.history(place)
 
     async def _recent(self, place: str, config: GetSessionConfig) -> list[Stored]:
         count, since = config.num_recent_events, config.after_timestamp
@@ -188,16 +193,16 @@ class RecollectSessionService(BaseSessionService):
         """The sessions of a user, or of all users, without their events; the latest updated last."""
         owner = (app_name,) if user_id is None else (app_name, user_id)
         prefix = composite_id(_STATE, *owner, "")
-        app = _SummedState(await self._store.history(composite_id(_APP, app_name)))
+        app = _SummedState(await self._changes(composite_id(_APP, app_name)))
         users: dict[str, _SummedState] = {}
         sessions = []
         async for place in self._store.sessions(prefix=prefix):
-            folded = _SummedState(await self._store.history(place))
+            folded = _SummedState(await self._changes(place))
             if not folded.exists:
                 continue
             places = SessionPlaces(app_name, folded.created["user_id"], folded.created["id"])
             if places.user not in users:
-                users[places.user] = _SummedState(await self._store.history(places.user))
+                users[places.user] = _SummedState(await self._changes(places.user))
             last = await self._store.history(places.events, last=1)
             sessions.append(_session(folded, last, app, users[places.user]))
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
@@ -206,7 +211,7 @@ class RecollectSessionService(BaseSessionService):
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Deletes a session with its events and its own state. What it shares with others stays."""
         places = SessionPlaces(app_name, user_id, session_id)
-        if not _SummedState(await self._store.history(places.state)).exists:
+        if not _SummedState(await self._changes(places.state)).exists:
             return
         # Both positions move, so nobody who read the session earlier can append to it, or to a new one of its name.
         ends = {place: [Message("state", [], metadata={"gone": True})] for place in places.own}
@@ -223,7 +228,7 @@ class RecollectSessionService(BaseSessionService):
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The state that the user's sessions share, without the prefix `user:`."""
-        return _SummedState(await self._store.history(composite_id(_USER, app_name, user_id))).state
+        return _SummedState(await self._changes(composite_id(_USER, app_name, user_id))).state
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Stores the event and the state it changes, all or nothing. The same event again stores nothing."""
@@ -247,7 +252,7 @@ class RecollectSessionService(BaseSessionService):
                 lambda _: self._store.append_many(turns, turn=turn, expect={places.events: position})
             )
         except Conflict:
-            if _SummedState(await self._store.history(places.state)).exists:
+            if _SummedState(await self._changes(places.state)).exists:
                 raise StaleSessionError(_STALE) from None
             raise SessionNotFoundError(f"Session {session.id} not found.") from None
         stored_at = receipts[places.events].last

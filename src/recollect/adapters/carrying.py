@@ -11,6 +11,7 @@ appears later.
 
 import asyncio
 import logging
+import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -34,12 +35,12 @@ def new_turn() -> str:
 
 async def carried(change: Callable[[str], Awaitable[Value]]) -> Value:
     """The result of ``change(turn)`` with a new turn id, tried again while its outcome is unknown."""
-    return await settled(_tried(change))
+    return await settled(tried(change))
 
 
 async def settled(work: Awaitable[Value]) -> Value:
     """Waits for the work to end even if the caller is cancelled meanwhile, then passes the cancellation on."""
-    task = asyncio.ensure_future(work)
+    task = _started(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -53,7 +54,15 @@ async def settled(work: Awaitable[Value]) -> Value:
     raise cancelled
 
 
-async def _tried(change: Callable[[str], Awaitable[Value]]) -> Value:
+def _started(work: Awaitable[Value]) -> asyncio.Future[Value]:
+    """At once, where Python can: a change that need not wait, as in SQLite, is then done without a turn of the loop."""
+    if sys.version_info >= (3, 12) and asyncio.iscoroutine(work):
+        return asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
+    return asyncio.ensure_future(work)
+
+
+async def tried(change: Callable[[str], Awaitable[Value]]) -> Value:
+    """`carried`, for a change that nobody can cancel: its caller is a thread that waits, or waits in `settled`."""
     turn = new_turn()
     try:
         return await change(turn)
@@ -94,7 +103,7 @@ async def _popped(store: Store, session: str) -> Message | None:
             return await store.retract(session, sequence, turn=turn, expect=expect)
 
         try:
-            await _tried(take)
+            await tried(take)
         except (Conflict, NotFound):
             continue  # somebody was faster: look again for the last one
         return last.message

@@ -15,7 +15,7 @@ A message that can no longer be read keeps its place, as a message that says so.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from recollect.adapters.carrying import carried, damage_note
+from recollect.adapters.carrying import damage_note, tried
 from recollect.errors import MissingExtra
 from recollect.message import Damaged, Message
 from recollect.store import Stored
@@ -58,12 +58,12 @@ class RecollectHistory(BaseChatMessageHistory):
             return
         turn_messages = [Message.from_langchain(message_to_dict(message)) for message in messages]
         self._store.run(
-            lambda store: carried(lambda turn: store.append(self.session_id, turn_messages, turn=turn))
+            lambda store: tried(lambda turn: store.append(self.session_id, turn_messages, turn=turn))
         )
 
     def clear(self) -> None:
         """Forgets the conversation."""
-        self._store.run(lambda store: carried(lambda _: store.forget(self.session_id)))
+        self._store.run(lambda store: tried(lambda _: store.forget(self.session_id)))
 
 
 def _message(stored: Stored) -> "BaseMessage":

@@ -33,7 +33,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from recollect.adapters.carrying import carried
+from recollect.adapters.carrying import tried
 from recollect.adapters.langgraph.own_loop import OwnLoop
 from recollect.adapters.langgraph.saver_witness import SaverWitness
 from recollect.adapters.langgraph.shelf import (
@@ -338,7 +338,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             first = some[-1].row.parent if len(some) == ANCESTORS_AT_ONCE else None
 
     async def _carried(self, change: Callable[[], Awaitable[None]]) -> None:
-        await carried(lambda _: change())
+        await tried(lambda _: change())
         self._noted()
 
     async def _put_writes(self, config: RunnableConfig, writes: "list_[PendingRow]") -> None:
