@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from recollect.guarantees import promise
 from recollect.verify.judging.history import History
 from recollect.verify.judging.op import WriteAsked
 from recollect.verify.judging.verdict import Verdict
-from recollect.verify.running.run import Run
+from recollect.verify.running.run import Run, promised_s
 from recollect.verify.running.scenario import Scenario, load
 
 
@@ -30,6 +31,25 @@ def test_redis_with_snapshots_only_loses_everything_since_the_last_as_documented
     assert verdict.status == "documented-loss", verdict
     assert verdict.lost > 50
     assert "snapshot" in verdict.promise
+
+
+@pytest.mark.parametrize("fault", ["power-loss", "fsync-error", "slow-fsync"])
+def test_power_is_cut_when_a_run_is_older_than_what_may_be_lost(fault: str) -> None:
+    """In a younger one the store itself may be gone, and its refusal to go on would prove nothing."""
+    scenario = Scenario(target="redis", engine="redis", policy="aof-everysec", fault=fault)
+    assert promised_s(scenario) > (promise("redis", "aof-everysec", fault).window_s or 0.0) > 0.0
+
+
+def test_other_faults_do_not_wait_for_a_long_window() -> None:
+    scenario = Scenario(target="redis", engine="redis", policy="aof-everysec", fault="kill-engine")
+    assert promised_s(scenario) == 0.0
+
+
+def test_a_cut_comes_no_earlier(tmp_path: Path) -> None:
+    one, verdict = run(tmp_path, "redis", "aof-everysec", "power-loss", workload="turns")
+    assert verdict.status in ("held", "documented-loss"), verdict
+    struck_s = next(event.time_s for event in History(one.history) if event.kind == "fault-injected")
+    assert struck_s >= (verdict.promised_window_s or 0.0) > 0.0
 
 
 def test_sqlite_killed_with_its_processes_holds(tmp_path: Path) -> None:

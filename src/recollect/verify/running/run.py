@@ -45,6 +45,9 @@ FILL_IDLE_S = 20.0
 
 WINDOW_MAX_S = 1.0
 """Waiting out a longer window would take most of a cell; the report then gives the size of the loss."""
+CUT_WINDOW_MAX_S = 2.0
+"""The same where power is cut: there a window is really lost, and with it whatever a store made when it opened."""
+POWER_IS_CUT = frozenset({"power-loss", "fsync-error", "slow-fsync"})
 
 
 class Run:
@@ -81,6 +84,7 @@ class Run:
         self._injection = self._fault.inject(self._live)
         self._workload = WORKLOADS[scenario.workload]
         self._history: HistoryWriter | None = None
+        self._began = 0.0
         self._driver: Driver | None = None
 
     @property
@@ -137,6 +141,7 @@ class Run:
         self._note_policy(ready)
         header = self._header(traits, ready.keeps_last)
         history = self._history = HistoryWriter(private.artifact(self.history), header)
+        self._began = time.monotonic()
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
         transcript = Transcript(
             history,
@@ -203,7 +208,7 @@ class Run:
     def _work(self, transcript: Transcript, driver: Driver) -> None:
         self._progress("working")
         _fill(self._clients, transcript, driver)
-        judged_from = time.monotonic() + promised_s(self.scenario)
+        judged_from = self._began + promised_s(self.scenario)
         driver.work_on(self.scenario.before_s * self._live.rng.uniform(0.7, 1.3))
         _await_writes(transcript, driver)
         driver.go_on(max(0.0, judged_from - time.monotonic()))
@@ -256,13 +261,14 @@ class Run:
 
 def promised_s(scenario: Scenario) -> float:
     """How old a run has to be before its fault: what falls into the window of a promise may be lost, and in a young run
-    that includes the tables that the store made when it opened."""
+    that includes the tables and the identity that the store made when it opened."""
     try:
         given = promise(scenario.engine_name, scenario.policy, scenario.fault)
     except ValueError:
         return 0.0
     window_s = given.window_s or 0.0
-    return window_s * 1.2 if given.allows and window_s <= WINDOW_MAX_S else 0.0
+    max_s = CUT_WINDOW_MAX_S if POWER_IS_CUT & set(scenario.fault.split("+")) else WINDOW_MAX_S
+    return window_s * 1.05 if given.allows and window_s <= max_s else 0.0
 
 
 def _fill(clients: Clients, transcript: Transcript, driver: Driver) -> None:
