@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def recollect(*arguments: str, cwd: Path, **environment: str) -> tuple[int, str]
         )
     us = psutil.Process(process.pid)
     while process.poll() is None:
+        time.sleep(0.02)
         try:
             for child in us.children(recursive=True):
                 line = child.cmdline()
