@@ -70,7 +70,7 @@ def checked_append(
 
 def checked_messages(messages: Sequence[Said], least: int = 1) -> Sequence[Message]:
     """The messages of a turn; dictionaries of known shapes are converted."""
-    if isinstance(messages, Message) or not isinstance(messages, Sized):
+    if type(messages) is not list and (isinstance(messages, Message) or not isinstance(messages, Sized)):
         raise Refused(_NOT_MESSAGES)
     if not least <= len(messages) <= TURN_RECORDS_MAX:
         raise Refused(f"messages: a turn has {least} to {TURN_RECORDS_MAX:,} messages, not {len(messages)}")

@@ -48,7 +48,7 @@ from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.script import APPEND, READ, STATE, Script
 from recollect.stores.redis.sentinel import SentinelServers
 from recollect.stores.redis.servers import OneServer, Servers
-from recollect.stores.redis.wire import Reply, ReplyError, pack, pack_arguments
+from recollect.stores.redis.wire import Reply, ReplyError, pack, pack_arguments, pack_bytes
 from recollect.tombstone import newest
 from recollect.witness import Witness
 
@@ -270,7 +270,7 @@ class RedisStore(RedisMoving):
     # ---- asking the engine
 
     def _append_write(self, append: Append, place: Place, behind: bytes) -> QueuedWrite:
-        arguments = pack_arguments(self._append_arguments(append, place, behind))
+        arguments = pack_bytes(self._append_arguments(append, place, behind))
         return QueuedWrite(APPEND, place.keys + self._append_options + arguments, 8 + len(append.records))
 
     def _append_arguments(self, append: Append, place: Place, behind: bytes) -> tuple[bytes, ...]:

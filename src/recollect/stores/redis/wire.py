@@ -46,8 +46,12 @@ def pack(*arguments: bytes | str | int) -> bytes:
 
 def pack_arguments(arguments: Iterable[bytes | str | int]) -> bytes:
     """Arguments without the command's header, so that parts that stay the same are packed once."""
-    encoded = (value if isinstance(value, bytes) else str(value).encode() for value in arguments)
-    return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in encoded])
+    return pack_bytes([value if isinstance(value, bytes) else str(value).encode() for value in arguments])
+
+
+def pack_bytes(arguments: Iterable[bytes]) -> bytes:
+    """The same for an append, where it counts: its arguments are bytes already."""
+    return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in arguments])
 
 
 class Replies:

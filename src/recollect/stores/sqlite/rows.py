@@ -94,14 +94,12 @@ def session_row(connection: sqlite3.Connection, key: bytes) -> Session | None:
     if row is None:
         return None
     found = Session(*row)
+    floor, ended, expires_at = found.floor, found.ended, found.expires_at
     if (
-        type(found.floor) is not int
-        or not isinstance(found.ended, str | None)
-        or not isinstance(found.expires_at, int | float | None)
-        or (
-            found.expires_at is not None and found.expires_at <= 1.0
-        )  # one flipped bit turns NULL into a 0 or a 1
-    ):  # SQLite columns hold values of any type
+        type(floor) is not int
+        or not (ended is None or isinstance(ended, str))
+        or not (expires_at is None or (isinstance(expires_at, int | float) and expires_at > 1.0))
+    ):  # SQLite columns hold values of any type, and one flipped bit turns NULL into a 0 or a 1
         raise Unreadable(f"the session's row was changed by something other than recollect: {str(row)[:200]}")
     if found.checked is not None and found.checked != _checksum(
         found.id, key, found.floor, found.ended, found.expires_at, found.marked
