@@ -11,16 +11,17 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import asyncpg
 
-from recollect.doctor import disk
+from recollect.doctor import disk, postgres_standbys
 from recollect.doctor.diagnosis import Diagnosis, LoginRefused, Symptom, after_promotion, loss, ordered
+from recollect.doctor.postgres_standbys import StandbyAnswers
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
 from recollect.stores.postgres.errors import DRIVER_ERRORS, short_reason
-from recollect.stores.postgres.hosts import Connection, connect, remaining_s
+from recollect.stores.postgres.hosts import Connection, connect, primaries_of, remaining_s
 
 ASKED = (
     "fsync",
@@ -33,6 +34,8 @@ ASKED = (
     "wal_level",
 )
 TABLES_SHOWN = 5
+HOSTS_S = 2.0
+"""How long the other hosts of an address may take to answer."""
 
 _SETTINGS = "SELECT name, setting, unit, source FROM pg_settings WHERE name = ANY($1)"
 _SERVER = """
@@ -99,6 +102,7 @@ class PostgresAnswers:
     wal_writer_delay_s: float
     own: tuple[Own, ...]
     unlogged: tuple[str, ...]
+    group: StandbyAnswers = field(default_factory=StandbyAnswers)
 
     @property
     def window_s(self) -> float:
@@ -121,14 +125,16 @@ async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
             raise LoginRefused(f"{shown}: {short_reason(error.__cause__)}") from None
         raise
     try:
+        primaries = await primaries_of(url, time.monotonic() + min(HOSTS_S, remaining_s(deadline)))
         async with asyncio.timeout(remaining_s(deadline)):
             async with connection.transaction(readonly=True):
                 answers = await _ask(connection, shown)
+                group = await postgres_standbys.ask(connection, primaries)
     except DRIVER_ERRORS as error:
         raise EngineUnavailable(f"{shown}: {short_reason(error)}") from None
     finally:
         await _end(connection)
-    return diagnose(answers)
+    return diagnose(replace(answers, group=group))
 
 
 async def _end(connection: Connection) -> None:
@@ -172,6 +178,7 @@ def diagnose(answers: PostgresAnswers) -> Diagnosis:
         *(_own(answers, own) for own in answers.own),
         _unlogged(answers),
         _standbys(answers),
+        *(() if answers.in_recovery else postgres_standbys.symptoms(answers.group)),
         _recovery(answers),
         _damage(answers),
         _checksums(answers),

@@ -23,6 +23,14 @@ SELECT current_setting('fsync'), current_setting('full_page_writes'),
 _WAITS_FOR_STANDBYS = ("on", "remote_write", "remote_apply")
 
 
+def waited_for(standby_names: str) -> int:
+    """How many standbys `synchronous_standby_names` asks for: 0, a bare list's 1, or the number before the list."""
+    if not standby_names.strip():
+        return 0
+    counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", standby_names, re.IGNORECASE)
+    return int(counted[1]) if counted else 1
+
+
 @dataclass(frozen=True)
 class PostgresSettings:
     fsync: bool
@@ -38,11 +46,7 @@ class PostgresSettings:
 
     @property
     def standbys_waited_for(self) -> int:
-        """How many `synchronous_standby_names` asks for: 0, a bare list's 1, or the number before the list."""
-        if not self.standby_names.strip():
-            return 0
-        counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", self.standby_names, re.IGNORECASE)
-        return int(counted[1]) if counted else 1
+        return waited_for(self.standby_names)
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,22 @@ async def connect_standby(url: str, deadline: float) -> Connection:
     raise EngineUnavailable("PostgreSQL: no host of read_url answers as a standby")
 
 
+async def primaries_of(url: str, deadline: float) -> dict[str, int]:
+    """The hosts of an address with several that take writes, each with its timeline; those that do not answer are left
+    out."""
+    hosts = _several(url)
+    each = await asyncio.gather(*(_ask(url, host, deadline) for host in hosts), return_exceptions=True)
+    found: dict[str, int] = {}
+    for host, answer in zip(hosts, each, strict=True):
+        if isinstance(answer, Connected):
+            answer.connection.terminate()
+            if answer.timeline is not None:
+                found[f"{host['host']}:{host['port']}"] = answer.timeline
+        elif not isinstance(answer, RecollectError):
+            raise answer
+    return found
+
+
 def _several(url: str) -> list[dict[str, Any]]:
     try:
         hosts = hosts_of(url)
