@@ -48,7 +48,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 # Of the library and of the judgement, by the tests that are theirs; processes that they start count too.
-COVERED := tests/audit tests/chat tests/checkers tests/contract tests/doctor tests/message tests/recall tests/stores tests/watch tests/test_batching.py tests/test_opening.py
+COVERED := tests/audit tests/chat tests/checkers tests/contract tests/doctor tests/message tests/recall tests/stores tests/telemetry tests/watch tests/test_batching.py tests/test_opening.py
 
 coverage: setup engines
 	@rm -rf build/coverage && mkdir -p build/coverage

@@ -316,18 +316,6 @@ def test_a_run_that_was_stopped_concludes_only_what_the_engine_said(refused: boo
     assert verdict.reason == (None if refused else "the run was stopped")
 
 
-def test_a_loss_exactly_as_long_as_the_window_is_covered() -> None:
-    script = Script(policy="aof-everysec", fault="power-loss")
-    script.append(1)
-    script.begin(1)
-    script.now_s = 0.99
-    script.ok(1)
-    script.now_s = 2.98
-    script.crash("power-loss")
-    script.read(2, 0)
-    assert [anomaly.covered for anomaly in script.verdict().anomalies] == [True]
-
-
 def test_a_store_that_finds_other_data_need_not_go_on() -> None:
     assert must_recover("redis", "aof-always", "kill-engine")
     assert not must_recover("redis", "aof-always", "wipe-volume")

@@ -9,9 +9,15 @@ from recollect.verify.judging.op import Element
 from .history_script import Script
 
 
-def written() -> Script:
+def two_sessions() -> Script:
+    """Somebody talks in another session."""
     script = Script()
     script.append(9, "other")
+    return script
+
+
+def written() -> Script:
+    script = two_sessions()
     script.append(1)
     script.append(1)
     script.read(2, 1, 2)
@@ -70,8 +76,7 @@ def test_nor_is_what_nobody_has_read_yet() -> None:
 
 
 def test_a_write_in_doubt_that_came_late_does_not_count_as_the_oldest() -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.begin(3)
     script.unknown(3)
     script.append(1)
@@ -82,8 +87,7 @@ def test_a_write_in_doubt_that_came_late_does_not_count_as_the_oldest() -> None:
 
 
 def test_half_a_turn_can_be_trimmed() -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.append(1, count=2)
     script.append(1)
     script.read(2, 1, 2, 3)
@@ -111,8 +115,7 @@ def test_the_other_wrote_after_the_read() -> None:
 
 
 def test_the_other_was_done_before_the_write_began() -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.append(3)
     script.append(1)
     script.read(2, 1)
@@ -120,8 +123,7 @@ def test_the_other_was_done_before_the_write_began() -> None:
 
 
 def test_the_other_overlapped() -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.begin_each(3, 1)
     script.ok(3)
     script.ok(1)
@@ -135,8 +137,7 @@ def test_the_other_overlapped() -> None:
     ids=["begun while the message was being written", "begun before, and over nobody knows when"],
 )
 def test_the_other_overlapped_and_its_outcome_is_unknown(first: int, second: int, name: str) -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.begin_each(first, second)
     script.unknown(3)
     script.ok(1)
@@ -145,8 +146,7 @@ def test_the_other_overlapped_and_its_outcome_is_unknown(first: int, second: int
 
 
 def test_what_is_unknown_and_was_in_no_read_went_over_nothing() -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.begin_each(3, 1)
     script.unknown(3)
     script.ok(1)
@@ -157,8 +157,7 @@ def test_what_is_unknown_and_was_in_no_read_went_over_nothing() -> None:
 
 
 def test_a_write_that_was_seen_before_the_other_began_is_over() -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.begin(3)
     script.unknown(3)
     script.read(2, 1)
@@ -168,8 +167,7 @@ def test_a_write_that_was_seen_before_the_other_began_is_over() -> None:
 
 
 def test_the_process_itself_is_no_other() -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.append(1)
     script.append(1)
     script.read(2, 2)
@@ -220,8 +218,7 @@ def test_the_other_stands_where_the_message_stood() -> None:
 
 
 def test_an_altered_message_is_not_one_that_was_written_over() -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.begin_each(3, 1)
     script.ok(3)
     script.ok(1)
@@ -349,8 +346,7 @@ def test_one_in_the_wrong_place_that_came_after_the_message_was_missed_did_not_t
 
 @pytest.mark.parametrize("outcome", ["ok", "unknown"])
 def test_one_in_the_wrong_place_that_stood_beside_the_message_did_not_take_it(outcome: str) -> None:
-    script = Script()
-    script.append(9, "other")
+    script = two_sessions()
     script.append(1)
     script.append(3, outcome=outcome)
     script.append(1)

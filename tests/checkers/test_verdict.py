@@ -455,6 +455,7 @@ def test_a_loss_that_reaches_back_exactly_as_far_as_promised_is_documented() -> 
     script.read(2, 0)
     verdict = script.verdict()
     assert (verdict.loss_window_s, verdict.status) == (2.0, "documented-loss")
+    assert [anomaly.covered for anomaly in verdict.anomalies] == [True]
 
 
 @pytest.mark.parametrize(("fault", "status"), [("power-loss", "documented-loss"), ("cut", "violated")])

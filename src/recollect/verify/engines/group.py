@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.engines.life import EngineLife
+from recollect.verify.engines.life import BuiltEngine
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.policy_choice import choose
 from recollect.verify.engines.protocols import Policy
-from recollect.verify.host import folder
+from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError, StartFailed
 from recollect.verify.providers.build import Build
 from recollect.verify.wire.resp import RespError
@@ -33,7 +33,7 @@ _POLL_S = 0.005
 Server = TypeVar("Server", bound=LocalServer)
 
 
-class ServerGroup(EngineLife, Generic[Server]):
+class ServerGroup(BuiltEngine, Generic[Server]):
     """The servers, in the order in which they are started. Subclasses fill in the hooks at the end of the class."""
 
     name: ClassVar[str]
@@ -57,22 +57,6 @@ class ServerGroup(EngineLife, Generic[Server]):
             raise
 
     # What it is -----------------------------------------------------------------------------------
-
-    @property
-    def provider(self) -> str:
-        return self.build.provider
-
-    @property
-    def product(self) -> str:
-        return self.build.product
-
-    @property
-    def version(self) -> str:
-        return self.build.version
-
-    @property
-    def policy(self) -> str:
-        return self._policy.name
 
     @property
     def data(self) -> Path:
@@ -173,6 +157,22 @@ class ServerGroup(EngineLife, Generic[Server]):
             for server in self.servers
             if server not in left_out and server.alive() and not server.is_paused
         ]
+
+    def _reached_at(self, first: Endpoint, url: str, port: int, nodes: tuple[str, ...]) -> Endpoint:
+        """The endpoint of the whole group; `first` is one of its servers'."""
+        return Endpoint(
+            url=url,
+            engine=self.name,
+            product=first.product,
+            version=first.version,
+            policy=self.policy,
+            provider=self.provider,
+            host=ports.HOST,
+            port=port,
+            user=first.user,
+            password=first.password,
+            nodes=nodes,
+        )
 
     # Hooks ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.protocols import Policy
 from recollect.verify.host.errors import EngineError
+from recollect.verify.providers.build import Build
 
 
 class EngineLife(ABC):
@@ -77,3 +79,26 @@ class EngineLife(ABC):
 
     @abstractmethod
     def _wipe_data(self) -> None: ...
+
+
+class BuiltEngine(EngineLife):
+    """An engine from binaries on this machine, under a policy."""
+
+    build: Build
+    _policy: Policy
+
+    @property
+    def provider(self) -> str:
+        return self.build.provider
+
+    @property
+    def product(self) -> str:
+        return self.build.product
+
+    @property
+    def version(self) -> str:
+        return self.build.version
+
+    @property
+    def policy(self) -> str:
+        return self._policy.name

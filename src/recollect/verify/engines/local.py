@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.engines.life import EngineLife
+from recollect.verify.engines.life import BuiltEngine
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.policy_choice import choose, named
 from recollect.verify.engines.protocols import Policy
@@ -55,7 +55,7 @@ class AttachedReplica(Protocol):
     def close(self) -> None: ...
 
 
-class LocalServer(EngineLife):
+class LocalServer(BuiltEngine):
     """One server process and its folder. Subclasses fill in the hooks at the end of the class."""
 
     name: ClassVar[str]
@@ -79,22 +79,6 @@ class LocalServer(EngineLife):
         self._replicas: list[AttachedReplica] = []
 
     # What it is -----------------------------------------------------------------------------------
-
-    @property
-    def provider(self) -> str:
-        return self.build.provider
-
-    @property
-    def product(self) -> str:
-        return self.build.product
-
-    @property
-    def version(self) -> str:
-        return self.build.version
-
-    @property
-    def policy(self) -> str:
-        return self._policy.name
 
     @property
     def data(self) -> Path:

@@ -160,22 +160,10 @@ class PostgresHaEngine(ServerGroup[HaServer]):
     def _endpoint_now(self) -> Endpoint:
         now = self._primary.endpoint
         places = ",".join(f"{ports.HOST}:{server.port}" for server in self.servers)
-        return Endpoint(
-            url=f"postgresql://{now.user}:{now.password}@{places}/postgres?target_session_attrs=read-write",
-            engine=self.name,
-            product=now.product,
-            version=now.version,
-            policy=self.policy,
-            provider=self.provider,
-            host=ports.HOST,
-            port=self._primary.port,
-            user=now.user,
-            password=now.password,
-            nodes=tuple(
-                f"postgresql://{now.user}:{now.password}@{ports.HOST}:{server.port}/postgres"
-                for server in self.servers
-            ),
-        )
+        login = f"postgresql://{now.user}:{now.password}@"
+        url = f"{login}{places}/postgres?target_session_attrs=read-write"
+        nodes = tuple(f"{login}{ports.HOST}:{server.port}/postgres" for server in self.servers)
+        return self._reached_at(now, url, self._primary.port, nodes)
 
     def stop(self) -> None:
         """The primary first: it sends what its standbys lack on its way out."""

@@ -148,19 +148,8 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
         first = self.servers[0].endpoint
         auth = first.url.removeprefix("redis://").rpartition("@")[0]
         places = ",".join(f"{ports.HOST}:{node.seen}" for node in self.servers)
-        return Endpoint(
-            url=f"redis+cluster://{auth}{'@' if auth else ''}{places}",
-            engine=self.name,
-            product=first.product,
-            version=first.version,
-            policy=self.policy,
-            provider=self.provider,
-            host=ports.HOST,
-            port=self.servers[0].seen,
-            user=first.user,
-            password=first.password,
-            nodes=tuple(node.url for node in self.servers),
-        )
+        url = f"redis+cluster://{auth}{'@' if auth else ''}{places}"
+        return self._reached_at(first, url, self.servers[0].seen, tuple(node.url for node in self.servers))
 
     # What faults do to it -------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ then the defaults are set again. A primary is considered down after one second i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from recollect import private
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.group import ServerGroup
@@ -171,19 +173,13 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
         user, password = self.servers[0].credentials
         auth = first.url.removeprefix("redis://").rpartition("@")[0] if password else ""
         places = ",".join(f"{ports.HOST}:{sentinel.port}" for sentinel in self.sentinels)
-        return Endpoint(
-            url=f"redis+sentinel://{auth}{'@' if auth else ''}{places}/{SERVICE}",
-            engine=self.name,
-            product=first.product,
-            version=first.version,
-            policy=self.policy,
-            provider=self.provider,
-            host=ports.HOST,
-            port=self.primary().seen,
+        url = f"redis+sentinel://{auth}{'@' if auth else ''}{places}/{SERVICE}"
+        nodes = tuple(f"redis://{ports.HOST}:{sentinel.port}" for sentinel in self.sentinels)
+        return replace(
+            self._reached_at(first, url, self.primary().seen, nodes),
             user=user,
             password=password,
             replicas=tuple(copy.endpoint.url for copy in self.copies if copy is not self.primary()),
-            nodes=tuple(f"redis://{ports.HOST}:{sentinel.port}" for sentinel in self.sentinels),
             service=SERVICE,
         )
 
