@@ -244,6 +244,30 @@ def test_only_a_list_that_somebody_saves_again_comes_back_after_a_documented_los
     assert back_again(base=True, before=True).status == "violated"
 
 
+def put_back(*abilities: str, late: bool = False, elsewhere: bool = False) -> Verdict:
+    """A write that had read the session before the engine died is acknowledged after a read that lacks its end."""
+    script = Script(policy="aof-everysec", fault="power-loss", abilities=abilities)
+    script.append(9, "other")
+    script.append(1)
+    script.read(2, 1)
+    if late:
+        script.crash("power-loss")
+    script.begin(1, "other" if elsewhere else "s")
+    if not late:
+        script.crash("power-loss")
+    script.read(3)
+    script.ok(1)
+    script.read(2, *((1,) if elsewhere else (1, 2)))
+    return script.verdict()
+
+
+def test_a_state_that_a_write_puts_back_comes_back_after_a_documented_loss() -> None:
+    assert put_back("rewrites").status == "documented-loss"
+    assert put_back().status == "violated"
+    assert put_back("rewrites", late=True).status == "violated"
+    assert put_back("rewrites", elsewhere=True).status == "violated"
+
+
 # ---- a retract that the engine lost
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recollect.verify.target.driving import Driven, play
+from recollect.verify.target.driving.vectors import Vectors as DrivenVectors
 from recollect.verify.target.interfaces import parameters
 from recollect.verify.target.shape import SHAPES, BadTarget, shape_of
 
@@ -231,3 +232,28 @@ def test_what_is_driven_stays_synchronous_or_asynchronous() -> None:
         assert drive is not None
         made.append(drive(store))
     assert [one.is_async for one in made] == [False, True, False, True, False]
+
+
+class Inherited(Vectors):
+    """As every vector store of LangChain has it, unless it brings its own."""
+
+    def get_by_ids(self, ids: list[str]) -> list[Any]:
+        raise NotImplementedError
+
+    get_by_ids.__module__ = "langchain_core.vectorstores.base"
+
+
+class Own(Vectors):
+    def get_by_ids(self, ids: list[str]) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(("kind", "searched"), [(Vectors, False), (Inherited, False), (Own, True)])
+def test_a_lookup_that_only_raises_is_not_called(kind: type, searched: bool) -> None:
+    assert hasattr(DrivenVectors(kind()), "search") is searched
+
+
+@pytest.mark.parametrize(("kind", "rewrites"), [(Saver, True), (Service, False), (Repository, False)])
+def test_which_writes_put_back_what_they_have_read(kind: type, rewrites: bool) -> None:
+    shape = shape_of(kind(), "x", False)
+    assert getattr(shape.drive, "rewrites", False) is rewrites

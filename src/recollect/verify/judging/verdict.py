@@ -316,7 +316,10 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
         if given.fault in SPLIT and group.name in given.allows:
             return all(_read_while_split(evidence, given, found) for found in group.detections)
         # Lost as documented, then written back by somebody who still had the whole list.
-        return bool(evidence.bases) and all(_lost_between(evidence, found) for found in group.detections)
+        return all(
+            _lost_between(evidence, found) and (evidence.bases or _written_back(evidence, found))
+            for found in group.detections
+        )
     if group.name == "hole" and "lost-tail" in given.allows and "hole" not in given.allows:
         # The tail is in the engine's order, which for overlapping writes may differ from the order that reads show.
         return all(overlapped(evidence, detection) for detection in group.detections)
@@ -355,6 +358,23 @@ def _lost_between(evidence: Evidence, detection: Detection) -> bool:
     """Whether the engine was disturbed between the acknowledgement and the read that lacks the message."""
     acknowledged = evidence.turn_done[evidence.message_turn[detection.element]]
     return evidence.disturbance_between(acknowledged, detection.events[1]) is not None
+
+
+def _written_back(evidence: Evidence, detection: Detection) -> bool:
+    """Whether a store whose writes put back all that they have read was in the middle of one: it had read before the
+    engine was disturbed, and it wrote after the read that lacks the message."""
+    if "rewrites" not in (evidence.header.abilities or ()):
+        return False
+    acknowledged, lacking = evidence.acknowledged(detection.element), detection.events[1]
+    disturbance = evidence.disturbance_between(acknowledged, lacking)
+    assert disturbance is not None
+    struck = evidence.stopped_during(disturbance)
+    return any(
+        session == detection.session
+        and evidence.turn_invoked[turn] < struck
+        and evidence.turn_done[turn] > lacking
+        for turn, session in enumerate(evidence.turn_session)
+    )
 
 
 def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:

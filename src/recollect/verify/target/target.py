@@ -133,6 +133,7 @@ class Target:
         found = [name for name in ("forget", "context", "search") if self._methods.has(name)]
         found += ["batches"] if self.shape.batches else []
         found += ["whole-list"] if self.shape.whole_list else []
+        found += ["rewrites"] if getattr(self.shape.drive, "rewrites", False) else []
         found += [name for name in ("turn", "expect") if self._methods.write_takes(name)]
         found += ["last"] if self._methods.limits_to_last else []
         found += ["after"] if self._methods.read_takes("after") else []

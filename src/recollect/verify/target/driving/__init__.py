@@ -56,6 +56,9 @@ class Driven:
     expected_errors: tuple[str, ...] = ()
     """Names of errors with which the framework says that somebody else was quicker, and nothing was written."""
 
+    rewrites = False
+    """Whether an append puts back everything that it has read, with the new messages."""
+
     def __init__(self, store: Any) -> None:
         self.store = store
 

@@ -18,6 +18,8 @@ CHANNEL = "messages"
 
 
 class Checkpoints(Driven):
+    rewrites = True
+
     def __init__(self, store: Any) -> None:
         super().__init__(store)
         # Savers that belong to an event loop refuse their synchronous methods there.

@@ -30,7 +30,7 @@ class Vectors(Driven):
         super().__init__(store)
         self._given: dict[str, list[str]] = defaultdict(list)
         self._lists = "where" in parameters(getattr(store, "get", None))
-        self._by_ids = callable(getattr(store, "get_by_ids", None))
+        self._by_ids = _implements(store, "get_by_ids")
         self._fetches = "fetch_k" in parameters(store.similarity_search)
         if self._lists or self._by_ids:
             self.search = self._search
@@ -99,6 +99,12 @@ class VectorsOfSession(Vectors):
 
     def _search(self) -> Any:  # type: ignore[override]
         return super()._search("")
+
+
+def _implements(store: Any, name: str) -> bool:
+    """Whether it has a method of its own. That of LangChain's base class is there in every store, and only raises."""
+    method = getattr(type(store), name, None) or getattr(store, name, None)
+    return callable(method) and getattr(method, "__module__", "") != "langchain_core.vectorstores.base"
 
 
 def _sorted(found: list[Any]) -> list[Any]:
