@@ -430,9 +430,11 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             "INSERT OR REPLACE INTO recollect_fingerprints VALUES (?, ?, ?)",
             (session, first, change.fingerprint),
         )
+        forgotten = number - self._options.turns_kept
+        if forgotten <= 0:  # numbers begin at 1
+            return
         pruned = connection.execute(
-            "DELETE FROM recollect_turns WHERE session = ? AND number <= ?",
-            (session, number - self._options.turns_kept),
+            "DELETE FROM recollect_turns WHERE session = ? AND number <= ?", (session, forgotten)
         )
         if pruned.rowcount:
             connection.execute(_PRUNE_FINGERPRINTS, (session,))

@@ -112,12 +112,17 @@ class SqliteStore(SqliteMoving):
         deadline = time.monotonic() + self._timeout_s
         if self._options.refresh == "read" and self._ttl_s is not None:
             await self._submit(lambda connection: self._refresh(connection, key))
-        query = partial(history_rows, key=key, last=last, after=after, deadline=deadline)
         stored = None
         if self._policy.journal == "wal":
-            stored = await self._read(partial(query, most=INLINE_ROWS_MAX), inline=True, deadline=deadline)
+            stored = await self._read(
+                lambda reader: history_rows(reader, key, last, after, deadline, INLINE_ROWS_MAX),
+                inline=True,
+                deadline=deadline,
+            )
         if stored is None:
-            stored = await self._read(query, deadline=deadline)
+            stored = await self._read(
+                lambda reader: history_rows(reader, key, last, after, deadline), deadline=deadline
+            )
         assert stored is not None  # without a limit
         return stored
 
