@@ -109,6 +109,17 @@ async def test_a_retraction_that_was_lost_on_the_disk_is_told(engine: Engine) ->
         assert [item.sequence for item in await store.history("other")] == [1, 3]
 
 
+@pytest.mark.parametrize("window", [{}, {"last": 3}, {"after": 1}])
+async def test_a_retraction_that_hit_another_session_is_told(engine: Engine, window: dict[str, int]) -> None:
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store:
+        await store.append("s", [Message("user", text) for text in "abcd"])
+        with hands_on(engine) as hands:
+            hands.lset(f"{prefix}:{{ss}}:m", 2, b"3 \x003")
+        damaged = [item for item in await store.history("s", **window) if isinstance(item.message, Damaged)]
+        assert [item.sequence for item in damaged] == [3]
+
+
 async def test_listing_and_sweeping_never_use_keys(engine: Engine) -> None:
     async with open_store(address(engine)) as store:
         for number in range(5):

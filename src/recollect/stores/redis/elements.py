@@ -11,15 +11,18 @@ from recollect.store import Stored
 DIGITS_MAX = 15
 
 
-def placing(stored: list[Stored], elements: list[bytes], first: int, last: int) -> Iterator[None]:
+def placing(
+    stored: list[Stored], elements: list[bytes], first: int, last: int, tombstones: int = -1
+) -> Iterator[None]:
     """Puts sequences `first` to `last` into a list, a slice at a time: each element (``b"<sequence> <record>"``) in its
-    place, and `Damaged` for each hole."""
+    place, and `Damaged` for each hole. `tombstones` is how many the counter says there are; less than 0: not known.
+    Where there are none, one that is there is damage: it was meant for another session."""
     for start in range(0, len(elements), SLICE):
         if start:
             yield
         if not _place_in_turn(stored, elements[start : start + SLICE], first + start):
             stored.clear()
-            yield from _placing_any(stored, elements, first, last)
+            yield from _placing_any(stored, elements, first, last, tombstones)
             return
     if first + len(elements) <= last:
         stored.append(_hole(first + len(elements), last))
@@ -38,8 +41,10 @@ def _place_in_turn(stored: list[Stored], elements: list[bytes], expected: int) -
     return True
 
 
-def _placing_any(stored: list[Stored], elements: list[bytes], first: int, last: int) -> Iterator[None]:
-    rows = _with_runs(elements, first, last)
+def _placing_any(
+    stored: list[Stored], elements: list[bytes], first: int, last: int, tombstones: int
+) -> Iterator[None]:
+    rows = _with_runs(elements, first, last) if tombstones else None
     if rows is not None:
         yield from tombstone.placing(stored, rows, first, last, _hole)
         return
@@ -54,8 +59,8 @@ def _placing_any(stored: list[Stored], elements: list[bytes], first: int, last: 
 
 def doubt(elements: list[bytes], last: int, tombstones: int) -> Stored | None:
     """What a history ends with if the counter says that the list has another number of tombstones: a change was lost on
-    the disk, so a message that was retracted may be shown. Less than 0: the counter was not asked."""
-    if tombstones < 0 or tombstones == sum(map(_is_tombstone, elements)):
+    the disk, so a message that was retracted may be shown."""
+    if tombstones <= 0 or tombstones == sum(map(_is_tombstone, elements)):
         return None
     return Stored(last, Damaged(b"", "a change was lost on the disk: what was retracted may be shown again"))
 

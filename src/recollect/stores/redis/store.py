@@ -141,11 +141,11 @@ class RedisStore(RedisMoving):
         if after is None and not self._read_ttl_ms:
             snapshot = await self._snapshot(place, last, deadline)
         if snapshot is not None:
-            (elements, first, end), tombstones = snapshot, -1
+            (elements, first, end), tombstones = snapshot, 0
         else:
             elements, first, end, tombstones = await self._read(session, place, last, after, deadline)
         stored: list[Stored] = []
-        if not await finished(placing(stored, elements, first, end), deadline):
+        if not await finished(placing(stored, elements, first, end, tombstones), deadline):
             raise too_long(self._options.timeout_s)
         if doubtful := doubt(elements, end, tombstones):
             stored.append(doubtful)

@@ -3,7 +3,7 @@
 -- KEYS  messages, counter, turns, fingerprints
 -- ARGV  last or '', after or '', ttl_ms when reading restarts it or '', known, 'ask' or 'go on'
 -- Gives {last, first of the window, elements, tombstones}, or {'behind', last}. The number of tombstones is what the
--- counter says if these are all elements, else -1.
+-- counter says if it says none or these are all elements, else -1.
 local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local limit, after, ttl_ms, known = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -56,4 +56,4 @@ if limit and runs > 0 and #elements < length then
   local begin = string.match(elements[1], '^%d+ %z(%d+)$') or string.match(elements[1], '^(%d+) ')
   from = math.max(from, tonumber(begin) or from)
 end
-return {last, from, elements, found[5] and #elements == length and runs or -1}
+return {last, from, elements, found[1] and (runs == 0 or #elements == length) and runs or -1}
