@@ -11,8 +11,9 @@ import redis
 
 from recollect.doctor import Diagnosis, Symptom, examine
 from recollect.doctor.redis import diagnose
-from recollect.doctor.redis_answers import RedisAnswers
+from recollect.doctor.redis_answers import RedisAnswers, read
 from recollect.doctor.redis_persistence import save_window_s
+from recollect.stores.redis.wire import ReplyError
 from recollect.verify import engines
 from recollect.verify.engines import Engine
 from tests.doctor.bytes import contents
@@ -232,6 +233,15 @@ def test_a_folder_that_cannot_be_seen_is_said_to_be_unseen() -> None:
     diagnosis = diagnose(answers)
     assert diagnosis.exit_code == 0
     assert "disk-not-visible" in {symptom.name for symptom in diagnosis.findings}
+
+
+def test_a_server_that_is_loading_does_not_say_whether_its_log_is_on() -> None:
+    refused = ReplyError("NOPERM no CONFIG")
+    for loading, told in (("1", False), ("0", True)):
+        info = f"redis_version:7.0.15\r\nloading:{loading}\r\naof_enabled:0\r\n".encode()
+        diagnosis = diagnose(read("redis://x", [info, refused]))
+        assert ("aof_enabled" in diagnosis.settings) == told
+        assert ("no-aof" in {symptom.name for symptom in diagnosis.findings}) == told
 
 
 async def test_the_engines_own_process_shows_its_disk(always: Engine) -> None:

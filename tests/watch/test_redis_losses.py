@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from recollect import Message, open_store
+from recollect.doctor import Diagnosis, examine
 from recollect.verify import engines
 from recollect.verify.engines import Engine
+from recollect.watch import canary
 from tests.stores.redis_places import hands_on, new_prefix, started
 from tests.watch.beside import beside, door
 
@@ -89,6 +92,28 @@ async def test_what_others_do(
             harm(hands, prefix)
         assert [alarm.name for alarm in await watched.told()] == [name]
         await watched.heard(3)  # it is told once
+
+
+async def test_a_setting_that_is_not_told_has_not_changed(
+    engine_of: Callable[[str], Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is loading its data does not say whether its log is on."""
+    url = engine_of("redis").endpoint.socket_url
+    assert url is not None
+    whole = await examine(url)
+    without = {name: value for name, value in whole.settings.items() if name != "aof_enabled"}
+    answers = [whole.settings, without, whole.settings, {**without, "appendfsync": "no"}]
+
+    async def examined(*_: object) -> Diagnosis:
+        return msgspec.structs.replace(whole, settings=answers.pop(0))
+
+    async with beside(url, tmp_path / "memory.db") as watched:
+        monkeypatch.setattr(canary, "examine", examined)
+        assert [await watched.canary.look_at_settings() for _ in range(3)] == [None] * 3
+        alarm = await watched.canary.look_at_settings()
+        assert alarm is not None
+        assert alarm.sentence.startswith("appendfsync: ")
+        assert "aof_enabled" not in alarm.sentence
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def read(shown: str, replies: list[Reply]) -> RedisAnswers:
     if isinstance(first, bytes):
         lines = first.decode("utf-8", "replace").splitlines()
         info = dict(line.split(":", 1) for line in lines if ":" in line)
+        if info.get("loading") == "1":
+            info.pop("aof_enabled", None)  # 0 until the file has been read, whatever is set
     elif not isinstance(first, ReplyError) or first.code != "NOPERM":
         raise CannotOpen(f"{shown} does not answer INFO as Redis does: {first}")
     config: dict[str, str] = {}

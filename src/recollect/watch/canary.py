@@ -200,10 +200,12 @@ class Canary:
         return Alarm(name="stale-replica", sentence=told, lost=0)
 
     async def look_at_settings(self) -> Alarm | None:
-        """Compares what the doctor reads with what it read before."""
+        """Compares what the doctor reads with what it read before. What an engine does not tell right now has not
+        changed: a server that is loading its data keeps some of it back."""
         found = await examine(self._url, self._timeout_s)
-        settings = {name: value for name, value in found.settings.items() if name not in VOLATILE}
         known = self.memory.settings
+        told = {name: value for name, value in found.settings.items() if name not in VOLATILE}
+        settings = {**(known or {}), **told}
         self.memory.note_settings(settings, _window_s(found))
         if known is None or known == settings:
             return None
