@@ -145,8 +145,8 @@ def decode(raw: bytes) -> Message | Damaged:
 
 
 def decode_all(raws: Sequence[bytes]) -> list[Message | Damaged]:
-    """`decode` for a whole history. Nearly always, all of it is of the current version and intact: that is found out,
-    and decoded, without a call for each record."""
+    """`decode` for a whole history. Nearly always all of it is intact and of the current version: this is checked, and
+    decoded, without a call per record."""
     if len(raws) >= DECODED_TOGETHER_LEAST:
         try:
             if all_intact(raws):

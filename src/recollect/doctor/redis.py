@@ -155,14 +155,14 @@ def _role(answers: RedisAnswers) -> Symptom | None:
             name="is-a-sentinel",
             level="cannot-tell",
             sentence="cannot tell what is lost: this is a Sentinel, which keeps no data",
-            procedure=("ask it with SENTINEL GET-MASTER-ADDR-BY-NAME <name>, and examine the primary",),
+            procedure=("examine what it watches: redis+sentinel://host:port/SERVICE",),
         )
     if answers.mode == "cluster" and not answers.is_replica:
         return Symptom(
             name="one-node-of-a-cluster",
             level="note",
             sentence="this is one node of a cluster; the others have settings of their own",
-            procedure=("examine each primary that CLUSTER NODES names",),
+            procedure=("examine the whole cluster: redis+cluster://host:port",),
         )
     if not answers.is_replica:
         return None

@@ -24,7 +24,7 @@ from recollect.stores.redis.wire import Reply, ReplyError, pack
 WITHOUT_AOF = ("none", "rdb")
 SENTINELS_MIN = 3
 _OF_ONE = ("one-node-of-a-cluster", "is-a-replica", "failover")
-"""What is said of a server alone, and better of all of them."""
+"""Reported for the whole group instead of for each server."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ async def _first(
 async def _answers(
     address: Address, nodes: Sequence[Node], timeout_s: float
 ) -> tuple[dict[Node, RedisAnswers], tuple[str, ...]]:
-    """Of those that answer, and what was in the way of the others."""
+    """What those that answer say, and why the others do not."""
     each = [redis.answers_of(address.at(node), timeout_s) for node in nodes]
     found = dict(zip(nodes, await asyncio.gather(*each, return_exceptions=True), strict=True))
     for error in found.values():
@@ -201,8 +201,8 @@ def _said(reply: Reply) -> str:
 
 
 def _of_each(group: ExaminedGroup) -> Iterable[Symptom]:
-    """What is true of servers alone, told once, with those that it is true of. What a replica would lose once it is
-    promoted is told where its primary would not lose it."""
+    """What is true of single servers, reported once with the servers it is true of. What a replica would lose once it
+    is promoted is reported only if its primary would not lose it."""
     told: dict[tuple[str, str], tuple[Symptom, list[Node]]] = {}
     for node, answers in {**group.primaries, **group.replicas}.items():
         for symptom in redis.diagnose(answers).findings:

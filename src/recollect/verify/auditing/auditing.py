@@ -205,7 +205,7 @@ def _check_engine(url: str, spec: str) -> None:
 
 
 async def _listed(spec: str, endpoint: Endpoint, sessions: Iterable[str] | None, url: str) -> Listed:
-    """Before a store is made: it would make its own tables, and find itself empty instead of in the wrong place."""
+    """Called before a store is made: it would create its own tables and be empty, instead of in the wrong place."""
     try:
         resolve(spec)
         if sessions is not None:

@@ -24,7 +24,7 @@ from recollect.verify.providers.url import engine_of, postgres_address, redis_ad
 from recollect.verify.wire import pgwire, resp
 
 SPARE = 1.1
-"""How much room a copy wants, in sizes of the file."""
+"""How much room a copy needs, as a multiple of the file's size."""
 
 
 def engine_at(url: str) -> str:
@@ -105,7 +105,7 @@ def _server(url: str, timeout_s: float) -> Endpoint:
 
 
 def answers(endpoint: Endpoint) -> bool:
-    """Whether the engine can be asked; what a store raises after that is the store's."""
+    """Whether the engine answers; if it does, what a store raises is the store's own error."""
     try:
         if endpoint.engine == "redis":
             with resp.Connection(redis_address(endpoint.url)) as connection:

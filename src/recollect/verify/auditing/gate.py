@@ -52,7 +52,7 @@ SCHEMES = {"rediss": "redis", "unix": "redis", "valkey": "redis", "postgres": "p
 
 
 class NotItsClient(Exception):
-    """What came is not the protocol of the server."""
+    """The bytes are not the server's protocol."""
 
 
 class ReadGate(Proxy):
