@@ -46,8 +46,13 @@ def test_redis_says_no_and_a_plain_store_passes_it_on(tmp_path: Path) -> None:
     )
     verdict = Run(scenario, tmp_path).execute()
     assert verdict.status == "held", verdict.reason
-    words = {"oom": "maxmemory", "readonly": "read only replica", "busy": "BUSY"}
-    assert shown(said(tmp_path), words) >= {"oom", "readonly"}
+    words = {
+        "oom": "maxmemory",
+        "readonly": "read only replica",
+        "busy": "BUSY",
+        "loading": "loading the dataset",
+    }
+    assert shown(said(tmp_path), words) >= {"oom", "readonly", "loading"}
 
 
 def test_postgres_says_no_and_our_store_loses_nothing(tmp_path: Path) -> None:

@@ -180,6 +180,8 @@ class RedisEngine(LocalServer):
         self.socket = folder.socket_folder(self.folder) / f"{self.folder.name}.sock"
         self._primary = primary
         self._own_password: str = primary._own_password if primary else new_password()
+        self.more_lines: tuple[str, ...] = ()
+        """Added to its configuration at the next starts."""
 
     @property
     def _login(self) -> tuple[str | None, str | None]:
@@ -215,7 +217,9 @@ class RedisEngine(LocalServer):
             ours.append(f"replicaof {ports.HOST} {self._primary.port}")
             ours += [f"masteruser {user}"] if user else []
             ours += [f'masterauth "{password}"'] if password else []
-        lines = "\n".join([*configuration_lines(self._policy), *ours, *self._further_lines()])
+        lines = "\n".join(
+            [*configuration_lines(self._policy), *ours, *self._further_lines(), *self.more_lines]
+        )
         private.write_artifact(self.folder / "redis.conf", f"{lines}\n")  # with passwords
 
     def _further_lines(self) -> list[str]:

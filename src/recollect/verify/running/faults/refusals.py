@@ -11,8 +11,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.redis import RedisEngine
 from recollect.verify.host import ports
@@ -34,6 +36,9 @@ DEADLOCKS = 3
 WAITER_TIMEOUT_S = 2.0
 LOCKED_S = 1.0
 _LOCK_ONE, _LOCK_TWO = 7_340_001, 7_340_002
+_EACH_PADDING = "for i = 1, 8000 do {} end"
+_SLOW_TO_LOAD = ("key-load-delay 50", "loading-process-events-interval-bytes 1024")
+"""Microseconds for each key, and how often it looks at its clients meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,29 @@ def _busy_script(run: FaultedRun) -> None:
 def _no_script(run: FaultedRun) -> None:
     engine = _redis(run)
     _repeatedly(run, lambda: engine.ask("SCRIPT", "FLUSH"))
+
+
+def _still_loading(run: FaultedRun) -> None:
+    """A restart of a server with many keys, each of which takes it a moment to load: it answers, and says LOADING."""
+    engine, policy = _redis(run), run.scenario.policy
+    if policy in ("none", "custom"):
+        run.skip("after a restart there is nothing to load, or nobody knows whether there is")
+    engine.ask("EVAL", _EACH_PADDING.format("redis.call('SET', 'recollect:padding:' .. i, i)"), "0")
+    run.stop_engine()
+    # 6.2 does not know the second line: it looks at its clients after every 1,024 commands, or two megabytes.
+    engine.more_lines = _SLOW_TO_LOAD if int(engine.version.split(".")[0]) >= 7 else _SLOW_TO_LOAD[:1]
+    run.start_engine(lambda: _started_beside(run, engine))
+    engine.more_lines = ()
+    engine.ask("EVAL", _EACH_PADDING.format("redis.call('DEL', 'recollect:padding:' .. i)"), "0")
+
+
+def _started_beside(run: FaultedRun, engine: RedisEngine) -> Endpoint:
+    """Starts it in a thread of its own, so that the clients meet it while it loads."""
+    with ThreadPoolExecutor(1) as starting:
+        started = starting.submit(engine.restart, run.engine_env or None)
+        while not started.done():
+            run.go_on(AGAIN_S)
+        return started.result()
 
 
 # ---- PostgreSQL
@@ -220,6 +248,7 @@ REFUSALS: dict[str, ProvokedRefusal] = {
         ProvokedRefusal("readonly", "redis", "READONLY", _read_only_replica),
         ProvokedRefusal("busy", "redis", "BUSY", _busy_script),
         ProvokedRefusal("noscript", "redis", "NOSCRIPT", _no_script),
+        ProvokedRefusal("loading", "redis", "LOADING", _still_loading),
         ProvokedRefusal("deadlock", "postgres", "40P01", _deadlock),
         ProvokedRefusal(
             "serialization", "postgres", "40001", _with_settings(default_transaction_isolation="serializable")
@@ -266,7 +295,7 @@ REFUSAL_FAULTS = (
         "refused",
         EngineSaysNo,
         verifies="an engine that is up and says no (out of memory, read-only, a deadlock, a serialization failure, a"
-        " terminated session, a timeout, a lock) costs no acknowledged message, stores none twice, and does not stop"
+        " terminated session, a timeout, a lock, a server that is still loading) costs no acknowledged message, stores none twice, and does not stop"
         " the store for good",
         does_not_verify="how often a store tries again; refusals that last",
         obstacle=_obstacle,
