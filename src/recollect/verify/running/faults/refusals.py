@@ -295,8 +295,8 @@ REFUSAL_FAULTS = (
         "refused",
         EngineSaysNo,
         verifies="an engine that is up and says no (out of memory, read-only, a deadlock, a serialization failure, a"
-        " terminated session, a timeout, a lock, a server that is still loading) costs no acknowledged message, stores none twice, and does not stop"
-        " the store for good",
+        " terminated session, a timeout, a lock, still loading) costs no acknowledged message, stores none twice, and"
+        " does not stop the store for good",
         does_not_verify="how often a store tries again; refusals that last",
         obstacle=_obstacle,
         variants=("", *REFUSALS),
