@@ -6,13 +6,14 @@ find out: who serves is for the store to learn.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 
 from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
 from recollect.verify.engines.redis_sentinel import RedisSentinelEngine, SentinelServer
 from recollect.verify.host.errors import EngineError
-from recollect.verify.running.faults.fault import ONE_BEHIND, Injection, Witnessed
+from recollect.verify.running.faults.fault import AT_ONCE, ONE_BEHIND, Injection, Witnessed
 from recollect.verify.running.faults.faulted_run import FaultedRun
 
 CHANGE_TIMEOUT_S = 30.0
@@ -136,8 +137,6 @@ class BehindElected(BetweenProxies):
     def strike(self) -> None:
         run, victim, engine = self.run, victim_of(self.run), group_of(self.run)
         copies = engine.replicas_of(victim)  # type: ignore[arg-type]
-        if run.scenario.variant == ONE_BEHIND and len(copies) < 2:
-            run.skip("each primary has one replica here: see the plain variant")
         behind = copies[:1] if run.scenario.variant == ONE_BEHIND else copies
         gone = [victim, *copies[len(behind) :]]
         behind_s = run.scenario.before_s
@@ -158,8 +157,6 @@ class OldPrimaryBack(Injection):
 
     def strike(self) -> None:
         run, victim = self.run, victim_of(self.run)
-        if run.scenario.variant:
-            run.skip(f"{run.scenario.variant}: see isolate-sentinels")
         with run.striking("two-primaries"):
             run.kill_engine(victim.kill)
             await_successor(run, victim)
@@ -186,19 +183,28 @@ class ClusterFailover(Injection):
 
 
 class Reshard(Injection):
-    """Slots that hold something move to another primary, key by key, as redis-cli does it."""
+    """Slots that hold something move to another primary, key by key, as redis-cli does it, or as Valkey 9 does."""
 
     def strike(self) -> None:
         run, victim, engine = self.run, victim_of(self.run), self.run.engine
         assert isinstance(engine, RedisClusterEngine)
         assert isinstance(victim, ClusterNode)
+        at_once = run.scenario.variant == AT_ONCE
+        if at_once and not engine.moves_slots_itself:
+            run.skip(
+                f"{engine.product} {engine.version} moves slots key by key; Valkey 9 has CLUSTER MIGRATESLOTS"
+            )
         target = next(node for node in engine.primaries() if node is not victim)
         used = [
             slot for slot in engine.slots_of(victim) if victim.ask("CLUSTER", "COUNTKEYSINSLOT", str(slot))
         ]
         run.rng.shuffle(used)
-        with run.striking("reshard"):
+        with run.striking("reshard", run.scenario.variant):
             for slot in used[:_SLOTS_MOVED]:
+                if at_once:
+                    engine.migrate_slot(slot, victim, target)
+                    until(run, functools.partial(engine.owns, target, slot), f"slot {slot} did not move")
+                    continue
                 for _ in engine.move_slot(slot, victim, target):
                     run.go_on(_STEP_S)
             await_whole(run)

@@ -23,6 +23,8 @@ FORCE, TAKEOVER = "force", "takeover"
 """How several servers fail over: without asking the primary, or without asking anybody."""
 ONE_BEHIND = "one-behind"
 """Only the copy that takes over is behind; another one has what was acknowledged."""
+AT_ONCE = "at-once"
+"""Slots are moved by the engine itself, in one step."""
 UNFENCED = "unfenced"
 """Nobody stops the old primary when another one is promoted."""
 

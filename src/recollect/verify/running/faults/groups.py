@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from recollect.guarantees import MADE_OF
 from recollect.verify.engines.group import ServerGroup
 from recollect.verify.running.faults import cluster, standbys
-from recollect.verify.running.faults.fault import ONE_BEHIND, UNFENCED, Fault, Injection, ours_only
+from recollect.verify.running.faults.fault import AT_ONCE, ONE_BEHIND, UNFENCED, Fault, Injection, ours_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
 
@@ -69,6 +69,16 @@ _HOW: Mapping[str, Mapping[str, type[Injection]]] = {
 }
 """By fault and engine."""
 
+_NOT_THERE = {
+    ("promoted-behind", ONE_BEHIND, CLUSTER): "each primary has one replica here: see the plain variant",
+    (
+        "two-primaries",
+        UNFENCED,
+        SENTINEL,
+    ): "nobody stops a primary that sentinels replace: see isolate-sentinels",
+}
+"""Variants that one of the engines cannot have, and why."""
+
 _SERVERS = "one server has no other to take over: see kill-engine"
 _SLOTS = "only a cluster has several primaries"
 
@@ -88,7 +98,9 @@ def _only(fault: str, why: str) -> Callable[[Scenario], str | None]:
             return reason
         if scenario.engine_kind not in MADE_OF:
             return _SERVERS
-        return None if scenario.engine_kind in _HOW[fault] else why
+        if scenario.engine_kind not in _HOW[fault]:
+            return why
+        return _NOT_THERE.get((fault, scenario.variant, scenario.engine_kind))
 
     return obstacle
 
@@ -161,9 +173,11 @@ GROUP_FAULTS = (
     ),
     _row(
         "reshard",
-        "while slots move to another primary, key by key, nothing is lost, doubled or hidden",
-        "moves that the engine makes in one step, such as CLUSTER MIGRATESLOTS of Valkey",
+        "while slots move to another primary, key by key or in one step (Valkey's CLUSTER MIGRATESLOTS), nothing is"
+        " lost, doubled or hidden",
+        "a move that is given up half-way",
         _SLOTS,
+        variants=("", AT_ONCE),
     ),
     _row(
         "lose-shard",
