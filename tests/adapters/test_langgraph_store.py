@@ -4,10 +4,12 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import redis
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from langgraph.config import get_store
@@ -300,3 +302,22 @@ async def test_a_graph_remembers_in_another_process(files: str) -> None:
             builder.add_edge("node", END)
             answers.append(await builder.compile(store=store).ainvoke({"said": said}))
     assert answers[1] == {"said": "I like green apples."}
+
+
+def test_versions_that_the_engine_lost_do_not_hide_the_one_it_has(engine_of: Any) -> None:
+    """With `appendfsync everysec` the last second can be lost. What was put before is not lost with it."""
+    url = engine_of("redis").endpoint.url
+    name = uuid.uuid4().hex
+    with RecollectStore(url) as store, closing(redis.Redis.from_url(url)) as engine:
+        store.put((name,), "k", {"v": 1})
+        before: dict[Any, Any] = {key: engine.dump(key) for key in engine.keys(f"*{name}*")}
+        assert before
+        store.put((name,), "k", {"v": 2})
+        for key in engine.keys(f"*{name}*"):
+            engine.delete(key)
+        for key, value in before.items():
+            engine.restore(key, 0, value)
+        found = store.get((name,), "k")
+        assert found is not None
+        assert found.value == {"v": 1}
+        assert [item.value for item in store.search((name,))] == [{"v": 1}]

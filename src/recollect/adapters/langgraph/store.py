@@ -333,12 +333,13 @@ class RecollectStore(BaseStore):
 
 
 def _kept(item_id: ItemId, items: Sequence[Stored]) -> KeptItem | None:
+    """What is there. Behind it may be a note that the engine has lost newer versions, which others do not see."""
     if not items:
         return None
-    message = items[-1].message
+    message = items[0].message
     if isinstance(message, Damaged):
         log.error(
-            "item %r of %s is left out: %s", item_id.key, item_id.namespace, damage_note(items[-1], message)
+            "item %r of %s is left out: %s", item_id.key, item_id.namespace, damage_note(items[0], message)
         )
         return None
     return KeptItem(item_id, message)
