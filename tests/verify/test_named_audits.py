@@ -4,9 +4,11 @@ They run in the environment of `make test-named`.
 """
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +80,19 @@ def test_a_healthy_database_is_not_accused_and_not_changed(
     assert (told["sessions"], told["messages"]) == (len(SESSIONS), len(SESSIONS) * MESSAGES)
     assert told["target"] == name
     assert told["target_version"]
+
+
+@pytest.mark.parametrize("name", ["agents.sqlite", "agents.async-sqlite", "langchain.sql"])
+def test_a_broken_database_is_told(name: str, engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    """A record that is cut short: one library leaves it out without a word, another raises."""
+    url = _written(name, engine_of, tmp_path)
+    table, column = (
+        ("message_store", "message") if name == "langchain.sql" else ("agent_messages", "message_data")
+    )
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as hands, hands:
+        cut = f"UPDATE {table} SET {column} = substr({column}, 1, 9) WHERE id = (SELECT max(id) FROM {table})"
+        assert hands.execute(cut).rowcount == 1
+    code, told = _audited(url, name)
+    assert code == 1, told
+    assert told["counts"] == ({"unreadable": 1} if name == "langchain.sql" else {"hidden": 1})
+    assert [one["session"] for one in told["findings"]] == [SESSIONS[-1]]
