@@ -155,3 +155,23 @@ async def _retry(append: object) -> None:
             assert time.monotonic() < end, "never acknowledged"
         else:
             return
+
+
+@pytest.mark.parametrize("last", [None, 3])
+async def test_a_task_that_reads_on_and_on_lets_others_run(place: Place, last: int | None) -> None:
+    async with open_store(place.url) as store:
+        await store.append("s", [Message("user", "a")])
+        others = 0
+
+        async def other() -> None:
+            nonlocal others
+            for _ in range(3):
+                await asyncio.sleep(0)
+                others += 1
+
+        beside = asyncio.create_task(other())
+        deadline = time.monotonic() + 30
+        while others < 3 and time.monotonic() < deadline:
+            await store.history("s", last=last)
+        assert others == 3
+        await beside
