@@ -204,7 +204,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         deadline: float | None = None,
     ) -> Value:
         """The query's result, in time: SQLite is interrupted, and the query's own code raises `TimeoutError`."""
-        if inline and self._batcher.yield_due():  # else a loop of reads would keep everybody else from running
+        if inline and self._batcher.yield_due():  # a loop of reads must let others run
             await asyncio.sleep(0)
         self._check_open(EngineUnavailable)
         self._check(self._guard.harm_before_read())
