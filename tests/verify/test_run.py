@@ -52,6 +52,12 @@ def test_a_cut_comes_no_earlier(tmp_path: Path) -> None:
     assert struck_s >= (verdict.promised_window_s or 0.0) > 0.0
 
 
+def test_a_run_in_the_folder_of_another_begins_without_its_witness(tmp_path: Path) -> None:
+    for _ in range(2):
+        _, verdict = run(tmp_path, "sqlite", "wal-full", "wipe-volume")
+        assert verdict.status == "documented-loss", verdict
+
+
 def test_sqlite_killed_with_its_processes_holds(tmp_path: Path) -> None:
     _, verdict = run(tmp_path, "sqlite", "wal-full", "kill-engine", workload="turns")
     assert (verdict.status, verdict.lost) == ("held", 0), verdict

@@ -54,7 +54,9 @@ class Witnessed(Injection):
     fault takes away."""
 
     def attach(self) -> None:
-        witness = str(self.run.folder / "witness.json")
+        file = self.run.folder / "witness.json"
+        file.unlink(missing_ok=True)  # an earlier run in this folder left one, of a memory that is no more
+        witness = str(file)
 
         def with_witness(endpoint: Endpoint) -> Endpoint:
             return replace(endpoint, settings={**endpoint.settings, "witness": witness})
