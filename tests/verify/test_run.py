@@ -52,10 +52,18 @@ def test_a_cut_comes_no_earlier(tmp_path: Path) -> None:
     assert struck_s >= (verdict.promised_window_s or 0.0) > 0.0
 
 
-def test_a_run_in_the_folder_of_another_begins_without_its_witness(tmp_path: Path) -> None:
-    for _ in range(2):
-        _, verdict = run(tmp_path, "sqlite", "wal-full", "wipe-volume")
-        assert verdict.status == "documented-loss", verdict
+def test_a_run_in_the_folder_of_another_has_its_own_history_and_witness(tmp_path: Path) -> None:
+    one, first = run(tmp_path, "redis", "aof-everysec", "wipe-volume")
+    began = one.history.read_bytes()
+    _, second = run(tmp_path, "redis", "aof-everysec", "wipe-volume")
+    assert (first.status, second.status) == ("documented-loss", "documented-loss"), second
+    assert one.history.read_bytes() != began
+
+
+def test_what_another_run_left_is_no_evidence_for_one_that_did_not_begin(tmp_path: Path) -> None:
+    run(tmp_path, "sqlite", "wal-full", "none")
+    _, verdict = run(tmp_path, "tests.verify.raises_at_import:make", "wal-full", "none", engine="sqlite")
+    assert (verdict.status, verdict.acked) == ("unknown", 0), verdict
 
 
 def test_sqlite_killed_with_its_processes_holds(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from recollect.verify.running import engine_inspection, logs, seal
 from recollect.verify.running.clients import Clients
 from recollect.verify.running.driver import Driver
 from recollect.verify.running.faults import fault_named
+from recollect.verify.running.faults.fault import WITNESS
 from recollect.verify.running.live_run import LiveRun
 from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
 from recollect.verify.running.real_policy import real_policy, told
@@ -100,7 +101,9 @@ class Run:
         """Runs the scenario and judges its history."""
         save(self.scenario, self.folder)
         seal.write(self.folder)
-        (self.folder / logs.ENGINE_LOG).unlink(missing_ok=True)
+        # What an earlier run left in this folder is no evidence for this one.
+        for left in (self.history, self.folder / logs.ENGINE_LOG, self.folder / WITNESS):
+            left.unlink(missing_ok=True)
         reason: str | None = None
         try:
             self._work(*self._start())

@@ -49,14 +49,16 @@ class Injection(ABC):
         """Called while the clients are at work."""
 
 
+WITNESS = "witness.json"
+"""Its file in the folder of a run."""
+
+
 class Witnessed(Injection):
     """A store that keeps a witness gets a place for it outside the engine's folder, so that it can notice what the
     fault takes away."""
 
     def attach(self) -> None:
-        file = self.run.folder / "witness.json"
-        file.unlink(missing_ok=True)  # an earlier run in this folder left one, of a memory that is no more
-        witness = str(file)
+        witness = str(self.run.folder / WITNESS)
 
         def with_witness(endpoint: Endpoint) -> Endpoint:
             return replace(endpoint, settings={**endpoint.settings, "witness": witness})

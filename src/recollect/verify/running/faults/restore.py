@@ -19,7 +19,7 @@ from recollect.verify.host import folder
 from recollect.verify.host.errors import EngineError
 from recollect.verify.judging.evidence import NOTICED, UNSAFE_COPY
 from recollect.verify.running.faults.backups import BACKUPS, Backup
-from recollect.verify.running.faults.fault import Fault, Witnessed, container_of, ours_only
+from recollect.verify.running.faults.fault import WITNESS, Fault, Witnessed, container_of, ours_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.faults.storage import data_folder, empty
 from recollect.verify.running.scenario import Scenario
@@ -89,7 +89,7 @@ class Restore(Witnessed):
             "the store noticed that it was set back, and refused to open until its witness was removed"
         )
         with self.run.striking("restore", NOTICED):
-            (self.run.folder / "witness.json").unlink(missing_ok=True)
+            (self.run.folder / WITNESS).unlink(missing_ok=True)
             self.run.restart_clients()
 
 
