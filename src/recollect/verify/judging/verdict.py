@@ -313,7 +313,7 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
         # The tail may be all there was; the window is still checked.
         return bool(given.allows & {"silent-reset", "lost-tail"})
     if group.name in ("stale-read", "own-write-missing") and "lost-tail" in given.allows:
-        if given.fault in SPLIT and group.name in given.allows:
+        if given.fault in SPLIT:
             return all(_read_while_split(evidence, given, found) for found in group.detections)
         # Lost as documented, then written back by somebody who still had the whole list.
         return all(
