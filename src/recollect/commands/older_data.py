@@ -115,7 +115,7 @@ def targets_for(context: typer.Context, targets: Sequence[str]) -> tuple[str, ..
     if targets or data is None:
         return tuple(targets)
     try:
-        engine = older_data.recognise(data).format.engine
+        engine = older_data.recognise(Path(data)).format.engine
     except BadData as bad:
         _refuse(str(bad))
         raise
