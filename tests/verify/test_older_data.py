@@ -215,6 +215,18 @@ def test_the_command_reads_what_recollect_exported(tmp_path: Path, monkeypatch: 
     assert (again.exit_code, "held" in again.output) == (0, True), again.output
 
 
+def test_the_command_and_the_report_tell_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(remember(f"sqlite:///{tmp_path}/memory.db"))
+    more = listed(tmp_path, {name: [*told, ("user", "never said")] for name, told in SESSIONS.items()})
+    code, said = verify("sqlite", "--data", "memory.db", "--expect", str(more), "--out", "run", "--html", "h")
+    assert (code, "lost-tail" in said, "not made smaller" in said) == (1, True, True), said
+    again = CliRunner().invoke(build(["report"]), ["report", "run"])
+    assert (again.exit_code, "lost-tail" in again.output) == (1, True), again.output
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

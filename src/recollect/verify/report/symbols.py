@@ -63,7 +63,7 @@ def size_of(finding: Finding) -> str:
         return (
             f"{counted(clients, size.how.removesuffix('s'))} of one process: {size.program}; {finding.shrunk}"
         )
-    if size.ops_max is None:
+    if size.ops_max is None or size.workload not in WORKLOADS:  # older data is as large as it was given
         return finding.shrunk or "not made smaller"
     where = "" if WORKLOADS[size.workload].sessions else f", {counted(size.sessions, 'session')}"
     processes = {step.process for step in finding.steps if step.process != EVERYONE}
