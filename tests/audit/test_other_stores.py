@@ -193,6 +193,21 @@ async def test_a_file_in_use_is_read_as_it_is_at_one_moment(
     assert (report.sessions, report.counts) == (len(HEALTHY) + 1, {})
 
 
+async def test_the_log_beside_what_a_link_names_is_read(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    database = Database("sqlite", engine_of, tmp_path)
+    await database.write(HEALTHY)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "linked.db").symlink_to(tmp_path / "notes.db")
+    database.url = f"sqlite:///{tmp_path}/links/linked.db"
+    writer = other_stores.SqliteNotes(str(tmp_path / "notes.db"))
+    writer.append_message("late", {"role": "user", "content": "x"})
+    report = await database.audit()
+    writer.close()
+    assert (report.sessions, report.counts) == (len(HEALTHY) + 1, {})
+
+
 async def test_a_damaged_file_is_told_by_sqlite_itself(
     engine_of: Callable[[str], Engine], tmp_path: Path
 ) -> None:

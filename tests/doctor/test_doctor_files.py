@@ -55,6 +55,16 @@ async def test_each_journal_mode_while_it_is_in_use(
         assert int(diagnosis.settings["wal_bytes"]) > 0
 
 
+async def test_the_log_of_a_file_behind_a_link_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "linked.db").symlink_to(tmp_path / "memory.db")
+    with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("CREATE TABLE memory (text TEXT)")
+        diagnosis = await examine(str(tmp_path / "links" / "linked.db"))
+    assert int(diagnosis.settings["wal_bytes"]) > 0
+
+
 async def test_a_wal_file_that_nobody_has_open_stays_alone(tmp_path: Path) -> None:
     """A read-only connection of SQLite's would leave -wal and -shm beside it."""
     path = tmp_path / "memory.db"

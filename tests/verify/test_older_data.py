@@ -188,6 +188,54 @@ def test_what_is_in_the_log_beside_a_sqlite_file_counts(tmp_path: Path) -> None:
     assert (verdict.status, verdict.lost) == ("held", 0), verdict.reason
 
 
+def test_the_log_beside_what_a_link_names_counts(tmp_path: Path) -> None:
+    (tmp_path / "yesterday").mkdir()
+    (tmp_path / "yesterday" / "chat.db-wal").write_bytes(b"a log")
+    (tmp_path / "yesterday" / "chat.db").write_bytes(b"SQLite format 3\0")
+    (tmp_path / "linked.db").symlink_to("yesterday/chat.db")
+    (tmp_path / "copy").mkdir()
+    found = older_data.recognise(tmp_path / "linked.db")
+    found.format.copy(found.path, tmp_path / "copy")
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {"memory.db", "memory.db-wal"}
+
+
+def test_a_copy_has_no_way_back_to_the_original(tmp_path: Path) -> None:
+    """Servers keep their logs on other disks, behind a link: an engine that follows it in a copy would write there."""
+    elsewhere, data, copy = (tmp_path / name for name in ("elsewhere", "data", "copy"))
+    for folder in (elsewhere, data, copy):
+        folder.mkdir()
+    (elsewhere / "log").write_text("yesterday's")
+    (data / "dump.rdb").symlink_to(elsewhere / "log")
+    (data / "appendonlydir").symlink_to("../elsewhere")
+    (data / "gone").symlink_to(elsewhere / "to be made")
+    (data / "around").symlink_to(data)
+    os.mkfifo(elsewhere / "pipe")
+    (data / "waits").symlink_to(elsewhere / "pipe")
+    found = older_data.recognise(data)
+    found.format.copy(found.path, copy)
+    assert {str(path.relative_to(copy)) for path in copy.rglob("*")} == {
+        "dump.rdb",
+        "appendonlydir",
+        "appendonlydir/log",
+    }
+    assert not [path for path in copy.rglob("*") if path.is_symlink()]
+    for path in (copy / "dump.rdb", copy / "appendonlydir" / "log"):
+        assert path.read_text() == "yesterday's"
+
+
+def test_a_dump_behind_a_link_keeps_its_rights(tmp_path: Path) -> None:
+    dump, work = tmp_path / "dump", tmp_path / "work"
+    dump.mkdir()
+    work.mkdir()
+    (tmp_path / "toc").write_text("yesterday's")
+    (tmp_path / "toc").chmod(0o600)
+    (dump / "toc.dat").symlink_to(tmp_path / "toc")
+    copy = Path(older_data._readable(dump, work))
+    assert (tmp_path / "toc").stat().st_mode & 0o777 == 0o600
+    assert not (copy / "toc.dat").is_symlink()
+    assert (copy / "toc.dat").stat().st_mode & 0o777 == 0o644
+
+
 def test_a_session_that_the_data_does_not_have_is_missed(first_release: Path, tmp_path: Path) -> None:
     expect = listed(tmp_path, {**SESSIONS, "user-3": [("user", "I was here too")]})
     data = first_release / "chat.db"
@@ -240,6 +288,7 @@ def test_the_command_and_the_report_tell_what_is_missing(
         (["sqlite", "--data", "chat.db", "--expect", "twice"], "line 2 has the session 'a' again"),
         (["sqlite", "--data", "chat.db", "--expect", "empty"], "lists no message"),
         (["sqlite", "--data", "chat.db", "--expect", "odd"], "line 1, message 2 is"),
+        (["sqlite", "--data", "chat.db", "--expect", "pipe"], "--expect pipe: Not a regular file"),
         (
             ["sqlite", "--data", "chat.db", "--expect", "sessions.jsonl", "--fault", "cut"],
             "--data and --fault exclude each other",
@@ -257,6 +306,7 @@ def test_bad_input_is_named_and_ends_with_2(
     shutil.copytree(first_release, tmp_path, dirs_exist_ok=True)
     (tmp_path / "text").write_text("what a day\n")
     (tmp_path / "dump").write_bytes(b"REDIS0011")
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "twice").write_text('{"session": "a", "messages": ["x"]}\n' * 2)
     (tmp_path / "empty").write_text('{"session": "a", "messages": []}\n')
     (tmp_path / "odd").write_text('{"session": "a", "messages": ["x", 7]}\n')

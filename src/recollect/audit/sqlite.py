@@ -321,8 +321,10 @@ def _one(query: str, arguments: tuple[int, ...], reader: sqlite3.Connection) -> 
 
 
 def _state(path: Path) -> tuple[Any, ...]:
-    """What changes when somebody opens the file for writing: a log appears, the file's header changes."""
-    wal = path.with_name(path.name + "-wal")
+    """What changes when somebody opens the file for writing: a log appears, the file's header changes. Behind a link,
+    SQLite has the log beside what the link names."""
+    real = path.resolve()
+    wal = real.with_name(real.name + "-wal")
     with suppress(OSError):
         found = path.stat()
         return (

@@ -67,7 +67,8 @@ def read(path: Path, address: str, policy: str | None, mounts: str | None) -> Sq
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
+    real = path.resolve()  # behind a link, it is beside what the link names
+    return real.with_name(real.name + suffix)
 
 
 def _size(path: Path) -> int:

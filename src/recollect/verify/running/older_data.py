@@ -150,23 +150,33 @@ def _in_use(pid_file: Path) -> bool:
 
 
 def _folder(source: Path, data: Path) -> None:
-    shutil.copytree(
-        source, data, dirs_exist_ok=True, symlinks=True, copy_function=_copy_file, ignore=_left_out
-    )
+    """Links are followed: an engine that finds one in its copy would write to what it names, which is the original."""
+    shutil.copytree(source, data, dirs_exist_ok=True, copy_function=_copy_file, ignore=_left_out)
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
     """A pid file belongs to the server that wrote it; sockets and pipes are not data."""
-    odd = {name for name in names if stat.S_IFMT((Path(folder) / name).lstat().st_mode) not in _COPIED}
-    return odd | {name for name in names if name in ("postmaster.pid", "postmaster.opts")}
+    return {
+        name
+        for name in names
+        if name in ("postmaster.pid", "postmaster.opts") or not _is_data(Path(folder) / name)
+    }
 
 
-_COPIED = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+def _is_data(path: Path) -> bool:
+    """A file, or a folder that is not one of those it is in, itself or behind a link."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:  # a link to nothing
+        return False
+    if stat.S_ISDIR(mode) and path.is_symlink():
+        return not path.parent.resolve().is_relative_to(path.resolve())
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
 
 
 def _copy_file(source: str, target: str) -> str:
     """Only the content: the copy is ours to write, whatever the original's rights are."""
-    return shutil.copyfile(source, target, follow_symlinks=False)
+    return shutil.copyfile(source, target)
 
 
 def _cluster(source: Path, data: Path) -> None:
@@ -184,7 +194,9 @@ def _as(name: str) -> Callable[[Path, Path], None]:
 
 
 def _sqlite_file(source: Path, data: Path) -> None:
-    """With the log or journal beside it, which has what is not in the file yet."""
+    """With the log or journal beside it, which has what is not in the file yet. Behind a link, it is beside what the
+    link names."""
+    source = source.resolve()
     for suffix in ("", "-wal", "-journal"):
         beside = source.with_name(source.name + suffix)
         if beside.exists():
@@ -238,7 +250,7 @@ def _readable(source: Path, work: Path) -> str:
     """A copy: the server's user may not be able to read the original."""
     copy = work / "dump"
     if source.is_dir():
-        shutil.copytree(source, copy, copy_function=_copy_file)
+        _folder(source, copy)
         for path in copy.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
     else:

@@ -7,6 +7,7 @@ What `recollect export` writes is taken as well. Texts are compared, and roles w
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import msgspec
 
 from recollect.errors import RecollectError, shorten
 from recollect.message import Message
+from recollect.regular_files import open_file
 from recollect.transfer import Exported, parts_of
 from recollect.verify.running.older_data import BadData
 from recollect.verify.target.returned import fields_of
@@ -44,7 +46,7 @@ def load(path: Path) -> Sessions:
 
 
 def _is_export(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return b'"recollect":"export"' in file.readline(4096).replace(b" ", b"")
 
 
@@ -80,7 +82,7 @@ def _listed(path: Path) -> Sessions:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open(encoding="utf-8") as file:
+    with io.TextIOWrapper(open_file(path), encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield number, line
