@@ -103,6 +103,22 @@ def touching(endpoint: Endpoint) -> RedisNotes:
     return RedisNotes(endpoint.url, touches=True)
 
 
+class CountingNotes(PostgresNotes):
+    """Changes a row with every read, in a transaction that says that it writes."""
+
+    async def get_messages(self, session: str) -> list[Any]:
+        await self._connection.execute("BEGIN READ WRITE")
+        try:
+            await self._connection.execute("UPDATE notes SET session = session")
+        finally:
+            await self._connection.execute("COMMIT")
+        return await super().get_messages(session)
+
+
+async def counting(endpoint: Endpoint) -> CountingNotes:
+    return CountingNotes(await asyncpg.connect(endpoint.url))
+
+
 async def eager(endpoint: Endpoint) -> PostgresNotes:
     """Makes its table whenever it is opened."""
     connection = await asyncpg.connect(endpoint.url)

@@ -18,6 +18,7 @@ from recollect import cli
 from recollect.audit import AuditReport
 from recollect.errors import CannotOpen, EngineUnavailable, Refused, Unreadable
 from recollect.verify.auditing.auditing import audit_target
+from recollect.verify.auditing.existing import existing
 from recollect.verify.engines import Engine
 from tests.audit import other_stores
 from tests.audit.memories import STORES
@@ -169,6 +170,43 @@ async def test_a_store_that_writes_when_it_reads_is_refused(
     before = await database.state()
     with pytest.raises(Refused, match=r"writes when it reads.*only-reads:EXPIRE"):
         await database.audit("tests.audit.other_stores:touching")
+    assert await database.state() == before
+
+
+async def test_a_store_that_insists_on_writing_is_refused(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    database = Database("postgres", engine_of, tmp_path)
+    await database.write(HEALTHY)
+    before = await database.state()
+    with pytest.raises(Refused, match=r"writes when it reads.*read-only transaction"):
+        await database.audit("tests.audit.other_stores:counting")
+    assert await database.state() == before
+
+
+async def test_no_statement_makes_a_session_write(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    database = Database("postgres", engine_of, tmp_path)
+    await database.write(HEALTHY)
+    before = await database.state()
+    for words in (
+        "BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE",
+        "start transaction read only, read\nwrite, read write",
+        "BEGIN; SET TRANSACTION READ WRITE",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+        "SET default_transaction_read_only = off",
+        "SELECT set_config('default_transaction_read_only', 'off', false)",
+        "BEGIN; SET LOCAL transaction_read_only TO off",
+    ):
+        async with existing(database.url, 10.0) as endpoint:
+            client = await asyncpg.connect(endpoint.url)
+            await client.execute(words)
+            with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+                await client.execute("DELETE FROM notes")
+            await client.execute("ROLLBACK")
+            same = "a read write head; SHOW transaction_read_only"
+            assert await client.fetchval("SELECT $1 || 'to read write'", same) == f"{same}to read write"
+            assert await client.fetchval("SHOW transaction_read_only") == "on"
+            await client.close()
     assert await database.state() == before
 
 

@@ -3,7 +3,8 @@
 Stores create tables when they are opened, and some touch what they read. None of that may happen to a database that is
 only looked at, whatever driver the store has. So the store gets the address of this gate:
 
-* PostgreSQL: every session begins with `default_transaction_read_only`, and the server itself refuses to write.
+* PostgreSQL: every session begins with `default_transaction_read_only`, and the server itself refuses to write. A
+  statement that asks for a transaction that writes gets one that only reads.
 * Redis: a command that is not in `READS` is sent under a name that no server knows. The server answers it with an
   error, in its place among the other answers.
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import ssl
 import struct
 from collections.abc import Callable
@@ -88,7 +90,7 @@ class ReadGate(Proxy):
             link.reset()
 
     def _filter(self) -> Callable[[bytes], bytes]:
-        return bytes if self._engine.engine == "postgres" else Commands().take
+        return (Statements() if self._engine.engine == "postgres" else Commands()).take
 
 
 async def _started(reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> bytes:
@@ -106,6 +108,47 @@ async def _started(reader: asyncio.StreamReader, client: asyncio.StreamWriter) -
             return struct.pack("!ii", len(settings) + 8, code) + settings
         else:  # a cancellation: it has a number, and nothing to read
             return struct.pack("!ii", length, code) + rest
+
+
+class Statements:
+    """What a client of PostgreSQL asks for, message by message. What would end the session's reading is replaced by as
+    many bytes: the mode of a transaction by the other one, the setting by one that nobody has."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def take(self, data: bytes) -> bytes:
+        self._buffer += data
+        sent, place = [], 0
+        while len(self._buffer) >= place + _HEAD_BYTES:
+            (length,) = struct.unpack_from("!i", self._buffer, place + 1)
+            if length < 4:
+                raise NotItsClient
+            end = place + 1 + length
+            if len(self._buffer) < end:
+                break
+            message = self._buffer[place:end]
+            sent.append(_reading(message) if message[:1] in _WITH_SQL else message)
+            place = end
+        self._buffer = self._buffer[place:]
+        return b"".join(sent)
+
+
+_HEAD_BYTES = 5
+"""The kind of a message, and its length."""
+_WITH_SQL = (b"Q", b"P")
+"""A query, and a statement to be prepared."""
+_MODE = re.compile(rb"(\b(?:begin|start|set)\b[^;']*?\bread\s+)write\b", re.IGNORECASE)
+_SETTING = re.compile(rb"(\bset(?:_config)?\b[^;]*?)transaction_read_only", re.IGNORECASE)
+
+
+def _reading(message: bytes) -> bytes:
+    head, sql = message[:_HEAD_BYTES], message[_HEAD_BYTES:]
+    for pattern, instead in ((_MODE, rb"\1only "), (_SETTING, rb"\1recollect.reads_only_")):
+        found = 1
+        while found:  # a list of modes or settings may have several
+            sql, found = pattern.subn(instead, sql)
+    return head + sql
 
 
 class Commands:
