@@ -125,7 +125,9 @@ def test_what_was_there_before_the_backup_is_in_it(said: str) -> None:
 @pytest.mark.parametrize("said", ["", NOTICED])
 def test_a_backup_changes_nothing(said: str) -> None:
     assert restored(0, Element(1, 77), 2, said=said).status == "violated"
-    assert restored(0, 1, 2, Element(3, 77), said=said).status == "violated", "nor what is newer than the backup"
+    assert restored(0, 1, 2, Element(3, 77), said=said).status == "violated", (
+        "nor what is newer than the backup"
+    )
 
 
 def test_without_a_backup_nothing_may_be_older() -> None:
