@@ -5,6 +5,7 @@ import pytest
 from recollect import Conflict, Damaged, Message
 from recollect.store import Stored
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.pipe import Said
 from recollect.verify.target.returned import elements, recognised
@@ -71,9 +72,7 @@ async def test_our_own_store_is_recognised(tmp_path: object) -> None:
     )
     target = Target("sqlite", endpoint)
     await target.open()
-    assert set(target.abilities) >= {
-        *("turn", "expect", "forget", "batches", "last", "after", "retract", "replace")
-    }
+    assert set(target.abilities) >= OUR_ABILITIES["sqlite"]
     acknowledged = await target.append("s", [Said(0, mark(0, "a"))], turn="t", expect=0)
     assert (acknowledged.sequence, acknowledged.durability) == (1, "fsynced")
     raw, sequence = await target.read("s", None, None)
@@ -85,6 +84,12 @@ async def test_our_own_store_is_recognised(tmp_path: object) -> None:
     await target.retract("s", [0], turn="v", expect=await target.position("s"))
     raw, _ = await target.read("s", None, None)
     assert [recognised(item).number for item in raw] == [2]
+    spanning = {"s": [Said(3, mark(3, "d"))], "t": [Said(4, mark(4, "e"))]}
+    for _ in range(2):  # once, whatever is sent again under its turn id
+        assert (await target.append_many(spanning, turn="w")).durability == "fsynced"
+    for session, numbers in (("s", [2, 3]), ("t", [4])):
+        raw, _ = await target.read(session, None, None)
+        assert [recognised(item).number for item in raw] == numbers
     await target.close()
 
 
@@ -139,6 +144,14 @@ class Uncompared(Positionless):
     def retract(self, session: str, *sequences: int) -> None: ...  # type: ignore[override]
 
 
+class Retried(Positionless):
+    """A turn id makes a second attempt safe, but not one that is over several sessions."""
+
+    def append(self, session: str, messages: list[Message], turn: str | None = None) -> None: ...
+
+    def append_many(self, turns: dict[str, list[Message]]) -> None: ...
+
+
 class Paged:
     """Lists pages from the oldest message on; a page has three, unless somebody asks for another length."""
 
@@ -168,6 +181,13 @@ async def test_changes_are_asked_of_stores_that_can_compare(
     monkeypatch.setattr("tests.verify.stores.made_here", lambda endpoint: kind(), raising=False)
     target = await opened("made_here")
     assert set(target.abilities) & {"retract", "replace"} == expected
+
+
+async def test_turns_over_sessions_are_not_asked_for_if_a_retry_would_store_them_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.verify.stores.made_here", lambda endpoint: Retried(), raising=False)
+    assert "append_many" not in (await opened("made_here")).abilities
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import HistoryHeader, ReadAsked, RetractAsked, WriteAsked
+from recollect.verify.judging.op import HistoryHeader, ReadAsked, RetractAsked, WriteAsked, part_process
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ReadBack, ReplaceAll, TakeBack
 from recollect.verify.target import pipe
@@ -107,3 +107,46 @@ def test_what_was_seen_before_a_fault_is_not_changed(tmp_path: Path) -> None:
             transcript.end(READER, change, pipe.Elements([0], sequence=1))
             assert transcript.begin(READER, change) == pipe.Read("s"), "its position is not known"
             transcript.end(READER, change, pipe.Elements([], sequence=None))
+
+
+@pytest.mark.parametrize(
+    "reply", [pipe.Acked(), pipe.Failed("fail", "no"), pipe.Failed("unknown", "lost"), None]
+)
+def test_a_turn_over_two_sessions_is_one_request_and_a_write_in_each(
+    tmp_path: Path, reply: pipe.Reply | None
+) -> None:
+    path = tmp_path / "history.jsonl"
+    turn = AppendTurn("s", (Body("a"), Body("b")), beside=(AppendTurn("t", (Body("c"),)),))
+    with HistoryWriter(path.open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=True)
+        request = transcript.begin(WRITER, turn)
+        assert isinstance(request, pipe.AppendMessages)
+        assert [one.number for one in request.said] == [0, 1]
+        assert {session: [one.number for one in said] for session, said in request.beside.items()} == {
+            "t": [2]
+        }
+        if reply is None:
+            transcript.unknown(WRITER, "the client was killed")
+        else:
+            outcome = transcript.end(WRITER, turn, reply)
+            again = transcript.retry_of(WRITER)
+            assert (again is not None) == (outcome == "unknown")
+            if again is not None:
+                assert again == (turn, request)
+                transcript.end(WRITER, turn, pipe.Acked())
+        assert transcript.written == (3 if transcript.succeeded else 0)
+        assert transcript.sessions == ["s", "t"]
+    events = list(History(path))
+    begun = [event for event in events if event.kind == "invoke"]
+    assert [(event.process, event.session) for event in begun[:2]] == [
+        (WRITER, "s"),
+        (part_process(WRITER, 1), "t"),
+    ]
+    writes = [event.value for event in begun[:2] if isinstance(event.value, WriteAsked)]
+    assert [(write.first, write.turn, write.spans) for write in writes] == [
+        (0, "turn-0", 0),
+        (2, "turn-0", 0),
+    ]
+    ends = [event.kind for event in events if event.kind != "invoke"]
+    assert len(ends) == len(begun)
+    assert ends[::2] == ends[1::2], "its parts end alike"

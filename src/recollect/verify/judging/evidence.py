@@ -292,6 +292,8 @@ class Evidence:
     unknown: set[int] = field(default_factory=set)
     retention: dict[int, Retention] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
+    parts: dict[int, list[int]] = field(default_factory=dict)
+    """By turn, if it is part of one over several sessions: all parts, itself among them."""
     removals: dict[int, int] = field(default_factory=dict)
     """By message, how many saves, replaces and retracts may have removed it on purpose."""
     taken_back: dict[int, TakenBack] = field(default_factory=dict)

@@ -42,6 +42,7 @@ from recollect.verify.judging.op import (
     RowsCounted,
     Seen,
     WriteAsked,
+    client_of,
 )
 from recollect.verify.judging.read_deltas import WHOLE, chain_of, count_of, from_runs
 from recollect.verify.judging.retention import EngineClock, Life
@@ -208,6 +209,8 @@ class _Collector:
                 evidence.message_turn.append(turn)
             if first + count > len(evidence.state) or turn >= len(evidence.turn_done):
                 self._grow(first + count)
+            if write.spans is not None:
+                self._join_parts(turn, write.spans, event)
         else:
             turn = self._retry(session, event, first, count)
         if count > 1:
@@ -219,6 +222,17 @@ class _Collector:
         if event.operation == "replace":
             evidence.replaced[turn] = tuple(from_runs(write.dropped))
         return turn
+
+    def _join_parts(self, turn: int, spans: int, event: Event) -> None:
+        """A part of a turn over several sessions: it is its client's, like the others."""
+        evidence = self.evidence
+        evidence.has_batches = True
+        evidence.turn_process[turn] = client_of(event.process)
+        if not 0 <= spans < len(evidence.message_turn):
+            raise ValueError(f"a turn begins with message {spans}, which was never numbered")
+        whole = evidence.parts.setdefault(evidence.message_turn[spans], [])
+        whole.append(turn)
+        evidence.parts[turn] = whole
 
     def _grow(self, messages: int) -> None:
         """Columns with a default grow by thousands of rows: one at a time takes twice as long."""

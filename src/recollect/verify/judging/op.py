@@ -10,6 +10,9 @@ indices, never clocks. Times serve for windows and retention only.
 Messages are numbered by the runner, from 0, in the order in which their appends are invoked; the messages of
 one turn have consecutive numbers. The number travels inside the message's content, so that a read can be
 matched to it. A repeated attempt at the same turn uses the same numbers: it is one logical write.
+
+A turn over several sessions is an `append` in each of them. Its client invokes the first, and a process of its own
+(`part_process`) each further one; they begin together, end together, and have the same `spans`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,20 @@ Trait = Literal["single_writer", "no_batches", "at_least_once", "ordered_by_cloc
 RefreshRule = Literal["message", "append", "read", "never"]
 
 FORMAT = 1
+
+
+PARTS_FROM = 1_000_000
+"""Above the numbers of all clients; see `part_process`."""
+
+
+def part_process(client: int, place: int) -> int:
+    """The process under which a client's turn is recorded in the `place`-th of its sessions; 0 is the client itself."""
+    return client + place * PARTS_FROM
+
+
+def client_of(process: int) -> int:
+    """The client that a process belongs to."""
+    return process % PARTS_FROM if process >= 0 else process
 
 
 class Element(NamedTuple):
@@ -71,7 +88,8 @@ class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_
     `retention_s` is the life that the target declares for these messages: being gone before it or there after it
     is an anomaly. `base`, for a `save` or a `replace`, is the index at which the read completed whose list was
     extended and written back, or replaced. `dropped` are the messages that a save leaves out on purpose (a compaction)
-    or that a replace replaces with its own, as runs.
+    or that a replace replaces with its own, as runs. `spans`, for a turn over several sessions, is the first message of
+    the first of its parts.
     """
 
     first: int
@@ -81,6 +99,7 @@ class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_
     retention_s: float | None = None
     base: int | None = None
     dropped: tuple[int, ...] = ()
+    spans: int | None = None
 
 
 class RetractAsked(msgspec.Struct, frozen=True, tag="retract", tag_field="is", omit_defaults=True, gc=False):

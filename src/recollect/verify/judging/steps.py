@@ -21,6 +21,7 @@ from recollect.verify.judging.op import (
     RowsCounted,
     Seen,
     WriteAsked,
+    client_of,
 )
 from recollect.verify.judging.read_deltas import OddTable, View, chain_of, count_of, from_runs
 from recollect.verify.judging.verdict import WitnessEvents
@@ -106,7 +107,7 @@ def _rows(history: AnyHistory, named: set[int]) -> Iterable[_Happening]:
         elif event.process >= 0:
             begun = asked.pop(event.process)
             told = not named.isdisjoint((begun.index, event.index))
-            who = EVERYONE if isinstance(event.value, RowsCounted) else event.process
+            who = EVERYONE if isinstance(event.value, RowsCounted) else client_of(event.process)
             asks = narrator.asks(begun)
             step = StepTaken(who, narrator.told(begun, event), told)
             yield _Happening(step, begun.session, begun.index, event.index, asks)
@@ -116,7 +117,7 @@ def _rows(history: AnyHistory, named: set[int]) -> Iterable[_Happening]:
             )
     for begun in asked.values():
         asks = narrator.asks(begun)
-        step = StepTaken(begun.process, f"{asks}: no answer", begun.index in named)
+        step = StepTaken(client_of(begun.process), f"{asks}: no answer", begun.index in named)
         yield _Happening(step, begun.session, begun.index, last + 1, asks)
 
 
@@ -187,7 +188,8 @@ class _Narrator:
                 write.expect
             )
         if begun.operation != "save":
-            return f"appends {_names(new)}" + _expecting(write.expect)
+            spanning = "" if write.spans is None else ", part of a turn over several sessions"
+            return f"appends {_names(new)}" + _expecting(write.expect) + spanning
         event, list_read = self._latest.get((begun.process, begun.session), (None, []))
         if event is None or event != write.base:
             return f"saves its list with {_names(new)}"

@@ -199,7 +199,8 @@ class Driver:
         """The turn, cut to the number of messages that the run allows in one."""
         if self._turn_max is None or not isinstance(intent, AppendTurn):
             return intent
-        return replace(intent, bodies=intent.bodies[: self._turn_max])
+        beside = tuple(replace(part, bodies=part.bodies[: self._turn_max]) for part in intent.beside)
+        return replace(intent, bodies=intent.bodies[: self._turn_max], beside=beside)
 
     def _hear_or_check(self, timeout_s: float) -> None:
         if not self._hear(timeout_s):

@@ -43,18 +43,28 @@ class _Attempt:
     """A write under way, kept so that it can be sent again as it was."""
 
     intent: AppendTurn
-    write: op.WriteAsked
+    writes: list[op.WriteAsked]
+    """One for each session, in the order of `parts`."""
     request: pipe.AppendMessages
     tries: int = 1
 
     @property
-    def numbers(self) -> range:
-        return _numbers(self.write)
+    def parts(self) -> list[tuple[AppendTurn, op.WriteAsked]]:
+        return list(zip((self.intent, *self.intent.beside), self.writes, strict=True))
+
+    def processes(self, client: int) -> list[int]:
+        """Under which numbers the history has its parts."""
+        return [op.part_process(client, place) for place in range(len(self.writes))]
 
 
 def _numbers(write: op.WriteAsked) -> range:
     """The numbers of its messages."""
     return range(write.first, write.first + len(write.checksums))
+
+
+def _processes(attempt: _Attempt | None, client: int) -> list[int]:
+    """Under which numbers the history has what this client is doing."""
+    return [client] if attempt is None else attempt.processes(client)
 
 
 def _places(elements: list[op.Element]) -> dict[int, int]:
@@ -145,7 +155,8 @@ class Transcript:
             return None
         attempt.tries += 1
         self._attempts[process] = attempt
-        self._history.invoke_write(process, attempt.intent.session, "append", attempt.write)
+        for one, (part, write) in zip(attempt.processes(process), attempt.parts, strict=True):
+            self._history.invoke_write(one, part.session, "append", write)
         return attempt.intent, attempt.request
 
     def end(self, process: int, intent: Intent, reply: pipe.Reply) -> Outcome:
@@ -174,10 +185,11 @@ class Transcript:
 
     def unknown(self, process: int, error: str) -> None:
         """The client is gone; whatever it was doing has no outcome."""
-        self._attempts.pop(process, None)
+        attempt = self._attempts.pop(process, None)
         self._to_retry.pop(process, None)
         self._saves.pop(process, None)
-        self._history.unknown(process, error)
+        for one in _processes(attempt, process):
+            self._history.unknown(one, error)
 
     def was_kept(self, process: int, session: str, text: str, role: str | None) -> None:
         """A message that an earlier program stored, and that was acknowledged then."""
@@ -212,17 +224,25 @@ class Transcript:
 
     def _begin_append(self, process: int, intent: AppendTurn) -> pipe.Request:
         session = intent.session
-        first, said = self._number(session, intent.bodies)
         expect = None
         if intent.compare:
             sight = self._seen.get((process, session))
             expect = 0 if sight is None or sight.sequence is None else sight.sequence
-        turn = f"turn-{first}"
-        checksums = tuple(self._checksums[first:])
-        write = op.WriteAsked(first, checksums, turn, expect, self._retention_s)
-        request = pipe.AppendMessages(session, said, turn, expect)
-        self._invoke(process, session, "append", write)
-        self._attempts[process] = _Attempt(intent, write, request)
+        turn = f"turn-{self._history.messages}"
+        spans = self._history.messages if intent.beside else None
+        request = pipe.AppendMessages(session, [], turn, expect)
+        writes: list[op.WriteAsked] = []
+        for place, part in enumerate((intent, *intent.beside)):
+            first, said = self._number(part.session, part.bodies)
+            checksums = tuple(self._checksums[first:])
+            write = op.WriteAsked(first, checksums, turn, expect, self._retention_s, spans=spans)
+            self._invoke(op.part_process(process, place), part.session, "append", write)
+            writes.append(write)
+            if place:
+                request.beside[part.session] = said
+            else:
+                request.said = said
+        self._attempts[process] = _Attempt(intent, writes, request)
         return request
 
     def _begin_save(self, process: int, intent: SaveBack) -> pipe.Request:
@@ -305,23 +325,28 @@ class Transcript:
         self._saves.pop(process, None)
         blame = op.BadEnd("raised") if self.blames_writes else None
         if reply.outcome == "fail":
-            self._history.fail(process, reply.error, blame)
-            if attempt is not None:
-                for number, body in zip(attempt.numbers, attempt.intent.bodies, strict=True):
+            for one in _processes(attempt, process):
+                self._history.fail(one, reply.error, blame)
+            for part, write in attempt.parts if attempt is not None else ():
+                for number, body in zip(_numbers(write), part.bodies, strict=True):
                     if not body.marked:
-                        self._unnumbered.unsay(attempt.intent.session, body.text, number)
+                        self._unnumbered.unsay(part.session, body.text, number)
             return "fail"
-        self._history.unknown(process, reply.error, blame)
+        for one in _processes(attempt, process):
+            self._history.unknown(one, reply.error, blame)
         if attempt is not None and self._retries and attempt.tries <= RETRIES_MAX:
             self._to_retry[process] = attempt
         return "unknown"
 
     def _acknowledge(self, process: int, attempt: _Attempt | None, how: op.Acknowledged) -> None:
-        event = self._history.ok(process, how)
-        if attempt is not None:
-            self._acknowledged.setdefault(attempt.intent.session, set()).update(attempt.numbers)
-            self._kept_kinds(attempt.intent.bodies)
-            self._unnumbered.moments.acknowledged.update(dict.fromkeys(attempt.numbers, event))
+        if attempt is None:
+            self._history.ok(process, how)
+            return
+        for one, (part, write) in zip(attempt.processes(process), attempt.parts, strict=True):
+            event = self._history.ok(one, how)
+            self._acknowledged.setdefault(part.session, set()).update(_numbers(write))
+            self._kept_kinds(part.bodies)
+            self._unnumbered.moments.acknowledged.update(dict.fromkeys(_numbers(write), event))
 
     def _kept_kinds(self, bodies: tuple[Body, ...]) -> None:
         self.kinds.update({body.kind: True for body in bodies if body.kind})

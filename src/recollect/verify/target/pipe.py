@@ -26,6 +26,8 @@ class AppendMessages(msgspec.Struct, tag="append"):
     said: list[Said]
     turn: str | None = None
     expect: int | None = None
+    beside: dict[str, list[Said]] = {}
+    """What the same turn appends to other sessions."""
 
 
 class Save(msgspec.Struct, tag="save"):

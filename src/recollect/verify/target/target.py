@@ -15,6 +15,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any, cast
 
+from recollect.guarantees import DURABILITIES
 from recollect.store import Receipt, Stored
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.contents import CONTENT, real_id
@@ -138,6 +139,7 @@ class Target:
         found += ["last"] if self._methods.limits_to_last else []
         found += ["after"] if self._methods.read_takes("after") else []
         found += [name for name in ("retract", "replace") if self._methods.changes_by(name)]
+        found += ["append_many"] if self._methods.spans_sessions else []
         found += ["window"] if self.keeps_last is not None else []
         return found + sorted(f"{CONTENT}{kind}" for kind in self.interface.kinds)
 
@@ -228,6 +230,20 @@ class Target:
                     store, self.shape.write, session, self._methods.interface.make(one), **options
                 )
         return _acknowledged(answer)
+
+    async def append_many(self, turns: Mapping[str, Sequence[Said]], turn: str | None) -> Acked:
+        """One turn over several sessions."""
+        made = {
+            self._named(session): [self._methods.interface.make(one) for one in said]
+            for session, said in turns.items()
+        }
+        options = self._methods.change_options("append_many", turn, None)
+        (store,) = self._stores.values()
+        answer = await _resolved(store.append_many(made, **options))
+        receipts = [one for one in (answer or {}).values() if isinstance(one, Receipt)]
+        # The parts are one write, so it is as durable as the least durable of them.
+        least = min(receipts, key=lambda one: DURABILITIES.index(one.durability.value), default=None)
+        return Acked() if least is None else Acked(None, least.durability.value, least.replicas)
 
     async def save(self, session: str, said: Sequence[Said], drop: int) -> Acked:
         known = self._read_raw.get(session, [])
@@ -402,6 +418,13 @@ class _Methods:
         if self._shape.name != "append/history" or not self.has("position") or not self.has(name):
             return False
         return "expect" in parameters(getattr(self._store, name))
+
+    @property
+    def spans_sessions(self) -> bool:
+        """Whether it has `append_many` as `recollect.store` defines it, with turn ids if its appends have them."""
+        if self._shape.name != "append/history" or not self.has("append_many"):
+            return False
+        return "turn" in parameters(self._store.append_many) or not self.write_takes("turn")
 
     def change_options(self, name: str, turn: str | None, expect: int | None) -> dict[str, Any]:
         options: dict[str, Any] = {} if expect is None else {"expect": expect}

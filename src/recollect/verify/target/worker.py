@@ -248,7 +248,9 @@ class _FellowCaller(_Responder):
 async def perform(target: Target, request: pipe.Request) -> pipe.Reply:
     """Carries the request out on the store and returns the reply."""
     match request:
-        case pipe.AppendMessages(session, said, turn, expect):
+        case pipe.AppendMessages(session, said, turn, expect, beside):
+            if beside:
+                return await target.append_many({session: said, **beside}, turn)
             return await target.append(session, said, turn, expect)
         case pipe.Save(session, said, drop):
             return await target.save(session, said, drop)

@@ -3,7 +3,10 @@
 Verifies: acknowledged turns of which a part is missing for good after a disturbance; turns with an unknown outcome of
 which only a part is in the last whole read, if that began after the disturbance was over; and, in an interleaving,
 where nothing breaks, half a turn in any whole read.
-Does not verify: half a turn seen while it is being written, in a run with faults; targets that declare `no_batches`.
+A turn over several sessions is torn as well if all of it is missing in one of them and it is there in another.
+Does not verify: half a turn seen while it is being written, in a run with faults; targets that declare `no_batches`;
+turns over several sessions after faults that take single keys or records, and where messages expire or only the latest
+are kept.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Set
 
 from recollect.verify.judging.detection import Detection, before_fault, subject
-from recollect.verify.judging.evidence import DROPPED, IN_WHOLE, NEVER, Disturbance, Evidence
+from recollect.verify.judging.evidence import CLOCK_FAULTS, DROPPED, IN_WHOLE, NEVER, Disturbance, Evidence
 from recollect.verify.judging.losses import losses
 
 NAME = "torn-turn"
+TAKES_SINGLE = CLOCK_FAULTS | {"evict", "bit-rot", "lose-shard"}
+"""Faults that take keys or records one by one, so a session can lose what another one keeps."""
 
 
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
@@ -29,7 +34,7 @@ def _acknowledged(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
         if loss.disturbance is None or loss.expired or loss.message in claimed:
             continue
         turn, read = evidence.message_turn[loss.message], loss.absence.read
-        if not _present(evidence, turn):
+        if not _present(evidence, turn) and not _elsewhere(evidence, turn, loss.disturbance):
             continue
         moment_s = evidence.moment_s(loss.disturbance, loss.absence.since, read)
         events = (evidence.turn_invoked[turn], evidence.read_done[read])
@@ -47,12 +52,12 @@ def _in_doubt(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     for turn in sorted(evidence.unknown):
         messages, session = evidence.turn_messages(turn), evidence.turn_session[turn]
         read = evidence.last_whole_read.get(session, NEVER)
-        if len(messages) < 2 or read == NEVER or not _present(evidence, turn):
-            continue
-        if evidence.turn_invoked[turn] < evidence.gone_before[session]:
+        if read == NEVER or evidence.turn_invoked[turn] < evidence.gone_before[session]:
             continue
         disturbance = _recovered_from(evidence, turn, read)
         if disturbance is None:
+            continue
+        if not _present(evidence, turn) and not _elsewhere(evidence, turn, disturbance, before=read):
             continue
         events = (evidence.turn_invoked[turn], evidence.read_done[read])
         found += [
@@ -77,6 +82,33 @@ def _present(evidence: Evidence, turn: int) -> list[int]:
     return [message for message in evidence.turn_messages(turn) if evidence.state[message] & IN_WHOLE]
 
 
+def _elsewhere(
+    evidence: Evidence, turn: int, disturbance: Disturbance, before: int | None = None
+) -> list[int]:
+    """What the same turn put into other sessions, and a read that began after the recovery still shows.
+
+    With `before`, only what had been seen when that read began: a turn in doubt may take effect between the reads of
+    two sessions.
+    """
+    if (
+        disturbance.name in TAKES_SINGLE
+        or turn in evidence.retention
+        or evidence.header.keeps_last is not None
+    ):
+        return []
+    found = []
+    for part in evidence.parts.get(turn, ()):
+        read = evidence.last_whole_read.get(evidence.turn_session[part], NEVER)
+        if part == turn or read == NEVER or evidence.read_invoked[read] < disturbance.healed:
+            continue
+        found += [
+            message
+            for message in _present(evidence, part)
+            if before is None or evidence.read_done[evidence.entered[message]] < evidence.read_invoked[before]
+        ]
+    return found
+
+
 def _recovered_from(evidence: Evidence, turn: int, read: int) -> Disturbance | None:
     """A disturbance that struck the write and was over when the read began."""
     begun = evidence.read_invoked[read]
@@ -96,8 +128,20 @@ def describe(evidence: Evidence, detection: Detection) -> str:
         )
     total, present = len(evidence.turn_messages(turn)), len(_present(evidence, turn))
     ended = "acknowledged" if evidence.turn_done[turn] != NEVER else "interrupted"
+    if not present:
+        return _describe_parts(evidence, detection, ended)
     return (
         f"Half a turn: of the {total} messages of one {ended} turn (event {detection.events[0]}) the read that "
         f"ended at event {detection.events[1]} has {present}; {subject(evidence, detection)}"
         f"{before_fault(evidence, detection)}, is missing."
+    )
+
+
+def _describe_parts(evidence: Evidence, detection: Detection, ended: str) -> str:
+    there = next(part for part in evidence.parts[detection.other] if _present(evidence, part))
+    return (
+        f"Half a turn: one {ended} turn (event {detection.events[0]}) was over {len(evidence.parts[detection.other])} "
+        f'sessions, and is there in "{evidence.sessions[evidence.turn_session[there]]}"; the read that ended at event '
+        f'{detection.events[1]} has none of its messages in "{evidence.sessions[detection.session]}": '
+        f"{subject(evidence, detection)}{before_fault(evidence, detection)}, is missing."
     )

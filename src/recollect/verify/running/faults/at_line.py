@@ -34,16 +34,16 @@ EVERY_S = 45.0
 
 
 def guest_turn(run: FaultedRun) -> AppendTurn | SaveBack:
-    """A turn of two messages, if the store takes turns. A store of whole lists gets a list that only guests use: a
-    client that had loaded it and not yet saved would overwrite theirs, and that would be the kit's fault."""
-    bodies = tuple(
-        Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in run.clients.abilities else 1)
-    )
-    return (
-        SaveBack("guests", bodies)
-        if "whole-list" in run.clients.abilities
-        else AppendTurn("session-0", bodies)
-    )
+    """A turn of two messages, if the store takes turns; in the workload `changes`, one over two sessions, if it takes
+    those. A store of whole lists gets a list that only guests use: a client that had loaded it and not yet saved would
+    overwrite theirs, and that would be the kit's fault."""
+    abilities, scenario = run.clients.abilities, run.scenario
+    bodies = tuple(Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in abilities else 1))
+    if "whole-list" in abilities:
+        return SaveBack("guests", bodies)
+    spanning = scenario.workload == "changes" and scenario.sessions > 1 and "append_many" in abilities
+    beside = (AppendTurn("session-1", bodies[:1]),) if spanning else ()
+    return AppendTurn("session-0", bodies, beside=beside)
 
 
 def guest_writes(

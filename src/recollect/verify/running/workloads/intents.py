@@ -25,6 +25,8 @@ class AppendTurn:
     session: str
     bodies: tuple[Body, ...]
     compare: bool = False
+    beside: "tuple[AppendTurn, ...]" = ()
+    """What the same turn appends to other sessions: all of it, or nothing anywhere."""
 
 
 @dataclass(frozen=True)
