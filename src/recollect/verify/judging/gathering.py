@@ -210,7 +210,7 @@ class _Collector:
             if first + count > len(evidence.state) or turn >= len(evidence.turn_done):
                 self._grow(first + count)
             if write.spans is not None:
-                self._join_parts(turn, write.spans, event)
+                _join_parts(evidence, turn, write.spans, event)
         else:
             turn = self._retry(session, event, first, count)
         if count > 1:
@@ -222,17 +222,6 @@ class _Collector:
         if event.operation == "replace":
             evidence.replaced[turn] = tuple(from_runs(write.dropped))
         return turn
-
-    def _join_parts(self, turn: int, spans: int, event: Event) -> None:
-        """A part of a turn over several sessions: it is its client's, like the others."""
-        evidence = self.evidence
-        evidence.has_batches = True
-        evidence.turn_process[turn] = client_of(event.process)
-        if not 0 <= spans < len(evidence.message_turn):
-            raise ValueError(f"a turn begins with message {spans}, which was never numbered")
-        whole = evidence.parts.setdefault(evidence.message_turn[spans], [])
-        whole.append(turn)
-        evidence.parts[turn] = whole
 
     def _grow(self, messages: int) -> None:
         """Columns with a default grow by thousands of rows: one at a time takes twice as long."""
@@ -548,6 +537,17 @@ def _drop_misplaced(evidence: Evidence) -> None:
         for absence in evidence.absences
         if absence.floor == NEVER or not disordered & {absence.message, absence.floor}
     ]
+
+
+def _join_parts(evidence: Evidence, turn: int, spans: int, event: Event) -> None:
+    """The turn is a part of one over several sessions, and its client's, like the other parts."""
+    if not 0 <= spans < len(evidence.message_turn):
+        raise ValueError(f"a turn begins with message {spans}, which was never numbered")
+    evidence.has_batches = True
+    evidence.turn_process[turn] = client_of(event.process)
+    whole = evidence.parts.setdefault(evidence.message_turn[spans], [])
+    whole.append(turn)
+    evidence.parts[turn] = whole
 
 
 def _outage(before: Outage | None, healed: Event, failed: Event) -> Outage:

@@ -1,4 +1,4 @@
-"""What frameworks do besides appending: taking messages back, replacing all of them, writing to two sessions at once."""
+"""What frameworks do besides appending: take messages back, replace all of them, write to two sessions at once."""
 
 from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (
