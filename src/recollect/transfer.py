@@ -20,11 +20,12 @@ import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from recollect import __version__
+from recollect.bounds import INTEGER_MAX
 from recollect.checksum import checksum
 from recollect.errors import Conflict, RecollectError, Refused, Unreadable, shorten
 from recollect.json_values import decode_json, encode_json
@@ -37,7 +38,9 @@ FORMAT = 2
 FORMATS = (1, 2)
 """Those that can be imported."""
 PORTION = 500
-"""Messages written in one step."""
+PORTION_BYTES = 16 * 1024 * 1024
+"""Written in one step: this many messages or, if they are large, as many as fit, and at least one. Redis ends a
+connection that sends a gigabyte at once, and PostgreSQL takes no more either."""
 LEFT_OUT = "sessions that are forgotten or expired"
 """What the file does not carry."""
 LINE_BYTES_MAX = 512 * 1024 * 1024
@@ -190,6 +193,8 @@ class _Writing:
         self._store = store
         self._opened = opened
         self._waiting: list[Stored] = []
+        self._size = 0
+        """Bytes of those that wait."""
         self._base = 0
         self._there = 0
         """The session's position in the store: messages up to it are compared, not written."""
@@ -205,9 +210,12 @@ class _Writing:
         self._there = about.position
 
     async def take(self, item: Stored) -> None:
-        if len(self._waiting) == PORTION:
+        size = len(_bare(item.message))
+        if self._waiting and (len(self._waiting) == PORTION or self._size + size > PORTION_BYTES):
             await self._write(self._waiting[-1].sequence, last=False)
+            self._size = 0
         self._waiting.append(item)
+        self._size += size
         self._count += 1
 
     async def finish(self, moved: Moved) -> None:
@@ -216,7 +224,9 @@ class _Writing:
             moved.expired += 1
             return
         position = self._opened.position
-        await self._write(self._count if position is None else position, last=True)
+        if position is None:  # metadata without a message has a sequence too
+            position = max(self._count, 1 if self._opened.metadata else 0)
+        await self._write(position, last=True)
         if not await self._reads_back(self._base):
             raise Unreadable(
                 f"session {shorten(self._opened.session)} was imported and does not read back as it is in the file, "
@@ -348,26 +358,41 @@ def parts_of(path: Path) -> Iterator[Exported | Stored]:
 
 def _opened(path: Path, number: int, fields: dict[str, Any]) -> Exported:
     try:
+        line = msgspec.convert(fields, _Opening)
         turns = [
-            RememberedTurn(
-                str(turn), int(first), int(last), None if digest is None else bytes.fromhex(digest)
-            )
-            for turn, first, last, digest in fields.get("turns") or []
+            RememberedTurn(turn, first, last, None if digest is None else bytes.fromhex(digest))
+            for turn, first, last, digest in line.turns or []
         ]
-        return Exported(
-            str(fields["session"]),
-            dict(fields["metadata"] or {}),
-            fields.get("created"),
-            fields.get("updated"),
-            None if fields.get("position") is None else int(fields["position"]),
-            SessionKept(fields.get("expires"), turns),
-        )
-    except (ValueError, TypeError) as error:
-        raise _broken(path, number, f"not a session of an export ({type(error).__name__})") from None
+    except ValueError as error:  # msgspec's own is one
+        raise _broken(path, number, f"not a session of an export ({type(error).__name__}: {error})") from None
+    kept = SessionKept(line.expires, turns)
+    return Exported(line.session, line.metadata or {}, line.created, line.updated, line.position, kept)
+
+
+_Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+
+
+class _Opening(msgspec.Struct):
+    """The line that opens a session. The checksums tell what has changed, not who wrote it, so nothing is believed."""
+
+    session: str
+    metadata: dict[str, Any] | None
+    created: _Moment | None = None
+    updated: _Moment | None = None
+    position: _Number | None = None
+    expires: _Moment | None = None
+    turns: list[tuple[str, _Number, _Number, str | None]] | None = None
 
 
 _SEQUENCE = b'{"sequence":'
 _KINDS = {"recollect": "head", "session": "session", "message": "message", "end": "end", "sessions": "foot"}
+_WANTED = {
+    "head": {"export"},
+    "session": {"metadata"},
+    "end": {"messages", "checksum"},
+    "foot": {"messages", "checksum"},
+}
 
 
 def _parsed(path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
@@ -375,9 +400,10 @@ def _parsed(path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
         return "message", {}
     try:
         fields = decode_json(line)
+        if not isinstance(fields, dict):
+            raise TypeError
         kind = _KINDS[next(iter(fields))]
-        wanted = {"head": "export", "session": "metadata", "end": "checksum", "foot": "checksum"}[kind]
-        if wanted not in fields or (kind == "head" and fields["format"] not in FORMATS):
+        if not _WANTED[kind] <= fields.keys() or (kind == "head" and fields["format"] not in FORMATS):
             raise ValueError("not a format that this release knows")
     except (ValueError, TypeError, KeyError, StopIteration, RecursionError) as error:
         raise _broken(path, number, f"not a line of an export ({type(error).__name__})") from None

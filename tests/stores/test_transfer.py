@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from typer.testing import CliRunner, Result
 
 from recollect import Message, Refused, Store, TurnReused, Unreadable, open_store
 from recollect.cli import build
+from recollect.message import encode
+from recollect.moving import Piece
 from recollect.transfer import PORTION, Moved, check_file, export_lines, import_file, movable
 from recollect.verify import engines
 from tests.contract.conftest import POLICIES, STORES, kind_of
@@ -224,6 +227,104 @@ async def test_a_file_that_is_not_whole_is_refused_and_nothing_is_written(tmp_pa
             with pytest.raises(Unreadable):
                 await imported(other, broken)
         assert await content(other) == {}
+
+
+def by_hand(opening: dict[str, Any] | bytes, *messages: tuple[int, Message], form: int = 2) -> bytes:
+    """A file with right checksums, as anybody can write it."""
+    said = opening if isinstance(opening, bytes) else json.dumps(opening).encode()
+    records = [(sequence, encode(message).rstrip()) for sequence, message in messages]
+    if form == 1:
+        lines = [said, *(b'{"message":%b}' % record for _, record in records)]
+        digest = blake2b(b"".join(record for _, record in records), digest_size=16)
+    else:
+        lines = [said, *(b'{"sequence":%d,"message":%b}' % each for each in records)]
+        digest = blake2b(b"".join(line + b"\n" for line in lines), digest_size=16)
+    total = blake2b(digest.digest(), digest_size=16).hexdigest()
+    name = "a" if isinstance(opening, bytes) else opening["session"]
+    end = {"end": name, "messages": len(messages), "checksum": digest.hexdigest()}
+    foot = {"sessions": 1, "messages": len(messages), "checksum": total}
+    head = {"recollect": "export", "format": form, "export": "x"}
+    return b"\n".join(
+        [json.dumps(head).encode(), *lines, json.dumps(end).encode(), json.dumps(foot).encode(), b""]
+    )
+
+
+async def test_a_file_that_somebody_else_wrote_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "memory.jsonl"
+    whole = {"session": "a", "metadata": {}, "position": 1}
+    said = (1, Message("user", "x"))
+    odd: list[dict[str, Any]] = [
+        *({"expires": value} for value in ("soon", [], 1e300, -1, True)),
+        *({"created": value} for value in ("now", 1e300, {})),
+        *({"position": value} for value in ("1", 1.5, -1, 2**60)),
+        *(
+            {"turns": value}
+            for value in ([["t", -1, 1, None]], [["t", 1, 1, "no"]], [[1, 1, 1, None]], {"t": 1})
+        ),
+        {"session": 7},
+        {"metadata": ["ab"]},
+    ]
+    cases = [by_hand(whole | change, said) for change in odd]
+    cases += [by_hand(json.dumps(whole | {"expires": float("nan")}).encode(), said)]
+    cases += [by_hand(b'["session","metadata"]', said)]
+    cases += [by_hand(whole, said).replace(b'"end": "a", "messages": 1, ', b'"end": "a", ')]
+    cases += [by_hand(whole, said).replace(b'"sessions": 1, "messages": 1, ', b'"sessions": 1, ')]
+    async with open_store(f"sqlite:///{tmp_path}/one.db") as store:
+        for case in cases:
+            path.write_bytes(case)
+            with pytest.raises(Unreadable):
+                await imported(store, path)
+        assert await content(store) == {}
+        path.write_bytes(by_hand(whole, said))
+        assert await imported(store, path) == Moved(1, 1, 0)
+
+
+async def test_a_sequence_that_is_too_large_gets_into_no_other_session(tmp_path: Path) -> None:
+    path = tmp_path / "memory.jsonl"
+    opening = {"session": "b", "metadata": {}, "position": 5 << 32}
+    path.write_bytes(by_hand(opening, (1, Message("user", "x")), ((5 << 32) - 1, Message("user", "y"))))
+    async with open_store(f"sqlite:///{tmp_path}/one.db") as store:
+        await store.append("a", [Message("user", "mine")])
+        wanted = await content(store)
+        with pytest.raises(Refused, match="SQLite holds up to"):
+            await imported(store, path)
+        assert await content(store) == wanted
+
+
+async def test_metadata_alone_in_a_file_of_the_first_format(tmp_path: Path) -> None:
+    path = tmp_path / "memory.jsonl"
+    path.write_bytes(by_hand({"session": "a", "metadata": {"title": "x"}}, form=1))
+    async with open_store(f"sqlite:///{tmp_path}/one.db") as store:
+        for _ in range(2):
+            assert await imported(store, path) == Moved(1, 0, 0)
+            assert (await store.describe("a")).metadata == {"title": "x"}
+
+
+async def test_large_messages_are_written_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sizes = tmp_path / "memory.jsonl", []
+    each = 100_000
+    monkeypatch.setattr("recollect.transfer.PORTION_BYTES", 4 * each)
+    messages = [
+        Message("user", str(n) * size) for n, size in enumerate([each, 10, each, each, each, 5 * each, 1])
+    ]
+    async with open_store(f"sqlite:///{tmp_path}/one.db") as one:
+        for message in messages:
+            await one.append("a", [message])
+        await written(one, path)
+    async with open_store(f"sqlite:///{tmp_path}/other.db") as opened:
+        other = movable(opened)
+        restore = other.restore
+
+        async def measured(session: str, piece: Piece) -> None:
+            sizes.append(len(piece.rows))
+            await restore(session, piece)
+
+        other.restore = measured  # type: ignore[method-assign]
+        await imported(other, path)
+        assert [item.message for item in await other.history("a")] == messages
+    assert sizes == [4, 1, 1, 1]
 
 
 async def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:

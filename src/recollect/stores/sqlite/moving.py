@@ -4,10 +4,10 @@ import sqlite3
 from functools import partial
 
 from recollect.appending import session_key
-from recollect.errors import Unreadable, shorten
+from recollect.errors import Refused, Unreadable, shorten
 from recollect.moving import Piece, RememberedTurn, SessionKept
 from recollect.stores.sqlite.changes import INSERT, LongJob, SqliteChanges
-from recollect.stores.sqlite.rows import Session, seal, session_row
+from recollect.stores.sqlite.rows import SEQUENCE_MAX, Session, seal, session_row
 
 _TURNS = """
 SELECT turn, first, last, fingerprint FROM recollect_turns LEFT JOIN recollect_fingerprints USING (session, first)
@@ -42,6 +42,12 @@ class SqliteMoving(SqliteChanges):
     async def restore(self, session: str, piece: Piece) -> None:
         """See `recollect.moving.Movable`."""
         key = session_key(session)
+        if (
+            piece.last > SEQUENCE_MAX
+        ):  # a place has 32 bits for it: the rest would be another session's number
+            raise Refused(
+                f"session {shorten(session)} is at {piece.last:,}; SQLite holds up to {SEQUENCE_MAX:,} messages of one"
+            )
         await self._submit(LongJob(partial(self._restore, session=session, key=key, piece=piece)))
         if self._witness is not None:
             self._witness.note(session, piece.last)
