@@ -253,18 +253,15 @@ async def test_a_file_that_somebody_else_wrote_is_not_believed(tmp_path: Path) -
     path = tmp_path / "memory.jsonl"
     whole = {"session": "a", "metadata": {}, "position": 1}
     said = (1, Message("user", "x"))
-    odd: list[dict[str, Any]] = [
-        *({"expires": value} for value in ("soon", [], 1e300, -1, True)),
-        *({"created": value} for value in ("now", 1e300, {})),
-        *({"position": value} for value in ("1", 1.5, -1, 2**60)),
-        *(
-            {"turns": value}
-            for value in ([["t", -1, 1, None]], [["t", 1, 1, "no"]], [[1, 1, 1, None]], {"t": 1})
-        ),
-        {"session": 7},
-        {"metadata": ["ab"]},
-    ]
-    cases = [by_hand(whole | change, said) for change in odd]
+    odd: dict[str, list[Any]] = {
+        "expires": ["soon", [], 1e300, -1, True],
+        "created": ["now", 1e300, {}],
+        "position": ["1", 1.5, -1, 2**60],
+        "turns": [[["t", -1, 1, None]], [["t", 1, 1, "no"]], [[1, 1, 1, None]], {"t": 1}],
+        "session": [7],
+        "metadata": [["ab"]],
+    }
+    cases = [by_hand(whole | {name: value}, said) for name, values in odd.items() for value in values]
     cases += [by_hand(json.dumps(whole | {"expires": float("nan")}).encode(), said)]
     cases += [by_hand(b'["session","metadata"]', said)]
     cases += [by_hand(whole, said).replace(b'"end": "a", "messages": 1, ', b'"end": "a", ')]
