@@ -97,7 +97,7 @@ def _store_class(url: str) -> Any:
     place = STORES.get(scheme)
     if place is None:
         raise CannotOpen(
-            f"no store for {scheme or 'an address without a scheme'!r}; use one of {', '.join(STORES)}, "
+            f"{f'no store for {scheme!r}' if scheme else 'the address has no scheme'}; use one of {', '.join(STORES)}, "
             "such as sqlite:///memory.db"
         )
     try:

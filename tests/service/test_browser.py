@@ -74,6 +74,17 @@ def test_a_power_loss_at_the_moment_of_the_answer(
             remembered(page, **STORY, lose="power-loss")
 
 
+def test_a_page_that_is_described_wrongly_is_said(
+    service_under_test: Start, remembered: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = page_of(service_under_test, "honest")
+    with pytest.raises(ValueError, match="lose='power': use one of kill, power-loss, stop"):
+        remembered(page, **STORY, lose="power")
+    monkeypatch.setattr(browser, "READY_TIMEOUT_S", 0.1)
+    with pytest.raises(NotRemembered, match=r"/ shows nothing that matches '#msg'[\s\S]*picture"):
+        remembered(ChatPage(page.service, write="#msg", answers=".bot"), **STORY)
+
+
 def test_a_browser_that_is_not_there_is_said(
     service_under_test: Start, remembered: Remembered, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,8 +95,17 @@ def test_a_command_that_fails_says_why(service_under_test: Start) -> None:
 
 
 def test_a_service_that_never_gets_healthy_is_ended(service_under_test: Start) -> None:
-    with pytest.raises(ServiceFailed, match="not healthy after"):
+    with pytest.raises(
+        ServiceFailed, match=r"not healthy after 0.5 s: GET http://127.0.0.1:\d+/\w+ was never"
+    ):
         service_under_test(PLANTED, env={"MODE": "hangs"}, start_timeout_s=0.5, **OPTIONS)
+    with pytest.raises(ServiceFailed, match="the function given as health was never true"):
+        service_under_test(PLANTED, health=lambda _: False, start_timeout_s=0.1, data_env="NOTES_FOLDER")
+
+
+def test_a_program_that_is_not_there_is_said(service_under_test: Start) -> None:
+    with pytest.raises(ServiceFailed, match="'uvicornn' cannot be started: No such file"):
+        service_under_test("uvicornn app:app --port {port}")
 
 
 def test_a_fixed_port_and_a_health_function(service_under_test: Start) -> None:

@@ -376,6 +376,13 @@ async def test_the_commands(tmp_path: Path) -> None:
     assert "No such file" in result.stderr
 
 
+@pytest.mark.parametrize("words", [["export"], ["erase", "alice", "--yes"]])
+async def test_a_mistyped_file_is_refused_and_not_made(tmp_path: Path, words: list[str]) -> None:
+    refused = await run(words[0], f"sqlite:///{tmp_path}/mistyped.db", *words[1:])
+    assert (refused.exit_code, "there is no such file" in refused.output) == (2, True), refused.output
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_damaged_records_are_counted_and_said(tmp_path: Path) -> None:
     import sqlite3
 

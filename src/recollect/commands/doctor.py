@@ -38,7 +38,8 @@ def doctor(
             metavar="URL",
             envvar="RECOLLECT_URL",
             show_envvar=True,
-            help="redis://…, postgresql://…, sqlite:///file.db, a Chroma folder or http://… address. In the "
+            help="redis://…, redis+cluster://…, redis+sentinel://…, postgresql://…, "
+            "sqlite:///file.db, a Chroma folder or http://… address. In the "
             "environment a password is not seen by `ps`.",
         ),
     ],

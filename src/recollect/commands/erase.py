@@ -12,6 +12,7 @@ import typer
 from recollect import __version__, exit_codes
 from recollect.commands import json_output
 from recollect.commands.console import echo
+from recollect.commands.existing import require_file
 from recollect.commands.json_output import JsonOption
 from recollect.erasure import Erasure
 from recollect.errors import RecollectError
@@ -63,6 +64,7 @@ def _confirmed(session: str) -> bool:
 
 
 async def _erase(url: str, session: str, witness: str | None) -> Erasure:
+    require_file(url)
     async with open_store(url, witness=witness) as store:
         report = await store.forget(session, erase=True)
     assert report is not None

@@ -11,6 +11,7 @@ import typer
 
 from recollect import exit_codes
 from recollect.commands.console import echo
+from recollect.commands.existing import require_file
 from recollect.errors import RecollectError
 from recollect.opening import open_store
 from recollect.secret import scrub
@@ -55,6 +56,7 @@ def export(
 
 async def _export(url: str, prefix: str | None, moved: Moved) -> None:
     out = sys.stdout.buffer
+    require_file(url)
     async with open_store(url) as store:
         async for line in export_lines(store, moved, prefix):
             out.write(line)

@@ -161,7 +161,7 @@ async def _open_rows(url: str, options: Options) -> Rows:
         return await PostgresRows.open(url, options)
     raise CannotOpen(
         "long-term memory is kept in sqlite:///file.db or postgresql://host/db, "
-        f"not {scheme or 'an address without a scheme'!r}"
+        f"not in {f'{scheme}://' if scheme else 'an address without a scheme'}"
     )
 
 

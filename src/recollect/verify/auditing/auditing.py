@@ -67,7 +67,7 @@ class _TargetAudit:
             if self._short(count, rows):
                 short.append(session)
             elif count == 0 and not findings:
-                findings = [_about("empty", session, "the engine lists it, and a read returns nothing")]
+                findings = [_about("empty", session, "it is listed, and a read returns nothing")]
             for finding in findings:
                 self._keep(finding)
             self.told(self.progress, len(sessions))

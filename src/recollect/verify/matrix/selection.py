@@ -309,7 +309,10 @@ def engine_of(request: VerifyRequest, target: str) -> str:
     if request.engine is not None:
         asked = request.engine.partition("@")[0]
         if target in BUILT_IN and not _runs_on(target, asked):
-            raise BadRequest(f"the built-in target {target!r} runs on {target}, not on {asked!r}")
+            fitting = [target, *(group for group, server in MADE_OF.items() if server == target)]
+            raise BadRequest(
+                f"the built-in target {target!r} runs on {' or '.join(fitting)}, not on {asked!r}"
+            )
         if (named := named_targets().get(target)) and KINDS.get(asked, asked) != named.engine:
             raise BadRequest(f"the target {target!r} runs on {named.engine}, not on {asked!r}")
         return request.engine

@@ -42,6 +42,7 @@ ARGUMENTS = ("--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--di
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OPEN_TIMEOUT_S = 120.0
 """For the browser and its page; `ChatPage.timeout_s` is for answers."""
+READY_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 
 
@@ -102,6 +103,8 @@ def remembered(
     page: ChatPage, *, say: str, ask: str, expect: str, folder: Path, lose: Loss = "kill"
 ) -> Visit:
     """Says it, loses the service, asks for it; raises `NotRemembered` unless the answer has what is expected."""
+    if lose not in CALLED:
+        raise ValueError(f"lose={lose!r}: use one of {', '.join(CALLED)}")
     visit = Visit(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(1, "recollect-browser") as own_thread:
@@ -158,6 +161,18 @@ def _lose(page: ChatPage, lose: Loss) -> None:
 # ---- the browser
 
 
+def _await_ready(window: Page, page: ChatPage) -> None:
+    from playwright.sync_api import TimeoutError as NotThere
+
+    selector = page.ready or page.write
+    try:
+        window.wait_for_selector(selector, timeout=READY_TIMEOUT_S * 1000)
+    except NotThere:
+        raise NotRemembered(
+            f"{page.path} shows nothing that matches {selector!r} within {READY_TIMEOUT_S:g} s; check the selector"
+        ) from None
+
+
 @contextlib.contextmanager
 def _opened(page: ChatPage, profile: Path, visit: Visit, name: str) -> Iterator[Page]:
     """A window on the page, closed with the whole browser; a picture and a trace of it are kept."""
@@ -169,7 +184,7 @@ def _opened(page: ChatPage, profile: Path, visit: Visit, name: str) -> Iterator[
         window = context.pages[0] if context.pages else context.new_page()
         try:
             window.goto(f"{page.service.base_url}{page.path}")
-            window.wait_for_selector(page.ready or page.write)
+            _await_ready(window, page)
             yield window
         finally:
             with contextlib.suppress(Exception):  # the browser may be what failed

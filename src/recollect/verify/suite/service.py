@@ -42,6 +42,7 @@ from recollect.verify.suite.service_failed import ServiceFailed as ServiceFailed
 PROXY = Path(__file__).with_name("service_proxy.py")
 POLL_S = 0.02
 STRIKE_TIMEOUT_S = 30.0
+LOG_LINES_SHOWN = 30
 
 
 class Service:
@@ -113,18 +114,23 @@ class Service:
     def _launch(self, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         self._started_env = dict(env)
         port_env = {} if self._port_env is None else {self._port_env: str(self._port)}
+        words = [
+            part.replace("{port}", str(self._port)).replace("{data}", str(self.data)) for part in self._parts
+        ]
         with self.log_path.open("ab") as log:
-            return subprocess.Popen(
-                [
-                    part.replace("{port}", str(self._port)).replace("{data}", str(self.data))
-                    for part in self._parts
-                ],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env={**env, **port_env},
-                start_new_session=True,
-            )
+            try:
+                return subprocess.Popen(
+                    words,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    env={**env, **port_env},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ServiceFailed(
+                    f"{words[0]!r} cannot be started: {error.strerror}; install it, or give its full path"
+                ) from None
 
     def _await_health(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self._start_timeout_s
@@ -134,7 +140,9 @@ class Service:
             if time.monotonic() > deadline:
                 self._end_group(process.pid)
                 process.wait()
-                raise ServiceFailed(f"not healthy after {self._start_timeout_s:g} s:\n{self.log}")
+                raise ServiceFailed(
+                    f"not healthy after {self._start_timeout_s:g} s: {self._asked()}\n{self._end_of_log()}"
+                )
             time.sleep(POLL_S)
 
     def stop(self) -> None:
@@ -228,6 +236,17 @@ class Service:
                 return bool(200 <= response.status < 300)
         except (urllib.error.URLError, OSError, ValueError):
             return False
+
+    def _asked(self) -> str:
+        if not isinstance(self._health, str):
+            return f"the function given as health was never true for {self.direct_url}"
+        return (
+            f"GET {self.direct_url}{self._health} was never answered with 2xx; does the command listen on {{port}}, "
+            "and is health= its path? It printed, at the end:"
+        )
+
+    def _end_of_log(self) -> str:
+        return "\n".join(self.log.splitlines()[-LOG_LINES_SHOWN:])
 
     # ---- striking
 
