@@ -56,5 +56,5 @@ def test_as_json(url: str) -> None:
 def test_an_address_that_leads_nowhere_is_one_sentence(tmp_path: Path) -> None:
     result = erase(f"sqlite:///{tmp_path}/no/memory.db", "s", "--yes")
     assert result.exit_code == exit_codes.USAGE
-    assert "does not exist; create it first" in result.output
+    assert "there is no such file" in result.output
     assert "Traceback" not in result.output
