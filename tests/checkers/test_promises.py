@@ -130,10 +130,10 @@ def test_a_backup_changes_nothing(said: str) -> None:
     )
 
 
-def test_without_a_backup_nothing_may_be_older() -> None:
+def test_without_a_backup_nothing_comes_back() -> None:
     script = written(fault="restore")
+    script.forget(1)
     script.read(2, 0, 1, 2)
-    script.read(2, 0, 1)
     assert script.verdict().status == "violated"
 
 
