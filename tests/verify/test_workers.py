@@ -15,6 +15,10 @@ class Store:
     def get_messages(self, session): return []
 def make(endpoint): return Store()
 """
+THREAD = """
+import threading
+threading.Thread(target=threading.Event().wait).start()
+"""
 TWO_CELLS = """
 from pathlib import Path
 from recollect.verify.engines.endpoint import Endpoint
@@ -31,8 +35,9 @@ for name in ("first", "second"):
 
 
 def test_a_second_cell_has_its_modules_imported_once_too(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        (tmp_path / f"{name}.py").write_text(STORE)
+    """Also after a module with a thread that never ends, which no process that imported it outlives by itself."""
+    (tmp_path / "first.py").write_text(STORE + THREAD)
+    (tmp_path / "second.py").write_text(STORE)
     done = subprocess.run(
         [sys.executable, "-c", TWO_CELLS],
         cwd=tmp_path,

@@ -3,6 +3,9 @@
 The fork server itself survives only an `ImportError`; anything else a module raises would end it. The worker imports
 the module again, and reports what is wrong with it.
 
+A module may start a thread, and Python waits for threads before it ends: the fork server does not, or it would stay for
+ever. Workers are forked without the thread.
+
 What was imported stays: the collector of a worker need not look at it, which would copy its memory into the worker.
 """
 
@@ -10,8 +13,18 @@ import contextlib
 import gc
 import importlib
 import os
+import threading
 
 VARIABLE = "RECOLLECT_PRELOAD"
+
+
+def _end_at_once(server: int) -> None:
+    if os.getpid() == server:  # not a worker
+        os._exit(0)
+
+
+if VARIABLE in os.environ:  # this is the fork server
+    threading._register_atexit(_end_at_once, os.getpid())  # type: ignore[attr-defined]
 
 for _name in filter(None, os.environ.pop(VARIABLE, "").split(os.pathsep)):
     with contextlib.suppress(Exception, SystemExit):

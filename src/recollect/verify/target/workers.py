@@ -261,6 +261,10 @@ def _end_fork_server_without(preload: tuple[str, ...]) -> None:
     import that by itself. Workers that are alive keep the server that they came from."""
     if not _imports.issuperset(preload) and not multiprocessing.active_children():
         _imports.update(preload)
+        server: int | None = _forkserver._forkserver_pid  # type: ignore[attr-defined]
+        if server is not None:  # one that hangs in a module would never see that it is told to end
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)
         _forkserver._stop()  # type: ignore[attr-defined]
 
 
