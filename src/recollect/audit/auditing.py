@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from recollect.audit.finding import AuditFinding
 from recollect.audit.pace import Pace
 from recollect.audit.report import AuditReport
@@ -20,7 +22,7 @@ from recollect.audit.resuming import AuditProgress, encode, load, save
 from recollect.audit.session_reading import ErasedMeanwhile, SessionReading, half_turn
 from recollect.audit.source import AuditSource, SessionBatch, SessionRef, name_of
 from recollect.doctor import Diagnosis, examine
-from recollect.doctor.examination import POSTGRES, REDIS, check_one_server
+from recollect.doctor.examination import POSTGRES, REDIS, is_several_servers
 from recollect.errors import MissingExtra, RecollectError, Refused
 from recollect.secret import check_address, scheme_of, shown
 from recollect.witness import remembered_by
@@ -81,12 +83,14 @@ class _Audit:
         self.progress.sessions += 1
         self.progress.messages += reading.messages
         self.progress.bytes += reading.size
+        if ref.shard is not None:
+            self.progress.shards[ref.shard] = self.progress.shards.get(ref.shard, 0) + 1
         found = await self._findings(ref, reading)
         if not found:
             return []
         again = await self._read(ref)
         confirmed = set() if again is None else {one.key for one in await self._findings(ref, again)}
-        return [finding for finding in found if finding.key in confirmed]
+        return [replace(finding, shard=ref.shard) for finding in found if finding.key in confirmed]
 
     async def _findings(self, ref: SessionRef, reading: SessionReading) -> list[AuditFinding]:
         gaps = []
@@ -171,14 +175,15 @@ async def audit(
         findings=tuple(sorted(progress.findings, key=lambda one: (one.level, one.name, one.session or ""))),
         counts=dict(sorted(progress.counts.items())),
         settings=await settings_of(url, timeout_s),
+        shards=dict(sorted(progress.shards.items())),
     )
 
 
 def check_auditable(url: str) -> None:
     """Refuses an address that no audit can read, without asking anybody."""
     check_address(url)
-    check_one_server(url)
-    if scheme_of(url) not in (*REDIS, *POSTGRES, "sqlite"):
+    scheme = scheme_of(url)
+    if scheme not in (*REDIS, *POSTGRES, "sqlite") and not is_several_servers(scheme):
         raise Refused(f"no memory of recollect at {shown(url)}; use sqlite:///, redis:// or postgresql://")
 
 
@@ -187,6 +192,14 @@ async def opened(url: str, timeout_s: float) -> AuditSource:
     scheme = scheme_of(url)
     check_auditable(url)
     try:
+        if scheme.endswith("+cluster"):
+            from recollect.audit.redis_cluster import ClusterAudit
+
+            return await ClusterAudit.open(url, timeout_s)
+        if scheme.endswith("+sentinel"):
+            from recollect.audit.redis_sentinel import SentinelAudit
+
+            return await SentinelAudit.open(url, timeout_s)
         if scheme in REDIS:
             from recollect.audit.redis import RedisAudit
 
@@ -201,7 +214,7 @@ async def opened(url: str, timeout_s: float) -> AuditSource:
     except ImportError as error:
         if isinstance(error, MissingExtra) or (error.name or "").startswith("recollect"):
             raise
-        extra = "redis" if scheme in REDIS else "postgres"
+        extra = "redis" if scheme.partition("+")[0] in REDIS else "postgres"
         raise MissingExtra(f"a driver is missing ({error.name}): pip install 'recollect[{extra}]'") from None
 
 

@@ -19,18 +19,20 @@ MEANINGS: dict[str, str] = {
     "orphaned": "data whose session is not there",
     "expiry": "the engine will expire a session at another time than its store said",
     "replaced": "this is not the store that its witness remembers: wiped, swapped or rolled back",
+    "emptied": "a shard of the cluster is not what it was: its sessions are gone",
     "hidden": "the engine has more rows than a read returns",
     "duplicate": "one message is there twice",
     "expired": "sessions that are over still occupy room; `sweep()` frees it",
     "clock": "times lie in the future",
     "one-node": "one node of a cluster was audited: the sessions of the others were not read",
+    "moved": "slots changed hands while they were read; their sessions were read where they are now",
     "order": "a message is older than one above it",
     "open-call": "the session ends with a call that waits for its answer",
     "empty": "a session without messages",
 }
 """Names are stable. Those in `NOTES` are notes: nothing is lost."""
 
-NOTES = frozenset({"expired", "clock", "one-node", "order", "open-call", "empty"})
+NOTES = frozenset({"expired", "clock", "one-node", "moved", "order", "open-call", "empty"})
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +44,19 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
     first: int | None = None
     """The first sequence it is about; in a store without sequences, the place in the session, from 1."""
     last: int | None = None
+    shard: str | None = None
+    """The server it is about, if the memory is spread over several."""
 
     @property
     def level(self) -> AuditLevel:
         return "note" if self.name in NOTES else "damage"
+
+    @property
+    def where(self) -> str:
+        """The session, and its server if there are several."""
+        if self.session is None or self.shard is None:
+            return self.session or self.shard or ""
+        return f"{self.session} (on {self.shard})"
 
     @property
     def key(self) -> tuple[str, str | None, int | None, int | None]:

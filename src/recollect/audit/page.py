@@ -43,9 +43,7 @@ def render(report: AuditReport) -> str:
 
 
 def _findings(name: str, count: int, findings: tuple[AuditFinding, ...]) -> str:
-    rows = [
-        f"<tr><td>{_text(one.session or '')}<td>{_text(one.sentence)}" for one in findings if one.name == name
-    ]
+    rows = [f"<tr><td>{_text(one.where)}<td>{_text(one.sentence)}" for one in findings if one.name == name]
     more = f'<p class="muted">and {count - len(rows):,} more' if count > len(rows) else ""
     return (
         f'<section class="card"><h2>{_text(name)}: {count:,}</h2><p>{_text(MEANINGS[name])}'

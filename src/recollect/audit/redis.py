@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from typing import Self
 
 from redis.exceptions import AuthenticationError, RedisError
 
@@ -28,11 +29,22 @@ from recollect.tombstone import run_first
 
 EXPIRY_SLACK_MS = 5_000
 """Tolerance between the counter's expiry and the engine's: a replica has its own clock."""
+ELSEWHERE = ("MOVED", "ASK", "TRYAGAIN")
 _COUNTER = ("last", "floor", "hidden", "runs", "expires", "gone", "created", "updated")
+
+
+class Elsewhere(EngineUnavailable):
+    """The session's slot is served by another node of the cluster, or is on its way there."""
+
+    def __init__(self, where: str, reply: ReplyError) -> None:
+        super().__init__(f"{where}: {reply.text}")
+        self.reply = reply
 
 
 class RedisAudit:
     engine = "redis"
+    shard: str | None = None
+    """Named in findings if this is one of several servers."""
 
     def __init__(self, address: Address, wire: Wire, timeout_s: float) -> None:
         self._address = address
@@ -41,13 +53,21 @@ class RedisAudit:
         self._starts: dict[bytes, int] = {}
         """Where to continue in the list of the session being read."""
         self._is_one_of_several = False
+        self.asking = False
+        """The slot that is asked for is still on its way here."""
         self.identity: str | None = None
         self.place = ""
         self.total: int | None = None
 
     @classmethod
     async def open(cls, url: str, timeout_s: float) -> RedisAudit:
-        address = parse_address(url)
+        audit = await cls.connected(parse_address(url), timeout_s)
+        await audit.look()
+        return audit
+
+    @classmethod
+    async def connected(cls, address: Address, timeout_s: float) -> Self:
+        """A server, of which nothing is known yet."""
         try:
             async with asyncio.timeout(timeout_s):
                 wire = await connect(address.connection(timeout_s))
@@ -55,15 +75,17 @@ class RedisAudit:
             raise CredentialsRefused(address.shown, str(error)) from None
         except (RedisError, OSError, WireLost, TimeoutError) as error:
             raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
-        audit = cls(address, wire, timeout_s)
+        return cls(address, wire, timeout_s)
+
+    async def look(self) -> None:
+        """Refuses a Sentinel, and learns whose memory it is."""
         try:
-            await audit._look()
-            facts = await audit.facts()
+            await self._look()
+            facts = await self.facts()
         except BaseException:
-            await audit.close()
+            await self.close()
             raise
-        audit.identity, audit.place = facts.identity, facts.run
-        return audit
+        self.identity, self.place = facts.identity, facts.run
 
     async def close(self) -> None:
         self._wire.abort()
@@ -75,15 +97,15 @@ class RedisAudit:
         scan: Reply = (cursor or "0").encode()
         pattern = f"{self._address.prefix}:{{s*}}:?"
         while True:
-            [reply] = await self._ask(
+            [reply] = await self.ask(
                 pack("SCAN", scan if isinstance(scan, bytes) else b"0", "MATCH", pattern, "COUNT", BATCH)
             )
             if not isinstance(reply, list) or len(reply) != 2 or not isinstance(reply[1], list):
                 raise Unreadable(f"{self._address.shown}: unexpected answer to SCAN: {str(reply)[:100]}")
             scan = reply[0]
             names = [name for name in dict.fromkeys(map(_bytes, reply[1])) if name]
-            refs = [SessionRef(self._address.session_key(name)) for name in names if name.endswith(b":c")]
-            lonely, findings = await self._without_counter(
+            refs = [self._ref(self._address.session_key(name)) for name in names if name.endswith(b":c")]
+            lonely, findings = await self.without_counter(
                 [name for name in names if not name.endswith(b":c")]
             )
             yield SessionBatch(_bytes(scan).decode(), refs + lonely, tuple(findings))
@@ -94,7 +116,7 @@ class RedisAudit:
         messages, counter, turns, _ = self._address.session_keys(ref.key)
         start = self._starts.get(ref.key, 0) if after else 0
         while True:
-            replies = await self._ask(
+            replies = await self.ask(
                 pack("MULTI"),
                 pack("TIME"),
                 pack("HMGET", counter, *_COUNTER),
@@ -119,21 +141,21 @@ class RedisAudit:
     async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
         turns = self._address.session_keys(ref.key)[2]
         low, high = max(0, first - 16383) << 14, (last + 1) << 14
-        [reply] = await self._ask(pack("ZRANGEBYSCORE", turns, low, high, "WITHSCORES", "LIMIT", 0, 20_000))
+        [reply] = await self.ask(pack("ZRANGEBYSCORE", turns, low, high, "WITHSCORES", "LIMIT", 0, 20_000))
         scores = reply[1::2] if isinstance(reply, list) else []
         places = [place for score in scores if (place := _turn(score)) is not None]
         return [(begin, end) for begin, end in places if begin <= last and end >= first]
 
     async def number_of(self, key: bytes) -> int | None:
-        [reply] = await self._ask(pack("EXISTS", *self._address.session_keys(key)[:2]))
+        [reply] = await self.ask(pack("EXISTS", *self._address.session_keys(key)[:2]))
         return 0 if reply else None
 
     async def position(self, key: bytes) -> int:
-        [reply] = await self._ask(pack("HGET", self._address.session_keys(key)[1], "last"))
+        [reply] = await self.ask(pack("HGET", self._address.session_keys(key)[1], "last"))
         return _number(reply) or 0
 
     async def facts(self) -> EngineFacts:
-        identity, reply = await self._ask(pack("GET", self._address.identity_key), pack("INFO"))
+        identity, reply = await self.ask(pack("GET", self._address.identity_key), pack("INFO"))
         lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
         info = dict(line.split(":", 1) for line in lines if ":" in line)
 
@@ -150,20 +172,52 @@ class RedisAudit:
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         """The scan has seen every key of this server, and there is no index."""
-        told = "this is one node of a cluster: the sessions of the others were not read; audit each primary"
+        told = (
+            "this is one node of a cluster: the sessions of the others were not read; audit redis+cluster://…"
+        )
         yield 0, [AuditFinding(name="one-node", sentence=told)] if self._is_one_of_several else []
+
+    async def without_counter(self, names: list[bytes]) -> tuple[list[SessionRef], list[AuditFinding]]:
+        """Sessions that have messages but no counter, and findings about keys with neither."""
+        keys = list(dict.fromkeys(self._address.session_key(name) for name in names))
+        if not keys:
+            return [], []
+        requests = [
+            command
+            for key in keys
+            for command in (
+                pack("MULTI"),
+                *(pack("EXISTS", name) for name in self._address.session_keys(key)),
+                pack("EXEC"),
+            )
+        ]
+        replies = await self.ask(*requests)
+        lonely, findings = [], []
+        for key, answer in zip(keys, replies[5::6], strict=True):
+            there = answer if isinstance(answer, list) else [0, 1, 0, 0]
+            if there[1] == 1:
+                continue
+            if there[0] == 1:
+                lonely.append(self._ref(key))
+            elif 1 in there[2:]:
+                orphaned = "turn ids of a session that has neither messages nor a counter"
+                findings.append(_finding("orphaned", name_of(key), orphaned))
+        return lonely, findings
 
     # ---- how
 
+    def _ref(self, key: bytes) -> SessionRef:
+        return SessionRef(key, shard=self.shard)
+
     async def _look(self) -> None:
         """Refuses a Sentinel, and sees whether other servers hold a part of the sessions."""
-        [info] = await self._ask(pack("INFO"))
+        [info] = await self.ask(pack("INFO"))
         if is_sentinel(info):
             raise sentinel_refused(self._address.shown)
         if isinstance(info, bytes) and b"cluster_enabled:1" in info:
             nodes: Reply = None
             with contextlib.suppress(Unreadable):  # its user may not ask
-                [nodes] = await self._ask(pack("CLUSTER", "INFO"))
+                [nodes] = await self.ask(pack("CLUSTER", "INFO"))
             self._is_one_of_several = not has_every_slot(nodes)
 
     def _judged(
@@ -199,48 +253,32 @@ class RedisAudit:
             last, floor, records, ended, runs=runs if length else None, counted=counted, claims=tuple(claims)
         )
 
-    async def _without_counter(self, names: list[bytes]) -> tuple[list[SessionRef], list[AuditFinding]]:
-        """Sessions that have messages but no counter, and findings about keys with neither."""
-        keys = list(dict.fromkeys(self._address.session_key(name) for name in names))
-        if not keys:
-            return [], []
-        requests = [
-            command
-            for key in keys
-            for command in (
-                pack("MULTI"),
-                *(pack("EXISTS", name) for name in self._address.session_keys(key)),
-                pack("EXEC"),
-            )
-        ]
-        replies = await self._ask(*requests)
-        lonely, findings = [], []
-        for key, answer in zip(keys, replies[5::6], strict=True):
-            there = answer if isinstance(answer, list) else [0, 1, 0, 0]
-            if there[1] == 1:
-                continue
-            if there[0] == 1:
-                lonely.append(SessionRef(key))
-            elif 1 in there[2:]:
-                orphaned = "turn ids of a session that has neither messages nor a counter"
-                findings.append(_finding("orphaned", name_of(key), orphaned))
-        return lonely, findings
-
-    async def _ask(self, *commands: bytes) -> list[Reply]:
+    async def ask(self, *commands: bytes) -> list[Reply]:
+        """The replies; the last of several commands is the end of a transaction if the slot is on its way here."""
+        if self.asking:
+            commands = (pack("ASKING"), *commands)
         try:
             async with asyncio.timeout(self._timeout_s):
                 replies = await self._wire.replies(b"".join(commands), len(commands))
         except (OSError, WireLost, TimeoutError) as error:
             raise EngineUnavailable(f"{self._address.shown}: {str(error) or type(error).__name__}") from None
+        replies = replies[1:] if self.asking else replies
         for reply in replies:
+            if isinstance(reply, ReplyError) and reply.code in ELSEWHERE:
+                raise Elsewhere(self._address.shown, reply)
+            if isinstance(reply, ReplyError) and reply.code in (
+                "LOADING",
+                "MASTERDOWN",
+                "BUSY",
+                "CLUSTERDOWN",
+            ):
+                raise EngineUnavailable(f"{self._address.shown}: {reply.text}")
             if isinstance(reply, ReplyError) and reply.code in ("NOPERM", "NOAUTH", "EXECABORT"):
                 refused = next((one for one in replies if isinstance(one, ReplyError)), reply)
                 raise Unreadable(
                     f"{self._address.shown}: {refused.text}; an audit needs "
                     "+@read +@connection +@transaction +info +time"
                 )
-            if isinstance(reply, ReplyError) and reply.code in ("LOADING", "MASTERDOWN", "BUSY"):
-                raise EngineUnavailable(f"{self._address.shown}: {reply.text}")
         return replies
 
 

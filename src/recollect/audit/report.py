@@ -44,6 +44,8 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """The store it was read through; None for our own, which have sequences."""
     target_version: str = ""
     """The distribution of a named target, and its version."""
+    shards: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many sessions were read at each server, if the memory is spread over several."""
 
     @property
     def read_by(self) -> str:

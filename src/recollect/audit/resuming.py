@@ -26,6 +26,7 @@ class AuditProgress(msgspec.Struct, kw_only=True):
     bytes: int = 0
     elapsed_s: float = 0.0
     counts: dict[str, int] = msgspec.field(default_factory=dict)
+    shards: dict[str, int] = msgspec.field(default_factory=dict)
     findings: list[AuditFinding] = msgspec.field(default_factory=list)
 
 

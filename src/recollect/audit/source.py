@@ -28,6 +28,8 @@ class SessionRef:
     """The session's id."""
     number: int = 0
     """The number of its row, where sessions have one."""
+    shard: str | None = None
+    """The server that had it when it was listed, if there are several."""
 
 
 @dataclass(frozen=True)

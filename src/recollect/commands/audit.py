@@ -190,7 +190,7 @@ def show(console: PlainConsole, report: AuditReport) -> None:
         console.print(Padding(Text(MEANINGS[name], style="dim"), (0, 0, 0, 2), expand=False))
         found = [finding for finding in report.findings if finding.name == name]
         for finding in found[:SHOWN_MAX]:
-            where = f"{finding.session}: " if finding.session is not None else ""
+            where = f"{finding.where}: " if finding.where else ""
             console.print(Padding(Text(f"{where}{finding.sentence}"), (0, 0, 0, 2), expand=False))
         if count > min(len(found), SHOWN_MAX):
             console.print(Text(f"  and {count - min(len(found), SHOWN_MAX):,} more", style="dim"))

@@ -15,6 +15,7 @@ import typer
 from recollect import exit_codes
 from recollect.audit.auditing import check_auditable
 from recollect.commands.console import echo
+from recollect.doctor.examination import check_one_server
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refused
 from recollect.printable import printable
 from recollect.secret import scheme_of, scrub, shown
@@ -167,9 +168,9 @@ def _check_watchable(url: str) -> None:
     """Refuses an address that cannot be watched, which would otherwise look like a silent engine."""
     if scheme_of(url).endswith("+cluster"):
         raise Refused(
-            f"{shown(url)}: a cluster cannot be watched; run `recollect audit` on each of its primaries from time to "
-            "time"
+            f"{shown(url)}: a cluster cannot be watched; run `recollect audit` on it from time to time"
         )
+    check_one_server(url)
     check_auditable(url)
 
 

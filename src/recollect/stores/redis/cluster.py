@@ -207,7 +207,7 @@ class ClusterServers(RoutedServers):
 
     async def scan(self, kind: str, start: bytes) -> AsyncIterator[list[bytes]]:
         """Node by node; then, slot by slot, whatever moved or changed hands meanwhile, until nothing does."""
-        before = await self._whole_topology()
+        before = await self.whole_topology()
         failed: set[Node] = set()
         for node in before.primaries:
             try:
@@ -217,7 +217,7 @@ class ClusterServers(RoutedServers):
                 if isinstance(error, StoreReplaced):
                     raise
                 failed.add(node)
-        after = await self._whole_topology()
+        after = await self.whole_topology()
         doubtful = [
             slot
             for slot, owner in enumerate(before.owners)
@@ -230,7 +230,7 @@ class ClusterServers(RoutedServers):
             for place in range(0, len(doubtful), _SLOTS_AT_ONCE):
                 found = await self._slots_now(doubtful[place : place + _SLOTS_AT_ONCE], before, missed)
                 yield [name for name in found if self._address.is_session(name, kind, start)]
-            after = await self._whole_topology()
+            after = await self.whole_topology()
             changed = [slot for slot in doubtful if before.state(slot) != after.state(slot) or slot in missed]
             if len(changed) < len(doubtful):
                 end = time.monotonic() + self._options.timeout_s
@@ -238,7 +238,7 @@ class ClusterServers(RoutedServers):
                 raise EngineUnavailable(f"{self._address.shown}: {len(changed):,} slots cannot be listed")
             doubtful = changed
 
-    async def _whole_topology(self) -> Topology:
+    async def whole_topology(self) -> Topology:
         """What all primaries say of themselves: only they know which of their slots are moving."""
         end = time.monotonic() + self._options.timeout_s
         while True:

@@ -77,6 +77,11 @@ class SentinelServers(RoutedServers):
     async def check_same(self, slot: int) -> None:
         await self._identity.check_same(self._shard(self._known()))
 
+    async def primary(self) -> Node:
+        """Whom the sentinels name now."""
+        await self.learn()
+        return self._known()
+
     # ---- who serves
 
     def _known(self) -> Node:

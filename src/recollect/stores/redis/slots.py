@@ -83,6 +83,18 @@ def _address(text: str, asked: Node, *, by_hostname: bool) -> Node:
     return (by_hostname and hostname) or host or asked[0], int(port)
 
 
+def ranges_shown(slots: Iterable[int]) -> str:
+    """Slots in order, as people write them: ``0-5460, 16000``."""
+    ranges: list[list[int]] = []
+    for slot in slots:
+        if ranges and ranges[-1][1] == slot - 1:
+            ranges[-1][1] = slot
+        else:
+            ranges.append([slot, slot])
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    return ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
+
+
 class Topology:
     """Several views, put together."""
 
@@ -116,14 +128,7 @@ class Topology:
     def ranges_of(self, node: Node) -> str:
         """Its slots, as people write them: ``0-5460, 16000``."""
         owned = [slot for slot, owner in enumerate(self.owners) if owner == node]
-        ranges: list[list[int]] = []
-        for slot in owned:
-            if ranges and ranges[-1][1] == slot - 1:
-                ranges[-1][1] = slot
-            else:
-                ranges.append([slot, slot])
-        shown = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
-        return ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
+        return ranges_shown(owned)
 
     def state(self, slot: int) -> tuple[object, ...]:
         """Whatever changes when the slot's keys move, or its owner does."""
