@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import HistoryHeader, ReadAsked, RetractAsked, WriteAsked, part_process
 from recollect.verify.running.transcript import Transcript
-from recollect.verify.running.workloads import AppendTurn, Body, ReadBack, ReplaceAll, TakeBack
+from recollect.verify.running.workloads import AppendTurn, Body, ForkOff, ReadBack, ReplaceAll, TakeBack
 from recollect.verify.target import pipe
 from recollect.verify.target.marked_text import Recognised
 
@@ -150,3 +151,43 @@ def test_a_turn_over_two_sessions_is_one_request_and_a_write_in_each(
     ends = [event.kind for event in events if event.kind != "invoke"]
     assert len(ends) == len(begun)
     assert ends[::2] == ends[1::2], "its parts end alike"
+
+
+def test_copies_have_numbers_of_their_own_and_reads_of_them_are_translated(tmp_path: Path) -> None:
+    """Also copies of copies: the texts still have the numbers of the first originals."""
+    path = tmp_path / "history.jsonl"
+    with HistoryWriter(path.open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        said(transcript, "a", "b", "c")
+        for source, new in (("s", "copy"), ("copy", "second")):
+            read = ReadBack(source, positioned=True)
+            transcript.begin(READER, read)
+            transcript.end(READER, read, pipe.Elements([0, 2], sequence=3, position=4))
+            fork = ForkOff(source, new)
+            request = transcript.begin(READER, fork)
+            assert isinstance(request, pipe.Fork)
+            assert (request.session, request.new, request.expect) == (source, new, 4)
+            transcript.end(READER, fork, pipe.Acked())
+        read = ReadBack("second")
+        transcript.begin(READER, read)
+        transcript.end(READER, read, pipe.Elements([0, 1, 2]))
+        assert transcript.written == 7
+        assert transcript.sessions == ["s", "copy", "second"]
+    writes = [
+        event.value for event in History(path) if event.kind == "invoke" and event.operation == "append"
+    ]
+    forks = [write for write in writes if isinstance(write, WriteAsked) and write.copied is not None]
+    assert [(write.copied, write.first, len(write.checksums)) for write in forks] == [
+        ("s", 3, 2),
+        ("copy", 5, 2),
+    ]
+    found = {anomaly.name: anomaly.first.message for anomaly in analyze(History(path)).anomalies}
+    assert found["cross-session-leak"] == "m1", "it was never copied"
+    assert "duplicate" not in found
+
+
+def test_what_is_not_known_to_be_current_is_not_forked(tmp_path: Path) -> None:
+    with HistoryWriter((tmp_path / "history.jsonl").open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        said(transcript, "a")
+        assert transcript.begin(READER, ForkOff("s", "copy")) == pipe.Read("s")

@@ -89,7 +89,8 @@ class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_
     is an anomaly. `base`, for a `save` or a `replace`, is the index at which the read completed whose list was
     extended and written back, or replaced. `dropped` are the messages that a save leaves out on purpose (a compaction)
     or that a replace replaces with its own, as runs. `spans`, for a turn over several sessions, is the first message of
-    the first of its parts.
+    the first of its parts. `copied`, for a fork, is the session that it copies; copies have numbers of
+    their own.
     """
 
     first: int
@@ -100,6 +101,7 @@ class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_
     base: int | None = None
     dropped: tuple[int, ...] = ()
     spans: int | None = None
+    copied: str | None = None
 
 
 class RetractAsked(msgspec.Struct, frozen=True, tag="retract", tag_field="is", omit_defaults=True, gc=False):

@@ -92,6 +92,7 @@ def _beginning(asks: str) -> str:
         "replaces": "replacing",
         "retracts": "retracting",
         "forgets": "forgetting",
+        "forks": "forking",
     }
     return " ".join(filter(None, ("starts", doing.get(verb, verb), rest)))
 
@@ -188,6 +189,8 @@ class _Narrator:
                 write.expect
             )
         if begun.operation != "save":
+            if write.copied is not None:
+                return f'forks "{write.copied}" as {_names(new)}'
             spanning = "" if write.spans is None else ", part of a turn over several sessions"
             return f"appends {_names(new)}" + _expecting(write.expect) + spanning
         event, list_read = self._latest.get((begun.process, begun.session), (None, []))

@@ -13,6 +13,7 @@ from recollect.verify.running.unnumbered_texts import UnnumberedTexts
 from recollect.verify.running.workloads import (
     AppendTurn,
     Body,
+    ForkOff,
     Intent,
     ReadBack,
     ReplaceAll,
@@ -71,6 +72,14 @@ def _places(elements: list[op.Element]) -> dict[int, int]:
     return {element.message: place for place, element in enumerate(elements) if element.message is not None}
 
 
+def _copy(element: op.Element, copies: dict[int, int]) -> op.Element:
+    return (
+        element
+        if element.message is None
+        else element._replace(message=copies.get(element.message, element.message))
+    )
+
+
 def _text(number: int, body: Body) -> str:
     """The text as it is sent; a message with a kind is made by the worker that writes it."""
     if not body.marked:
@@ -112,6 +121,8 @@ class Transcript:
         self._last_whole: dict[str, set[int]] = {}
         self._older: dict[int, str] = {}
         """Messages that were there before this run, and the role each had, if that is known."""
+        self._copies: dict[str, dict[int, int]] = {}
+        """By session that is a fork, the number in each text and that of its copy."""
         self._oldest: dict[str, int] = {}
         """The first of them in each session."""
 
@@ -136,6 +147,8 @@ class Transcript:
                 return self._begin_replace(process, intent)
             case TakeBack():
                 return self._begin_retract(process, intent)
+            case ForkOff():
+                return self._begin_fork(process, intent)
             case ReadBack(session, last, after_seen, positioned):
                 return self._begin_read(process, session, last, after_seen, positioned=positioned)
             case pipe.ReadContext(session):
@@ -166,9 +179,12 @@ class Transcript:
         self.succeeded += 1
         attempt = self._attempts.pop(process, None)
         if (saved := self._saves.pop(process, None)) is not None:
-            assert isinstance(intent, SaveBack | ReplaceAll)
-            self._acknowledged[intent.session].update(saved)
-            self._kept_kinds(intent.bodies)
+            if isinstance(intent, ForkOff):
+                self._acknowledged[intent.new] = set(saved)
+            else:
+                assert isinstance(intent, SaveBack | ReplaceAll)
+                self._acknowledged[intent.session].update(saved)
+                self._kept_kinds(intent.bodies)
         match reply:
             case pipe.Acked(sequence, durability, replicas):
                 self._acknowledge(process, attempt, op.Acknowledged(sequence, durability, replicas))
@@ -302,6 +318,25 @@ class Transcript:
         self._history.invoke_retract(process, session, op.RetractAsked(to_runs(chosen), turn, expect))
         return pipe.Retract(session, [sight.places[number] for number in chosen], turn, expect)
 
+    def _begin_fork(self, process: int, intent: ForkOff) -> pipe.Request:
+        """The copies get numbers of their own. The texts have those of the originals, so reads are translated."""
+        session, new = intent.session, intent.new
+        if (sight := self._changeable(process, session)) is None:
+            return self._begin_read(process, session, None, False)
+        first = self._history.messages
+        said = {copy: original for original, copy in self._copies.get(session, {}).items()}
+        self._copies[new] = {
+            said.get(number, number): first + place for place, number in enumerate(sight.numbers)
+        }
+        self._sessions.setdefault(new)
+        checksums = tuple(self._checksums[number] for number in sight.numbers)
+        self._checksums += checksums
+        turn = f"turn-{first}"
+        write = op.WriteAsked(first, checksums, turn, retention_s=self._retention_s, copied=session)
+        self._saves[process] = _numbers(write)
+        self._invoke(process, new, "append", write)
+        return pipe.Fork(session, new, turn, sight.position)
+
     def _invoke(self, process: int, session: str, operation: op.Operation, write: op.WriteAsked) -> None:
         event = self._history.invoke_write(process, session, operation, write)
         self._unnumbered.moments.invoked.update(dict.fromkeys(_numbers(write), event))
@@ -402,6 +437,8 @@ class Transcript:
                 elements.append(op.Element(None, text=f"#{number}"))
             else:
                 elements.append(self._odd(next(odd), unnumbered))
+        if (copies := self._copies.get(session)) is not None:
+            return [_copy(element, copies) for element in elements]
         first = self._oldest.get(session)
         return elements if first is None else self._with_altered(elements, first)
 

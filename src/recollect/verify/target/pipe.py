@@ -56,6 +56,15 @@ class Retract(msgspec.Struct, tag="retract"):
     expect: int | None = None
 
 
+class Fork(msgspec.Struct, tag="fork"):
+    """Copies the session into a new one, if it is still at this position."""
+
+    session: str
+    new: str
+    turn: str | None = None
+    expect: int | None = None
+
+
 class Read(msgspec.Struct, tag="read"):
     """Reads the session: all of it, its last n, or what comes after one of the store's own sequences.
 
@@ -104,7 +113,17 @@ class Close(msgspec.Struct, tag="close"):
 
 
 Request = (
-    AppendMessages | Save | Replace | Retract | Read | ReadContext | Forget | SearchIndex | Watch | Close
+    AppendMessages
+    | Save
+    | Replace
+    | Retract
+    | Fork
+    | Read
+    | ReadContext
+    | Forget
+    | SearchIndex
+    | Watch
+    | Close
 )
 Word = Request | GiveUp
 """A request, or something that is sent ahead of one."""

@@ -138,7 +138,7 @@ class Target:
         found += [name for name in ("turn", "expect") if self._methods.write_takes(name)]
         found += ["last"] if self._methods.limits_to_last else []
         found += ["after"] if self._methods.read_takes("after") else []
-        found += [name for name in ("retract", "replace") if self._methods.changes_by(name)]
+        found += [name for name in ("retract", "replace", "fork") if self._methods.changes_by(name)]
         found += ["append_many"] if self._methods.spans_sessions else []
         found += ["window"] if self.keeps_last is not None else []
         return found + sorted(f"{CONTENT}{kind}" for kind in self.interface.kinds)
@@ -268,6 +268,11 @@ class Target:
         options = self._methods.change_options("retract", turn, expect)
         store = await self._store(session)
         return _acknowledged(await self._call(store, "retract", session, *sequences, **options))
+
+    async def fork(self, session: str, new: str, turn: str | None, expect: int | None) -> Acked:
+        options = self._methods.change_options("fork", turn, expect)
+        store = await self._store(session)
+        return _acknowledged(await self._call(store, "fork", session, self._named(new), **options))
 
     async def position(self, session: str) -> int:
         return int(await self._call(await self._store(session), "position", session))

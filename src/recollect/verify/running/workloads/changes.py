@@ -4,6 +4,7 @@ from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (
     AppendTurn,
     Body,
+    ForkOff,
     Intent,
     Plan,
     Planner,
@@ -12,9 +13,14 @@ from recollect.verify.running.workloads.intents import (
     TakeBack,
     Workload,
 )
+from recollect.verify.target.pipe import Forget
 
 CHANGES = frozenset({"retract", "replace"})
 """Abilities to change what a read showed."""
+FORKS = 2
+"""How often a client forks: a copy is as long as its source, and is read again at the end."""
+FORKED = 0.3
+"""How likely a client forks what it has read, until it has done so that often."""
 SPANNING = 0.3
 """How many of the turns are over two sessions."""
 LAST = 1.0
@@ -24,13 +30,31 @@ LAST = 1.0
 def _changes(planner: Planner) -> Plan:
     """Talks, reads, and changes what it read; the next reads show what became of it."""
     changeable = bool(planner.abilities & CHANGES)
+    forks = FORKS if "fork" in planner.abilities else 0
     while True:
         session = planner.session()
         for _ in range(planner.rng.randint(1, 3)):
             yield _turn(planner, session)
-        if (yield ReadBack(session, positioned=changeable)) == "ok" and changeable:
-            yield _change(planner, session)
-            yield ReadBack(session)
+        positioned = changeable or forks > 0
+        if (yield ReadBack(session, positioned=positioned)) == "ok" and positioned:
+            if forks > 0 and planner.rng.random() < FORKED:
+                yield from _fork(planner, session, f"{session}-{planner.number}-{forks}")
+                forks -= 1
+            elif changeable:
+                yield _change(planner, session)
+                yield ReadBack(session)
+
+
+def _fork(planner: Planner, session: str, named: str) -> Plan:
+    """A copy, and a copy of the copy that has to survive it: nobody else uses the two."""
+    copy, second = f"{named}-copy", f"{named}-second"
+    yield ForkOff(session, copy)
+    if (yield ReadBack(copy, positioned=True)) != "ok":
+        return
+    yield ForkOff(copy, second)
+    if "forget" in planner.abilities:
+        yield Forget(copy)
+    yield ReadBack(second)
 
 
 def _turn(planner: Planner, session: str) -> AppendTurn:
@@ -57,4 +81,4 @@ def _change(planner: Planner, session: str) -> Intent:
     return TakeBack(session, places, compare=rng.random() < 0.5)
 
 
-changes = Workload("changes", _changes, needs_one=CHANGES | {"append_many"})
+changes = Workload("changes", _changes, needs_one=CHANGES | {"append_many", "fork"})

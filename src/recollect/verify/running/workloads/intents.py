@@ -69,7 +69,17 @@ class TakeBack:
     compare: bool = False
 
 
-Intent = AppendTurn | ReadBack | SaveBack | ReplaceAll | TakeBack | ReadContext | Forget | SearchIndex
+@dataclass(frozen=True)
+class ForkOff:
+    """Copy all that this client's latest read showed into a new session, if nobody has changed anything since."""
+
+    session: str
+    new: str
+
+
+Intent = (
+    ForkOff | AppendTurn | ReadBack | SaveBack | ReplaceAll | TakeBack | ReadContext | Forget | SearchIndex
+)
 """The last three are sent as they are: they need nothing added."""
 
 
@@ -84,6 +94,7 @@ CALLED: dict[type, str] = {
     SaveBack: "a save",
     ReplaceAll: "a replace",
     TakeBack: "a retract",
+    ForkOff: "a fork",
     ReadContext: "a context read",
     Forget: "a forget",
     SearchIndex: "a search",
