@@ -14,6 +14,7 @@ from pathlib import Path
 
 from recollect.verify.clock import Clock
 from recollect.verify.engines import Endpoint
+from recollect.verify.judging.evidence import NOT_A_DISTURBANCE
 from recollect.verify.running.notes import Notes, RunSkipped, RunStopped
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.transcript import Transcript
@@ -217,6 +218,7 @@ class Clients:
             self.abilities,
             whole_reads=self._workload.unmarked,
             writers=max(1, self._writers_wanted),
+            undisturbed=self._scenario.fault in NOT_A_DISTURBANCE,
         )
         begun = self._filling.plan(planner, plan) if writer and self._filling.missing else plan(planner)
         client = self._at_work[worker.number] = Client(worker, begun, writer)

@@ -113,6 +113,8 @@ class Planner:
     whole_reads: bool = False
     writers: int = 1
     """How many clients of its kind there are."""
+    undisturbed: bool = False
+    """No fault of this run can undo what was acknowledged."""
 
     def session(self) -> str:
         return self.rng.choice(self.sessions)
