@@ -165,7 +165,7 @@ def test_copies_have_numbers_of_their_own_and_reads_of_them_are_translated(tmp_p
             transcript.end(READER, read, pipe.Elements([0, 2], sequence=3, position=4))
             fork = ForkOff(source, new)
             request = transcript.begin(READER, fork)
-            assert isinstance(request, pipe.Fork)
+            assert isinstance(request, pipe.MakeCopy)
             assert (request.session, request.new, request.expect) == (source, new, 4)
             transcript.end(READER, fork, pipe.Acked())
         read = ReadBack("second")

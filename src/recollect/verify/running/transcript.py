@@ -335,7 +335,7 @@ class Transcript:
         write = op.WriteAsked(first, checksums, turn, retention_s=self._retention_s, copied=session)
         self._saves[process] = _numbers(write)
         self._invoke(process, new, "append", write)
-        return pipe.Fork(session, new, turn, sight.position)
+        return pipe.MakeCopy(session, new, turn, sight.position)
 
     def _invoke(self, process: int, session: str, operation: op.Operation, write: op.WriteAsked) -> None:
         event = self._history.invoke_write(process, session, operation, write)

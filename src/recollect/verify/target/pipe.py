@@ -56,7 +56,7 @@ class Retract(msgspec.Struct, tag="retract"):
     expect: int | None = None
 
 
-class Fork(msgspec.Struct, tag="fork"):
+class MakeCopy(msgspec.Struct, tag="fork"):
     """Copies the session into a new one, if it is still at this position."""
 
     session: str
@@ -117,7 +117,7 @@ Request = (
     | Save
     | Replace
     | Retract
-    | Fork
+    | MakeCopy
     | Read
     | ReadContext
     | Forget

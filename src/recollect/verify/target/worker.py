@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG = 1
 SWITCH_S = 0.0005
 """The interpreter's switch interval if several threads share a store: a tenth of the default."""
 PROBE = pipe.Read("recollect-probe")
-WRITING = (pipe.AppendMessages, pipe.Save, pipe.Replace, pipe.Retract, pipe.Fork, pipe.Forget)
+WRITING = (pipe.AppendMessages, pipe.Save, pipe.Replace, pipe.Retract, pipe.MakeCopy, pipe.Forget)
 
 
 def main(
@@ -258,7 +258,7 @@ async def perform(target: Target, request: pipe.Request) -> pipe.Reply:
             return await target.replace(session, said, turn, expect)
         case pipe.Retract(session, places, turn, expect):
             return await target.retract(session, places, turn, expect)
-        case pipe.Fork(session, new, turn, expect):
+        case pipe.MakeCopy(session, new, turn, expect):
             return await target.fork(session, new, turn, expect)
         case pipe.Read(session, last, after, positioned):
             position = await target.position(session) if positioned else None
