@@ -358,7 +358,7 @@ def parts_of(path: Path) -> Iterator[Exported | Stored]:
 
 def _opened(path: Path, number: int, fields: dict[str, Any]) -> Exported:
     try:
-        line = msgspec.convert(fields, _Opening)
+        line = msgspec.convert(fields, _SessionLine)
         turns = [
             RememberedTurn(turn, first, last, None if digest is None else bytes.fromhex(digest))
             for turn, first, last, digest in line.turns or []
@@ -373,7 +373,7 @@ _Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 
 
-class _Opening(msgspec.Struct):
+class _SessionLine(msgspec.Struct):
     """The line that opens a session. The checksums tell what has changed, not who wrote it, so nothing is believed."""
 
     session: str
