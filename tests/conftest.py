@@ -2,10 +2,17 @@
 
 Tests start hundreds of processes. Where the environment forbids bytecode files, as images of Python do, each of them
 would compile everything it imports.
+
+How long an example of Hypothesis takes says something about the machine's other users, nothing about the code.
 """
 
 import os
 import sys
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 pytest_plugins = ["pytester"]
 
