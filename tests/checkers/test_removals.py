@@ -179,6 +179,66 @@ def test_nor_one_that_no_fault_explains() -> None:
     assert script.verdict().status == "violated"
 
 
+def test_nor_one_that_was_written_before_what_is_kept() -> None:
+    script = written(3, **EVERYSEC)
+    script.retract(1, 1)
+    later = script.append(1)
+    script.crash("power-loss")
+    script.read(2, 0, 1, 2, later)
+    assert script.verdict().status == "violated"
+
+
+def test_what_was_written_after_the_crash_says_nothing_of_the_tail() -> None:
+    script = written(3, **EVERYSEC)
+    script.retract(1, 1)
+    script.crash("power-loss")
+    later = script.append(1)
+    script.read(2, 0, 1, 2, later)
+    assert script.verdict().status == "documented-loss"
+
+
+def forgotten(wait_s: float = 0.0, fault: str = "power-loss", **header: object) -> Script:
+    """A session that is there again after a crash, although it was forgotten."""
+    script = written(3, **(EVERYSEC | header))
+    script.forget(1)
+    script.wait(wait_s)
+    script.crash(fault)
+    script.read(2, 0, 1, 2)
+    return script
+
+
+def test_a_forget_may_be_the_tail_too() -> None:
+    script = forgotten()
+    assert (script.verdict().status, script.names()) == ("documented-loss", ["resurrected"])
+    assert "with power-loss in between" in script.only().sentence
+
+
+def test_a_forget_older_than_the_window_may_not() -> None:
+    assert forgotten(wait_s=3).verdict().status == "violated"
+
+
+def test_nor_where_nothing_may_be_lost() -> None:
+    assert forgotten(policy="aof-always").verdict().status == "violated"
+
+
+def test_nor_a_forget_that_no_fault_explains() -> None:
+    script = written(3, **EVERYSEC)
+    script.forget(1)
+    script.read(2, 0, 1, 2)
+    script.crash("power-loss")
+    script.read(2)
+    assert script.verdict().status == "violated"
+
+
+def test_nor_one_after_which_the_session_went_on_and_was_kept() -> None:
+    script = written(3, **EVERYSEC)
+    script.forget(1)
+    later = script.append(1)
+    script.crash("power-loss")
+    script.read(2, 0, 1, 2, later)
+    assert script.verdict().status == "violated"
+
+
 def test_a_lagging_replica_may_show_it_for_a_while() -> None:
     script = written(engine="redis", policy="aof-always", fault="replica-lag")
     script.inject("replica-lag")

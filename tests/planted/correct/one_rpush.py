@@ -11,6 +11,7 @@ CELLS = (
     Cell("redis", "aof-always", "cut"),
     Cell("redis", "aof-always", "half-open"),
     Cell("redis", "aof-everysec", "power-loss"),
+    Cell("redis", "rdb", "kill-engine", "forget"),
     Cell("redis", "aof-always", "evict"),
     Cell("redis", "aof-always", "clock-back"),
 )

@@ -92,7 +92,7 @@ class Retention(NamedTuple):
 
 
 class TakenBack(NamedTuple):
-    """A message that an acknowledged retract or replace removed; `claim` is how durable that removal is said to be."""
+    """An acknowledged forget, retract or replace; `claim` is how durable that removal is said to be."""
 
     invoked: int
     done: int
@@ -297,6 +297,9 @@ class Evidence:
     removals: dict[int, int] = field(default_factory=dict)
     """By message, how many saves, replaces and retracts may have removed it on purpose."""
     taken_back: dict[int, TakenBack] = field(default_factory=dict)
+    """By message, the retract or replace that removed it."""
+    removers: dict[int, TakenBack] = field(default_factory=dict)
+    """By the event that acknowledged it, every forget, retract and replace."""
     replaced: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """By turn of a replace, the messages that it replaces with its own."""
     replace_ended: dict[int, int] = field(default_factory=dict)

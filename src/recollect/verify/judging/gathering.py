@@ -425,6 +425,7 @@ class _Collector:
         if event.kind != "ok":
             return
         evidence.operations.add("forget")
+        evidence.removers[event.index] = removals.acknowledged(caller.event, event)
         session.forget_done = event.index
         session.live = 0
         session.missing.clear()

@@ -53,6 +53,7 @@ def failed(evidence: Evidence, session: SessionEvidence, messages: Iterable[int]
 
 def done(evidence: Evidence, session: SessionEvidence, messages: Iterable[int], how: TakenBack) -> None:
     """They are gone for every read that begins from now on."""
+    evidence.removers[how.done] = how
     if session.taken_back is None:
         session.taken_back = set()
     for message in own(evidence, session, messages):
@@ -70,10 +71,14 @@ def ended(
     if event.kind == "fail":
         failed(evidence, session, messages)
     elif event.kind == "ok":
-        claim = event.value.durability if type(event.value) is Acknowledged else None
-        place = CLAIMS.index(claim) if claim in CLAIMS else 0
-        done(evidence, session, messages, TakenBack(asked.index, event.index, event.time_s, place))
+        done(evidence, session, messages, acknowledged(asked, event))
         evidence.operations.add(asked.operation)
+
+
+def acknowledged(asked: Event, event: Event) -> TakenBack:
+    claim = event.value.durability if type(event.value) is Acknowledged else None
+    place = CLAIMS.index(claim) if claim in CLAIMS else 0
+    return TakenBack(asked.index, event.index, event.time_s, place)
 
 
 def find_returned(evidence: Evidence, session: SessionEvidence, chain: Chain, read: int, tail: View) -> None:

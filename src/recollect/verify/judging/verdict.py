@@ -23,8 +23,10 @@ from recollect.verify.judging.evidence import (
     NOTICED,
     OLDER_DATA,
     UNSAFE_COPY,
+    Disturbance,
     Evidence,
     Loss,
+    TakenBack,
 )
 from recollect.verify.judging.losses import loss_window_s, losses
 from recollect.verify.judging.survivors import overlapped, partly_lost
@@ -329,13 +331,11 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
 
 
 def _removal_lost(evidence: Evidence, given: Promise, detection: Detection) -> bool:
-    """Whether the engine may have lost the retract or replace itself, or may show an older state for a while.
+    """Whether the engine may have lost the forget, retract or replace itself, or may show an older state for a while.
 
     It is an acknowledged write, so it is part of the tail, and its acknowledgement may say that it survives.
     """
-    taken, disturbance = evidence.taken_back.get(detection.element), detection.disturbance
-    if taken is None:
-        return False
+    taken, disturbance = evidence.removers[detection.events[0]], detection.disturbance
     if "stale-read" in given.allows and not evidence.state[detection.element] & IN_WHOLE:
         return True
     if disturbance is None or not given.allows & {"lost-tail", "silent-reset"}:
@@ -343,7 +343,22 @@ def _removal_lost(evidence: Evidence, given: Promise, detection: Detection) -> b
     survives = SURVIVES_IF.get(disturbance.name)
     if survives is not None and taken.claim >= CLAIMS.index(survives):
         return False
+    if "hole" not in given.allows and _kept_after(evidence, taken, disturbance, detection.session):
+        return False
     return given.window_s is None or detection.moment_s - taken.done_s <= given.window_s
+
+
+def _kept_after(evidence: Evidence, taken: TakenBack, disturbance: Disturbance, session: int) -> bool:
+    """Whether the session still has a message that was written after the removal and before the engine was disturbed:
+    then it was not the tail that was lost."""
+    struck = evidence.struck(disturbance)
+    return any(
+        evidence.turn_session[turn] == session
+        and taken.done < evidence.turn_invoked[turn]
+        and NEVER < evidence.turn_done[turn] < struck
+        and any(evidence.state[message] & IN_WHOLE for message in evidence.turn_messages(turn))
+        for turn in range(len(evidence.turn_session))
+    )
 
 
 def _read_while_split(evidence: Evidence, given: Promise, detection: Detection) -> bool:

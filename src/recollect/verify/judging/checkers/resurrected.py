@@ -20,26 +20,24 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     found: dict[int, Detection] = {}
     for sighting, forgotten in evidence.resurrected:
         events = (forgotten, evidence.read_invoked[sighting.read], evidence.read_done[sighting.read])
-        detection = Detection(sighting.element, sighting.session, events)
-        if sighting.element in evidence.taken_back:
-            disturbance = evidence.disturbance_between(forgotten, events[2])
-            moment_s = (
-                0.0 if disturbance is None else evidence.moment_s(disturbance, forgotten, sighting.read)
-            )
-            detection = detection._replace(disturbance=disturbance, moment_s=moment_s)
+        disturbance = evidence.disturbance_between(forgotten, events[2])
+        moment_s = 0.0 if disturbance is None else evidence.moment_s(disturbance, forgotten, sighting.read)
+        detection = Detection(
+            sighting.element, sighting.session, events, disturbance=disturbance, moment_s=moment_s
+        )
         found.setdefault(sighting.element, detection)
     return [detection for message, detection in found.items() if message not in claimed]
 
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     forgotten, begun, ended = detection.events
+    fault = "" if detection.disturbance is None else f", with {detection.disturbance.name} in between"
     if detection.element in evidence.taken_back:
-        fault = "" if detection.disturbance is None else f", with {detection.disturbance.name} in between"
         return (
             f"Removed, but still there: {subject(evidence, detection)}, is in the read from event {begun} to {ended}, "
             f"although its removal had been acknowledged at event {forgotten}{fault}."
         )
     return (
         f"Forgotten, but still there: {subject(evidence, detection)}, is in the read from event {begun} to "
-        f"{ended}, although the session's forget had been acknowledged at event {forgotten}."
+        f"{ended}, although the session's forget had been acknowledged at event {forgotten}{fault}."
     )
