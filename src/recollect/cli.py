@@ -13,7 +13,6 @@ import codecs
 import functools
 import importlib
 import io
-import os
 import signal
 import sys
 import traceback
@@ -23,10 +22,11 @@ from typing import Annotated, Any, NamedTuple, TextIO, cast
 import typer
 
 from recollect import __version__, exit_codes
+from recollect.commands.console import echo
 from recollect.commands.json_output import JsonCommand
 from recollect.errors import RecollectError
 from recollect.printable import printable
-from recollect.secret import Scrubber
+from recollect.secret import Scrubber, given_secrets
 
 
 class _Command(NamedTuple):
@@ -90,20 +90,29 @@ def _group(
 
 
 def _add(app: typer.Typer, name: str, command: _Command) -> None:
+    settings = {}
     try:
         function = getattr(importlib.import_module(command.module), command.function)
     except ImportError as error:
         if (error.name or "").startswith("recollect"):
             raise
-        missing = f"recollect {name} needs {error.name}: pip install 'recollect[{command.extra}]'"
+        function = _explaining(
+            f"recollect {name} needs {error.name}: pip install 'recollect[{command.extra}]'"
+        )
+        # Whatever it was given: what is missing is the answer, not that there is no such option.
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(name, cls=JsonCommand, context_settings=settings)(_ended_by_interrupt(function))
 
-        def explain() -> None:
-            typer.echo(missing, err=True)
-            raise typer.Exit(exit_codes.USAGE)
 
-        explain.__doc__ = missing
-        function = explain
-    app.command(name, cls=JsonCommand)(_ended_by_interrupt(function))
+def _explaining(missing: str) -> Callable[..., None]:
+    """What stands for a command whose packages are not installed."""
+
+    def explain() -> None:
+        echo(missing, err=True)
+        raise typer.Exit(exit_codes.USAGE)
+
+    explain.__doc__ = missing
+    return explain
 
 
 def _ended_by_interrupt(function: Callable[..., None]) -> Callable[..., None]:
@@ -114,7 +123,7 @@ def _ended_by_interrupt(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*arguments, **options)
         except KeyboardInterrupt:
-            typer.echo("recollect: interrupted", err=True)
+            echo("recollect: interrupted", err=True)
             raise typer.Exit(exit_codes.INCONCLUSIVE) from None
 
     return run
@@ -135,9 +144,7 @@ class _Scrubbed:
 
 
 def _scrub_output(arguments: list[str]) -> None:
-    values = [value for argument in arguments for value in (argument, argument.partition("=")[2])]
-    values += [value for name, value in os.environ.items() if name.startswith("RECOLLECT_")]
-    if scrub := Scrubber(values):
+    if scrub := given_secrets(arguments):
         sys.stdout = cast(TextIO, _Scrubbed(sys.stdout, scrub))
         sys.stderr = cast(TextIO, _Scrubbed(sys.stderr, scrub))
 

@@ -10,6 +10,7 @@ driver sees it, and everything up to its last ``@`` counts as secret.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -222,6 +223,14 @@ class Scrubber:
 
     def __call__(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(MARK, text)
+
+
+def given_secrets(arguments: list[str]) -> Scrubber:
+    """Removes what a command was given: credentials of any address among its arguments or in our variables."""
+    values = [value for argument in arguments for value in (argument, argument.partition("=")[2])]
+    return Scrubber(
+        [*values, *(value for name, value in os.environ.items() if name.startswith("RECOLLECT_"))]
+    )
 
 
 def shown(url: "str | SecretUrl") -> str:

@@ -20,7 +20,9 @@ from recollect.audit import audit as read_all
 from recollect.audit.finding import MEANINGS
 from recollect.audit.page import render
 from recollect.audit.report import AuditStatus
-from recollect.commands.console import PlainConsole, echo
+from recollect.commands import json_output
+from recollect.commands.console import PlainConsole, echo, tell_written
+from recollect.commands.json_output import JsonOption
 from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, RecollectError, Refused
 from recollect.secret import scrub
 
@@ -66,10 +68,6 @@ SessionsFile = Annotated[
         metavar="FILE", help="With --target: the ids to read, one on each line; - is standard input."
     ),
 ]
-JsonFile = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", help="Write one JSON document; - is standard output."),
-]
 HtmlFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one self-contained HTML page.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Also fail when the engine's settings can lose something.")
@@ -87,7 +85,7 @@ def audit(
     witness: Witness = None,
     target: TargetName = None,
     sessions: SessionsFile = None,
-    json_file: JsonFile = None,
+    json_file: JsonOption = None,
     html: HtmlFile = None,
     strict: Strict = False,
     timeout_s: Timeout = 10.0,
@@ -114,15 +112,15 @@ def audit(
                 )
             )
     except (EngineUnavailable, CredentialsRefused) as error:
-        _fail(
-            f"it could not be read to the end: {scrub(str(error), url)}", exit_codes.INCONCLUSIVE, json_file
-        )
+        _fail(f"it could not be read to the end: {scrub(str(error), url)}", exit_codes.INCONCLUSIVE)
     except (Refused, CannotOpen) as error:
-        _fail(scrub(str(error), url), exit_codes.USAGE, json_file)
+        _fail(scrub(str(error), url), exit_codes.USAGE)
     except RecollectError as error:
-        _fail(f"it cannot be read: {scrub(str(error), url)}", exit_codes.INCONCLUSIVE, json_file)
+        _fail(f"it cannot be read: {scrub(str(error), url)}", exit_codes.INCONCLUSIVE)
     _write(report, json_file, html)
-    show(PlainConsole(highlight=False, markup=False, stderr=json_file == "-"), report)
+    console = PlainConsole(highlight=False, markup=False, stderr=json_file == "-")
+    show(console, report)
+    tell_written(console, json_file, html)
     raise typer.Exit(report.exit_code(strict=strict))
 
 
@@ -210,13 +208,9 @@ def _show_settings(console: PlainConsole, report: AuditReport) -> None:
 
 
 def _write(report: AuditReport, json_file: str | None, html: Path | None) -> None:
+    if json_file is not None:
+        json_output.write(json.dumps(document(report), indent=2, ensure_ascii=False), json_file)
     try:
-        if json_file is not None:
-            text = json.dumps(document(report), indent=2, ensure_ascii=False) + "\n"
-            if json_file == "-":
-                sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())
-            else:
-                private.write_artifact(Path(json_file), text)
         if html is not None:
             private.write_artifact(html, render(report))
     except OSError as error:
@@ -224,9 +218,6 @@ def _write(report: AuditReport, json_file: str | None, html: Path | None) -> Non
         raise typer.Exit(exit_codes.USAGE) from None
 
 
-def _fail(reason: str, code: int, json_file: str | None) -> NoReturn:
-    if json_file == "-":
-        told = {"recollect": __version__, "status": "unknown", "error": reason}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+def _fail(reason: str, code: int) -> NoReturn:
     echo(f"recollect audit: {reason}", err=True)
     raise typer.Exit(code) from None

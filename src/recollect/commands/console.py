@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
+from pathlib import Path
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -10,9 +12,14 @@ from rich.segment import Segment
 
 from recollect.printable import printable
 
+last_error: ContextVar[str | None] = ContextVar("last_error", default=None)
+"""What was last said on standard error; `--json` has it too."""
+
 
 def echo(text: str, *, err: bool = False) -> None:
     """`typer.echo` for text that may quote what others wrote, as most errors do."""
+    if err:
+        last_error.set(text)
     typer.echo(printable(text), err=err)
 
 
@@ -25,3 +32,10 @@ class PlainConsole(Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text), segment.style)
+
+
+def tell_written(console: Console, *files: Path | str | None) -> None:
+    """Says where the reports are; what went to standard output is there already."""
+    for file in files:
+        if file is not None and file != "-":
+            console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)

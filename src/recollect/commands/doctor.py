@@ -13,7 +13,7 @@ from rich.text import Text
 
 from recollect import __version__, exit_codes
 from recollect.commands import json_output
-from recollect.commands.console import PlainConsole, echo
+from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.json_output import JsonOption
 from recollect.doctor import Diagnosis, Symptom, examine, scrub
 from recollect.doctor.diagnosis import DiagnosisStatus, Level, LoginRefused
@@ -57,28 +57,26 @@ def doctor(
         diagnosis = asyncio.run(examine(url, timeout_s))
     except LoginRefused as error:
         reason = f"it answers and refuses the login, so there is no diagnosis: {error}"
-        _fail(f"{reason}; check the user and the password in the address", exit_codes.INCONCLUSIVE, json_file)
+        _fail(f"{reason}; check the user and the password in the address", exit_codes.INCONCLUSIVE)
     except EngineUnavailable as error:
-        _fail(f"no answer, so there is no diagnosis: {error}", exit_codes.INCONCLUSIVE, json_file)
+        _fail(f"no answer, so there is no diagnosis: {error}", exit_codes.INCONCLUSIVE)
     except (Refused, CannotOpen) as error:
-        _fail(str(error), exit_codes.USAGE, json_file)
+        _fail(str(error), exit_codes.USAGE)
     except Exception as error:  # a traceback would show the address, with its password
         _fail(
             f"the doctor itself failed: {type(error).__name__}: {scrub(str(error), url)}",
             exit_codes.INCONCLUSIVE,
-            json_file,
         )
     if json_file is not None:
         json_output.write(json.dumps(document(diagnosis), indent=2, ensure_ascii=False), json_file)
     if json_file != json_output.PRINTED:
-        show(PlainConsole(highlight=False, markup=False), diagnosis)
+        console = PlainConsole(highlight=False, markup=False)
+        show(console, diagnosis)
+        tell_written(console, json_file)
     raise typer.Exit(diagnosis.exit_code)
 
 
-def _fail(reason: str, code: int, json_file: str | None) -> NoReturn:
-    if json_file is not None:
-        told = {"recollect": __version__, "status": "unknown", "error": reason}
-        json_output.write(json.dumps(told, indent=2, ensure_ascii=False), json_file)
+def _fail(reason: str, code: int) -> NoReturn:
     echo(f"recollect doctor: {reason}", err=True)
     raise typer.Exit(code) from None
 

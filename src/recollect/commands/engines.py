@@ -10,7 +10,7 @@ from rich.table import Table
 
 from recollect import exit_codes
 from recollect.commands import json_output
-from recollect.commands.console import PlainConsole, echo
+from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.json_output import JsonOption
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.listing import Listing, everything
@@ -33,6 +33,7 @@ def engines(
     console.print(_found(listing))
     if listing.missing:
         console.print(_missing(listing))
+    tell_written(console, json_file)
 
 
 def _found(listing: Listing) -> Table:

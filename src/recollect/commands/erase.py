@@ -11,7 +11,7 @@ import typer
 
 from recollect import __version__, exit_codes
 from recollect.commands import json_output
-from recollect.commands.console import echo
+from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.existing import require_file
 from recollect.commands.json_output import JsonOption
 from recollect.erasure import Erasure
@@ -42,7 +42,7 @@ def erase(
     Files are rewritten: the larger they are, the longer it takes, and writers wait meanwhile. It cannot be undone.
     """
     if not yes and not _confirmed(session):
-        typer.echo("recollect erase: nothing was erased; --yes does not ask", err=True)
+        echo("recollect erase: nothing was erased; --yes does not ask", err=True)
         raise typer.Exit(exit_codes.USAGE)
     try:
         report = asyncio.run(_erase(url, session, witness))
@@ -54,6 +54,7 @@ def erase(
         json_output.write(json.dumps(told, indent=2), json_file)
     if json_file != json_output.PRINTED:
         _show(report)
+        tell_written(PlainConsole(), json_file)
 
 
 def _confirmed(session: str) -> bool:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from recollect import __version__, exit_codes
 from recollect.commands import json_output
-from recollect.commands.console import PlainConsole, echo
+from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.explore_page import page
 from recollect.commands.explore_showing import show, show_look, show_refusal
 from recollect.commands.interleavings import OrdersAsked, explore_orders
@@ -184,6 +184,7 @@ def _explore_states(asked: StatesAsked, json_file: str | None, html: Path | None
         json_output.write(text, json_file)
     if html is not None:
         write_page(page(documents), html)
+    tell_written(console, json_file, html)
     raise typer.Exit(_exit_code(found))
 
 

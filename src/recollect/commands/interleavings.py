@@ -16,7 +16,7 @@ from rich.console import Console
 
 from recollect import __version__, exit_codes, private
 from recollect.commands import json_output
-from recollect.commands.console import PlainConsole, echo
+from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.writing import folder_of_run, write_page
 from recollect.verify.explore.interleavings import telling
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram
@@ -73,7 +73,7 @@ def explore_orders(asked: OrdersAsked) -> None:
         echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     found = [one.found for one in done]
-    _write(asked, found)
+    _write(console, asked, found)
     if any(one.refused for one in done):
         raise typer.Exit(exit_codes.USAGE)
     raise typer.Exit(exit_code([cast(Status, one.status) for one in found]))
@@ -165,7 +165,7 @@ def _save_for_replay(found: InterleavingsFound) -> None:
 def replay_schedule(scenario: Scenario, folder: Path, times: int, json_file: str | None) -> NoReturn:
     """Runs one schedule again, several times, each time on an engine of its own."""
     if scenario.how not in HOWS or "".join(CODE.findall(scenario.schedule)) != scenario.schedule:
-        typer.echo(f"{folder}: {scenario.how} {scenario.schedule}: not a schedule of this release", err=True)
+        echo(f"{folder}: {scenario.how} {scenario.schedule}: not a schedule of this release", err=True)
         raise typer.Exit(exit_codes.USAGE)
     console = PlainConsole(stderr=json_file == "-")
     asked = InterleavingsAsked(
@@ -187,6 +187,7 @@ def replay_schedule(scenario: Scenario, folder: Path, times: int, json_file: str
     if not names:
         _print(console, f"no anomaly in {times} runs")
     _write_json(json_file, [one.found for one in found])
+    tell_written(console, json_file)
     raise typer.Exit(exit_code([cast(Status, one.found.status) for one in found]))
 
 
@@ -287,10 +288,11 @@ def _failure(found: InterleavingsFound, failure: FailedSchedule) -> dict[str, An
     }
 
 
-def _write(asked: OrdersAsked, found: list[InterleavingsFound]) -> None:
+def _write(console: Console, asked: OrdersAsked, found: list[InterleavingsFound]) -> None:
     _write_json(asked.json_file, found)
     if asked.html is not None:
         write_page(_page(found), asked.html)
+    tell_written(console, asked.json_file, asked.html)
 
 
 def _write_json(file: str | None, found: list[InterleavingsFound]) -> None:

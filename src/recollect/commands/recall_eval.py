@@ -10,6 +10,7 @@ import typer
 
 from recollect import exit_codes
 from recollect.commands import json_output
+from recollect.commands.console import PlainConsole, tell_written
 from recollect.commands.json_output import JsonOption
 from recollect.recall import evaluation
 
@@ -52,5 +53,6 @@ def recall_eval(
         json_output.write(evaluation.as_json(measured, regressions), json_file)
     if json_file != json_output.PRINTED:
         typer.echo(evaluation.as_text(measured, regressions))
+        tell_written(PlainConsole(), json_file)
     if regressions or not measured.ok:
         raise typer.Exit(exit_codes.VIOLATED)

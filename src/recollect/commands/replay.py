@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from recollect import exit_codes
-from recollect.commands.console import PlainConsole, echo
+from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.interleavings import replay_schedule
 from recollect.commands.json_output import JsonOption
 from recollect.commands.writing import write_json
@@ -79,6 +79,7 @@ def replay(
     terminal.show(console, results, verbose=True)
     _rate(console, results)
     write_json(results, json_file)
+    tell_written(console, json_file)
     raise typer.Exit(exit_code(results))
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from recollect import exit_codes, private
 from recollect.commands import json_output
-from recollect.commands.console import echo
+from recollect.commands.console import echo, tell_written
 from recollect.verify import run_folder
 from recollect.verify.matrix import baseline as baselines
 from recollect.verify.matrix.baseline import KnownFinding
@@ -133,9 +133,7 @@ def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
     _tell_refused(console, results, wanted)
     write_json(results, wanted.json)
     write_reports(results, wanted.html, wanted.junit, wanted.require, strict=wanted.strict)
-    for file in (wanted.json, wanted.html, wanted.junit):
-        if file is not None and file != "-":
-            console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+    tell_written(console, wanted.json, wanted.html, wanted.junit)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         _tell_github(console, results)
     raise typer.Exit(exit_code(results, wanted.require, strict=wanted.strict))
