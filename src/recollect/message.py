@@ -27,7 +27,7 @@ from typing import Annotated
 import msgspec
 
 from recollect.bounds import INTEGER_MAX
-from recollect.checksum import CHECKSUM_BYTES, all_intact, checksum
+from recollect.checksum import all_intact, checksum, has_changed
 from recollect.errors import Refused, shorten, shown
 from recollect.json_values import Json, check_json, check_text, kind_of, refuse_pairs
 
@@ -40,7 +40,7 @@ RECORD_BYTES_MAX = 64 * 1024 * 1024
 TEXT_DEPTH_MAX = 8
 """How deep messages nested in messages are searched for text."""
 
-DECODED_TOGETHER_LEAST = 4
+DECODED_TOGETHER_LEAST = 2
 """Fewer records are decoded faster one by one."""
 
 
@@ -134,8 +134,7 @@ def decode(raw: bytes) -> Message | Damaged:
     """The message in a record of any version or known shape. Never raises, whatever the engine holds there instead."""
     if type(raw) is not bytes:
         return _not_bytes(raw)
-    tail = raw[-CHECKSUM_BYTES:]
-    if tail.isspace() and tail != checksum(raw[:-CHECKSUM_BYTES]):
+    if has_changed(raw):
         return _changed(raw)
     try:
         record = _decode_current(raw)
@@ -146,17 +145,31 @@ def decode(raw: bytes) -> Message | Damaged:
 
 def decode_all(raws: Sequence[bytes]) -> list[Message | Damaged]:
     """`decode` for a whole history. Nearly always all of it is intact and of the current version: this is checked, and
-    decoded, without a call per record."""
+    decoded, in one call each."""
     if len(raws) >= DECODED_TOGETHER_LEAST:
         try:
-            if all_intact(raws):
-                return [
-                    Message(record.role, record.content, record.timestamp, record.metadata, record.id)
-                    for record in map(_decode_current, raws)
-                ]
-        except (TypeError, *_NOT_CURRENT):  # one of them is not even bytes, or not current
-            pass
+            together = decode_joined(b"".join(raws), len(raws))
+        except TypeError:  # one of them is not even bytes
+            together = None
+        if together is not None:
+            return together
     return [decode(raw) for raw in raws]
+
+
+def decode_joined(joined: bytes, count: int) -> list[Message | Damaged] | None:
+    """So many records, one after the other; None if they have to be looked at one by one."""
+    if not all_intact(joined):
+        return None
+    try:
+        records = _decode_lines(joined)
+    except _NOT_CURRENT:
+        return None
+    if len(records) != count:
+        return None
+    return [
+        Message(record.role, record.content, record.timestamp, record.metadata, record.id)
+        for record in records
+    ]
 
 
 def _not_bytes(found: object) -> Damaged:
@@ -193,7 +206,10 @@ class _CurrentRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _encode_json = msgspec.json.Encoder().encode
-_decode_current = msgspec.json.Decoder(_CurrentRecord).decode
+_decoder = msgspec.json.Decoder(_CurrentRecord)
+_decode_current = _decoder.decode
+_decode_lines = _decoder.decode_lines
+"""JSON needs nothing between two objects, and white space may be there."""
 
 
 def _encode_known(message: Message) -> bytes:

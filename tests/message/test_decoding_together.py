@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect import Damaged, Message
-from recollect.checksum import all_intact, checksum
-from recollect.message import DECODED_TOGETHER_LEAST, decode, decode_all, encode
+from recollect.checksum import CHECKSUM_BYTES, all_intact, checksum
+from recollect.message import DECODED_TOGETHER_LEAST, decode, decode_all, decode_joined, encode
 from recollect.tombstone import tombstone
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -34,8 +34,10 @@ ODD = [
     tombstone(7),
     b"",
     b" " * 24,
+    b" " * CHECKSUM_BYTES,
     BODY,
     BODY + GOOD[1][-24:],
+    BODY + GOOD[1][-CHECKSUM_BYTES:],
     GOOD[0] + b" ",
     sealed(b"no JSON"),
     sealed(BODY + b"," + BODY),
@@ -78,7 +80,16 @@ def test_each_flipped_bit_is_seen_among_good_records() -> None:
 
 
 def test_checksums_in_each_others_place_are_noticed() -> None:
-    first, second = GOOD[0][:-24] + GOOD[1][-24:], GOOD[1][:-24] + GOOD[0][-24:]
-    assert all_intact(GOOD)
-    assert not all_intact([first, second, *GOOD[2:]])
-    assert not all_intact([GOOD[0][:-1], b" " + GOOD[1], *GOOD[2:]])
+    first, second = (
+        GOOD[0][:-CHECKSUM_BYTES] + GOOD[1][-CHECKSUM_BYTES:],
+        GOOD[1][:-CHECKSUM_BYTES] + GOOD[0][-CHECKSUM_BYTES:],
+    )
+    assert all_intact(b"".join(GOOD))
+    assert not all_intact(b"".join([first, second, *GOOD[2:]]))
+    assert not all_intact(b"".join([GOOD[0][:-1], b" " + GOOD[1], *GOOD[2:]]))
+
+
+def test_records_that_are_not_as_many_as_there_were_are_not_taken_together() -> None:
+    assert decode_joined(b"".join(GOOD), len(GOOD)) == [decode(raw) for raw in GOOD]
+    assert decode_joined(b"".join(GOOD), len(GOOD) + 1) is None
+    assert decode_joined(b"".join(GOOD), len(GOOD) - 1) is None

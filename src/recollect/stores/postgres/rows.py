@@ -14,7 +14,7 @@ import asyncpg
 
 from recollect import tombstone
 from recollect.errors import Unreadable
-from recollect.message import Damaged, Message, decode_all
+from recollect.message import Damaged, Message, decode_all, decode_joined
 from recollect.slices import SLICE
 from recollect.store import Stored
 
@@ -49,6 +49,21 @@ def placing(
         yield from tombstone.placing(stored, _believed(numbered, counted), begin, newest, _missing)
     elif expected <= newest:
         stored.append(_missing(expected, newest))
+
+
+def joined_history(row: Row, after: int, last: int) -> list[Stored] | None:
+    """The messages of `schema.HISTORY_JOINED`; None if any of them is missing, damaged, or of another version."""
+    newest, floor, count, total, joined = row
+    begin = max(floor, after, newest - last) + 1
+    size = max(newest - begin + 1, 0)
+    if count != size:
+        return None
+    if not size:
+        return []
+    if total != -size * (size - 1) // 2:
+        return None
+    messages = decode_joined(joined, size)
+    return None if messages is None else list(map(Stored, range(begin, newest + 1), messages))
 
 
 def _place(

@@ -160,6 +160,21 @@ SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
 
+_JOINED = f"""
+SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.count, m.total, m.joined
+  FROM recollect_sessions s
+  LEFT JOIN LATERAL (
+      SELECT count(*), sum(sequence - s.last)::bigint AS total, string_agg(record, '') AS joined FROM (
+          SELECT sequence, record FROM recollect_messages
+           WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
+             AND NOT s.marked
+           ORDER BY sequence
+      ) r
+  ) m ON true
+ WHERE sha256(s.name) = sha256($1) AND """
+"""All records in one value, which costs less than a row for each. The sum of their numbers shows one that has changed
+on the disk: it may be in the place of another."""
+
 _HISTORY_MARKED = f"""
 SELECT s.last, s.floor, m.sequence, m.record
   FROM recollect_sessions s
@@ -173,6 +188,9 @@ SELECT s.last, s.floor, m.sequence, m.record
 
 _UNEXPIRED = "(s.expires_at IS NULL OR s.expires_at > clock_timestamp())"
 HISTORY, HISTORY_MARKED = _HISTORY + _UNEXPIRED, _HISTORY_MARKED + _UNEXPIRED
+HISTORY_JOINED = _JOINED + _UNEXPIRED
+JOINED_MAX = 200
+"""Messages that are read as one value; more of them, if large, take too much memory together."""
 
 _CAUGHT_UP = "s.last >= $4 AND pg_is_in_recovery()"
 HISTORY_REPLICA, HISTORY_REPLICA_MARKED = _HISTORY + _CAUGHT_UP, _HISTORY_MARKED + _CAUGHT_UP
