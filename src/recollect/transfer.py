@@ -57,6 +57,8 @@ class Moved(msgspec.Struct):
     """Records that cannot be read and are not in the file."""
     expired: int = 0
     """Sessions of the file that had expired by the time it was imported."""
+    present: int = 0
+    """Messages that were in the store before the import."""
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -144,7 +146,7 @@ def _readable(stored: Iterable[Stored], moved: Moved) -> Iterator[Stored]:
 
 
 def _bare(message: Message | Damaged) -> bytes:
-    """The record without its checksum, whose white space would break the line."""
+    """The record without its checksum: the file has its own."""
     assert isinstance(message, Message)
     return encode(message).rstrip()
 
@@ -200,6 +202,7 @@ class _Writing:
         """The session's position in the store: messages up to it are compared, not written."""
         self._wrote = False
         self._count = 0
+        self._present = 0
         self._digest = blake2b(digest_size=16)
         self._expired = opened.kept.expires is not None and opened.kept.expires <= time.time()
 
@@ -233,6 +236,7 @@ class _Writing:
                 f"which has {self._count} messages"
             )
         moved.sessions, moved.messages = moved.sessions + 1, moved.messages + self._count
+        moved.present += self._present
 
     async def _write(self, upto: int, *, last: bool) -> None:
         """The messages that wait, and what there is up to this sequence."""
@@ -245,6 +249,7 @@ class _Writing:
         self._base = upto
         _digest(self._digest, waiting)
         if self._there >= upto:
+            self._present += len(waiting)
             if last and not await self._reads_back(upto):
                 raise self._other_content()
             return

@@ -108,7 +108,8 @@ async def test_there_and_back(url: str, tmp_path: Path) -> None:
     async with open_store(url) as middle:
         assert await imported(middle, tmp_path / "one.jsonl") == first
         assert await content(middle) == wanted
-        assert await imported(middle, tmp_path / "one.jsonl") == first, "again stores nothing"
+        again = msgspec.structs.replace(first, present=first.messages)
+        assert await imported(middle, tmp_path / "one.jsonl") == again, "stores nothing"
         assert await content(middle) == wanted
         await written(middle, tmp_path / "two.jsonl")
     async with open_store(f"sqlite:///{tmp_path}/two.db") as other:
@@ -362,6 +363,12 @@ async def test_the_commands(tmp_path: Path) -> None:
     assert "read them back" in result.stdout
     async with open_store(other) as store:
         assert await content(store) == wanted
+    again = await run("import", other, str(path))
+    assert "nothing to import" in again.stdout
+    assert f"{len(wanted)} sessions were there already" in again.stdout
+    swapped = await run("import", str(path), "redis://:secret@localhost/0")
+    assert (swapped.exit_code, "the address comes first, then the file" in swapped.stderr) == (2, True)
+    assert "secret" not in swapped.stderr
     some = await run("export", url, "--prefix", "lar")
     assert [json.loads(line)["session"] for line in some.stdout.splitlines() if '{"session"' in line] == [
         "large"

@@ -12,9 +12,9 @@ import typer
 from recollect import exit_codes
 from recollect.commands.console import echo
 from recollect.commands.existing import require_file
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, Refused
 from recollect.opening import open_store
-from recollect.secret import scrub
+from recollect.secret import scheme_of, scrub
 from recollect.transfer import LEFT_OUT, Moved, check_file, export_lines, import_file
 
 _Url = Annotated[
@@ -50,7 +50,8 @@ def export(
     echo(f"exported {_counted(moved)}", err=True)
     echo(f"not in the file: {LEFT_OUT}", err=True)
     if moved.damaged:
-        echo(f"{moved.damaged} damaged records are not in the file; history() shows them", err=True)
+        which = "damaged record is" if moved.damaged == 1 else "damaged records are"
+        echo(f"{moved.damaged:,} {which} not in the file; history() shows what is left of them", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE)
 
 
@@ -76,6 +77,7 @@ def import_(
     stored twice. Sessions keep their sequences, turn ids and times to live.
     """
     try:
+        _refuse_swapped(url, file)
         moved = asyncio.run(_import(url, file))
     except RecollectError as error:
         echo(f"recollect import: {scrub(str(error), url)}", err=True)
@@ -83,9 +85,12 @@ def import_(
     except OSError as error:
         echo(f"recollect import: {file}: {error.strerror or error}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
-    echo(f"imported {_counted(moved)}, and read them back")
+    echo(_told(moved))
     if moved.expired:
-        echo(f"{moved.expired:,} sessions of the file have expired since, and were not imported")
+        which = "session of the file has" if moved.expired == 1 else "sessions of the file have"
+        echo(
+            f"{moved.expired:,} {which} expired since, and {'was' if moved.expired == 1 else 'were'} not imported"
+        )
 
 
 async def _import(url: str, file: Path) -> Moved:
@@ -97,5 +102,23 @@ async def _import(url: str, file: Path) -> Moved:
     return moved
 
 
+def _refuse_swapped(url: str, file: Path) -> None:
+    """Import takes the address first, and `cp` has taught everybody the other order."""
+    if not scheme_of(url) and ":/" in str(file):  # a path has lost one slash of "://"
+        raise Refused(f"the address comes first, then the file: recollect import URL {url}")
+
+
+def _told(moved: Moved) -> str:
+    if not moved.present:
+        return f"imported {_counted(moved)}, and read them back"
+    if moved.present == moved.messages:
+        return (
+            f"nothing to import: {_counted(moved)} were there already, and read back as they are in the file"
+        )
+    new = moved.messages - moved.present
+    return f"imported {new:,} of {_counted(moved)}, and read them back; the others were there already"
+
+
 def _counted(moved: Moved) -> str:
-    return f"{moved.messages:,} messages of {moved.sessions:,} sessions"
+    messages = f"{moved.messages:,} message{'' if moved.messages == 1 else 's'}"
+    return f"{messages} of {moved.sessions:,} session{'' if moved.sessions == 1 else 's'}"
