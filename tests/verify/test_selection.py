@@ -52,12 +52,13 @@ def test_changes_are_made_without_faults_and_with_those_that_cut_them_off() -> N
         for fault in changed:
             assert any(cell.scenario.workload == "turns" and cell.scenario.fault == fault for cell in cells)
     without = {
-        name: abilities - {"retract", "replace", "append_many", "fork"} for name, abilities in ALL.items()
+        name: abilities - {"retract", "replace", "append_many", "fork", "annotate", "find"}
+        for name, abilities in ALL.items()
     }
     assert not any(cell.scenario.workload == "changes" for cell in select(VerifyRequest(), without))
     asked = select(VerifyRequest(targets=("sqlite",), workloads=("changes",)), without)
     assert {cell.skipped for cell in asked} == {
-        "workload 'changes' needs append_many or fork or replace or retract of the target"
+        "workload 'changes' needs annotate or append_many or find or fork or replace or retract of the target"
     }
 
 

@@ -12,6 +12,7 @@ from recollect.verify.judging.op import HistoryHeader, ReadAsked, RetractAsked, 
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ForkOff, ReadBack, ReplaceAll, TakeBack
 from recollect.verify.target import pipe
+from recollect.verify.target.about import about
 from recollect.verify.target.marked_text import Recognised
 
 WRITER, READER = 0, 1
@@ -191,3 +192,24 @@ def test_what_is_not_known_to_be_current_is_not_forked(tmp_path: Path) -> None:
         transcript = Transcript(history, retries=False)
         said(transcript, "a")
         assert transcript.begin(READER, ForkOff("s", "copy")) == pipe.Read("s")
+
+
+def test_a_first_annotation_replaces_nothing_and_the_next_one_replaces_it(tmp_path: Path) -> None:
+    """Metadata is a session of its own, and may be empty before it is changed; messages may not."""
+    metadata = about("s")
+    read = ReadBack(metadata, positioned=True)
+    path = tmp_path / "history.jsonl"
+    with HistoryWriter(path.open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        for seen, position in (([], 4), ([0], 5)):
+            transcript.begin(READER, read)
+            transcript.end(READER, read, pipe.Elements(list(seen), position=position))
+            annotation = ReplaceAll(metadata, (Body("title"),))
+            request = transcript.begin(READER, annotation)
+            assert isinstance(request, pipe.Replace)
+            assert (request.session, request.expect) == (metadata, position)
+            transcript.end(READER, annotation, pipe.Acked())
+        transcript.begin(READER, read)
+        transcript.end(READER, read, pipe.Elements([], position=6))
+    found = [(anomaly.name, anomaly.first.message) for anomaly in analyze(History(path)).anomalies]
+    assert found == [("dropped", "m1")]

@@ -185,9 +185,8 @@ class _Narrator:
     def _writes(self, begun: Event, write: WriteAsked) -> str:
         new = list(range(write.first, write.first + len(write.checksums)))
         if begun.operation == "replace":
-            return f"replaces {_names(from_runs(write.dropped))} with {_names(new)}" + _expecting(
-                write.expect
-            )
+            dropped = _names(from_runs(write.dropped)) or "nothing"
+            return f"replaces {dropped} with {_names(new)}" + _expecting(write.expect)
         if begun.operation != "save":
             if write.copied is not None:
                 return f'forks "{write.copied}" as {_names(new)}'
@@ -196,10 +195,8 @@ class _Narrator:
         event, list_read = self._latest.get((begun.process, begun.session), (None, []))
         if event is None or event != write.base:
             return f"saves its list with {_names(new)}"
-        dropped = set(from_runs(write.dropped))
-        return (
-            f"saves {_names([number for number in list_read if number >= 0 and number not in dropped] + new)}"
-        )
+        left_out = set(from_runs(write.dropped))
+        return f"saves {_names([number for number in list_read if number >= 0 and number not in left_out] + new)}"
 
 
 def _expecting(position: int | None) -> str:

@@ -12,6 +12,7 @@ from recollect.verify.target.workers import Workers
 
 _OF_STORES = frozenset(
     {"forget", "batches", "turn", "expect", "last", "after", "retract", "replace", "append_many", "fork"}
+    | {"annotate", "find"}
 )
 _OF_RECALL = frozenset({"forget", "batches", "turn", "search"})
 OUR_ABILITIES = {target: _OF_RECALL if target == "chroma" else _OF_STORES for target in BUILT_IN}

@@ -20,6 +20,7 @@ from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import WORKLOADS, Filling, Intent, Plan, Planner
 from recollect.verify.target import pipe
+from recollect.verify.target.about import session_about
 from recollect.verify.target.outcomes import Outcome
 from recollect.verify.target.workers import CLOSE_TIMEOUT_S, Listener, TargetBroken, Worker, Workers
 
@@ -224,6 +225,12 @@ class Clients:
         client = self._at_work[worker.number] = Client(worker, begun, writer)
         self._listener.add(worker)
         return client
+
+    def searches(self, session: str) -> bool:
+        """Whether at the end it is looked for what the session lists: always if the target has an index, and by their
+        ids where that was the workload."""
+        finds = "find" in self.abilities and self._scenario.workload == "changes"
+        return "search" in self.abilities or (finds and session_about(session) is None)
 
     def _own(self, number: int) -> tuple[str, ...]:
         """Sessions nobody else writes to: a share of those whose writer is gone, or a new one."""

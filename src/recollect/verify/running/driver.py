@@ -156,7 +156,7 @@ class Driver:
             session = left.pop(0)
             for last in (None, 20) if ends else (None,):
                 yield ReadBack(session, last=last)
-            if "search" in self._clients.abilities:
+            if self._clients.searches(session):
                 yield pipe.SearchIndex(session)
 
     # ---- asking and hearing

@@ -21,6 +21,7 @@ from recollect.verify.running.workloads import (
     TakeBack,
 )
 from recollect.verify.target import pipe
+from recollect.verify.target.about import session_about
 from recollect.verify.target.marked_text import ROLES, Recognised, excerpt_of_whole, mark
 from recollect.verify.target.outcomes import Outcome
 
@@ -280,7 +281,9 @@ class Transcript:
         What it saw before a fault may not: sequences that were lost may belong to other messages by now.
         """
         sight = self._seen.get((process, session))
-        if sight is None or not sight.numbers or sight.position is None:
+        if sight is None or sight.position is None:
+            return None
+        if not sight.numbers and session_about(session) is None:
             return None
         return sight if sight.event > self._history.disturbed else None
 

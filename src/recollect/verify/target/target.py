@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from recollect.guarantees import DURABILITIES
+from recollect.message import Message
 from recollect.store import Receipt, Stored
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.target.about import SAID, said_in, session_about
 from recollect.verify.target.contents import CONTENT, real_id
 from recollect.verify.target.driving import Driven
 from recollect.verify.target.interface_choice import interface_of
@@ -140,6 +142,8 @@ class Target:
         found += ["after"] if self._methods.read_takes("after") else []
         found += [name for name in ("retract", "replace", "fork") if self._methods.changes_by(name)]
         found += ["append_many"] if self._methods.spans_sessions else []
+        found += ["annotate"] if self._methods.annotates else []
+        found += ["find"] if self._methods.finds else []
         found += ["window"] if self.keeps_last is not None else []
         return found + sorted(f"{CONTENT}{kind}" for kind in self.interface.kinds)
 
@@ -254,10 +258,17 @@ class Target:
     async def replace(
         self, session: str, said: Sequence[Said], turn: str | None, expect: int | None
     ) -> Acked:
+        if (annotated := session_about(session)) is not None:
+            return await self._annotate(annotated, said[-1].text, turn, expect)
         messages = [self._methods.interface.make(one) for one in said]
         options = self._methods.change_options("replace", turn, expect)
         store = await self._store(session)
         return _acknowledged(await self._call(store, "replace", session, messages, **options))
+
+    async def _annotate(self, session: str, text: str, turn: str | None, expect: int | None) -> Acked:
+        options = self._methods.change_options("annotate", turn, expect)
+        store = await self._store(session)
+        return _acknowledged(await self._call(store, "annotate", session, {SAID: text}, **options))
 
     async def retract(
         self, session: str, places: Sequence[int], turn: str | None, expect: int | None
@@ -275,10 +286,14 @@ class Target:
         return _acknowledged(await self._call(store, "fork", session, self._named(new), **options))
 
     async def position(self, session: str) -> int:
+        session = session_about(session) or session
         return int(await self._call(await self._store(session), "position", session))
 
     async def read(self, session: str, last: int | None, after: int | None) -> tuple[list[Any], int | None]:
         """The raw elements, and the sequence of the last one if the store has sequences."""
+        if (described := session_about(session)) is not None:
+            store = await self._store(described)
+            return said_in((await self._call(store, "describe", described)).metadata), None
         store = await self._store(session)
         options: dict[str, Any] = {}
         if last is not None and self._methods.limits_to_last:
@@ -301,8 +316,30 @@ class Target:
         return [list(part) for part in (parts.values() if isinstance(parts, Mapping) else parts)]
 
     async def search(self, session: str) -> tuple[list[Any], list[Any]]:
+        """What the store lists and what its index finds. Without an index: some of what it lists, by their ids."""
+        if not self._methods.has("search"):
+            return await self._found_by_id(session)
         listed, found = await self._call(await self._store(session), "search", session)
         return list(listed), list(found)
+
+    async def _found_by_id(self, session: str) -> tuple[list[Any], list[Any]]:
+        """What came or went while it was looked for is not compared."""
+        store = await self._store(session)
+        before = await self._listed(store, session)
+        some = before[:: max(1, len(before) // FOUND_MAX)][-FOUND_MAX:]
+        found = [await self._call(store, "find", session, named) for _, named in some]
+        after = {item.sequence: item for item, _ in await self._listed(store, session)}
+        stayed = [(item, one) for (item, _), one in zip(some, found, strict=True)]
+        stayed = [(item, one) for item, one in stayed if after.get(item.sequence) == item]
+        return [item for item, _ in stayed], [item for item, one in stayed if one == item]
+
+    async def _listed(self, store: Any, session: str) -> list[tuple[Stored, str]]:
+        """Messages, and the id of each."""
+        return [
+            (item, item.message.id)
+            for item in await self._call(store, self._methods.read, session)
+            if isinstance(item, Stored) and isinstance(item.message, Message)
+        ]
 
     async def close(self) -> None:
         for store in self._stores.values():
@@ -359,6 +396,8 @@ class FactoryRaised(Exception):
     """The factory raised: at first that means a bad target, later it is an outcome of the fault."""
 
 
+FOUND_MAX = 8
+"""How many messages are looked for by their ids at a time: each may be a scan of the session."""
 UNLIMITED = 10_000_000
 """The limit to ask for when everything is wanted and a store's read has a default limit."""
 
@@ -430,6 +469,18 @@ class _Methods:
         if self._shape.name != "append/history" or not self.has("append_many"):
             return False
         return "turn" in parameters(self._store.append_many) or not self.write_takes("turn")
+
+    @property
+    def annotates(self) -> bool:
+        """Whether it has `annotate` and `describe` as `recollect.store` defines them."""
+        return self.changes_by("annotate") and self.has("describe")
+
+    @property
+    def finds(self) -> bool:
+        """Whether it has `find` as `recollect.store` defines it, and no index of its own."""
+        if self._shape.name != "append/history" or not self.has("find") or self.has("search"):
+            return False
+        return "message_id" in parameters(self._store.find)
 
     def change_options(self, name: str, turn: str | None, expect: int | None) -> dict[str, Any]:
         options: dict[str, Any] = {} if expect is None else {"expect": expect}

@@ -1,4 +1,5 @@
-"""What frameworks do besides appending: take messages back, replace all of them, write to two sessions at once."""
+"""What frameworks do besides appending: take messages back, replace all of them, copy them, look for one by its id,
+annotate a session, write to two sessions at once."""
 
 from recollect.verify.running.workloads.append import sentence
 from recollect.verify.running.workloads.intents import (
@@ -13,7 +14,8 @@ from recollect.verify.running.workloads.intents import (
     TakeBack,
     Workload,
 )
-from recollect.verify.target.pipe import Forget
+from recollect.verify.target.about import about
+from recollect.verify.target.pipe import Forget, SearchIndex
 
 CHANGES = frozenset({"retract", "replace"})
 """Abilities to change what a read showed."""
@@ -21,6 +23,10 @@ FORKS = 2
 """How often a client forks: a copy is as long as its source, and is read again at the end."""
 FORKED = 0.3
 """How likely a client forks what it has read, until it has done so that often."""
+ANNOTATED = 0.3
+"""How often a client sets the metadata of a session it has used."""
+LOOKED_FOR = 0.3
+"""How often it looks for messages by their ids."""
 SPANNING = 0.3
 """How many of the turns are over two sessions."""
 LAST = 1.0
@@ -43,6 +49,16 @@ def _changes(planner: Planner) -> Plan:
             elif changeable:
                 yield _change(planner, session)
                 yield ReadBack(session)
+        if "annotate" in planner.abilities and planner.rng.random() < ANNOTATED:
+            yield from _annotate(planner, about(session))
+        if "find" in planner.abilities and planner.rng.random() < LOOKED_FOR:
+            yield SearchIndex(session)
+
+
+def _annotate(planner: Planner, metadata: str) -> Plan:
+    if (yield ReadBack(metadata, positioned=True)) == "ok":
+        yield ReplaceAll(metadata, (Body(f"title: {sentence(planner.rng)}"),))
+        yield ReadBack(metadata)
 
 
 def _fork(planner: Planner, session: str, named: str) -> Plan:
@@ -85,4 +101,4 @@ def _change(planner: Planner, session: str) -> Intent:
     return TakeBack(session, places, compare=rng.random() < 0.5)
 
 
-changes = Workload("changes", _changes, needs_one=CHANGES | {"append_many", "fork"})
+changes = Workload("changes", _changes, needs_one=CHANGES | {"append_many", "fork", "annotate", "find"})
