@@ -31,7 +31,17 @@ def test_the_command_prints_the_anomaly(incident: dict[str, str], tmp_path: Path
     _, *arguments = shlex.split(incident["command"])
     promised, said = set(re.findall("`(.+?)`", incident["anomalies"])), []
     for seed in SEEDS:
-        own = ["--json", "-", "--out", str(tmp_path / str(seed)), "--seed", str(seed), "--no-confirm"]
+        own = [
+            "--json",
+            "-",
+            "--out",
+            str(tmp_path / str(seed)),
+            "--seed",
+            str(seed),
+            "--no-confirm",
+            "--workers",
+            "1",
+        ]
         command = [sys.executable, "-m", "recollect", *arguments, *own]
         done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
         assert done.returncode in (0, 1), done.stderr

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ from recollect.verify.explore import orders_first
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix import repeating
-from recollect.verify.matrix.cell_process import TargetSeen
+from recollect.verify.matrix.cell_process import CellProcess, TargetSeen
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Result, Results, date_of, exit_code, failed_last
@@ -324,7 +324,10 @@ def run(
     date, started = date_of(time.time()), time.monotonic()
     budget_s = limits.first_s
     confirm = confirm and cells is None
-    cells, broken = _lay_out(request) if cells is None else (cells, [])
+    broken: list[Result] = []
+    processes: list[CellProcess[Any]] = []
+    if cells is None:
+        cells, broken, processes = _lay_out(request)
     failed = failed_last(out.parent if out is not None else RUNS)
     # What failed last time comes first in its phase.
     cells.sort(key=lambda cell: cell.scenario.name not in failed)
@@ -345,6 +348,7 @@ def run(
                 confirm=confirm,
                 listener=progress,
                 explore_orders=orders_first.exploring(orders_s, request.programs),
+                processes=processes,
             )
             results = matrix.run()
         if limits.rounds != 1 and not (fail_fast and exit_code(results) == exit_codes.VIOLATED):
@@ -392,25 +396,26 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def _lay_out(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
-    """The cells of every target that opens, and a result for each cell of those that do not."""
+def _lay_out(request: VerifyRequest) -> tuple[list[Cell], list[Result], list[CellProcess[Any]]]:
+    """The cells of every target that opens, a result for each cell of those that do not, and the processes that opened
+    them."""
     try:
         parts = by_engine(request)
     except BadRequest as bad:
         echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
-    laid_out = [_lay_out_on_one(part) for part in parts]
-    return [cell for cells, _ in laid_out for cell in cells], [
-        one for _, broken in laid_out for one in broken
-    ]
+    with closing(CellPool(1)) as pool:
+        laid_out = [_lay_out_on_one(part, pool) for part in parts]
+        every_cell = [cell for cells, _ in laid_out for cell in cells]
+        return every_cell, [one for _, broken in laid_out for one in broken], pool.hand_over()
 
 
-def _lay_out_on_one(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
-    """The same, for one version of one engine."""
+def _lay_out_on_one(request: VerifyRequest, pool: CellPool) -> tuple[list[Cell], list[Result]]:
+    """The cells on one version of one engine, and the results of those that cannot run there."""
     try:
         check(request)
         orders_first.check_programs(request, {})
-        seen = _look(request)
+        seen = _look(request, pool)
         usable = {name: frozenset(found.abilities) for name, found in seen.items() if found.refusal is None}
         cells = select(replace(request, targets=tuple(usable)), usable) if usable else []
         orders_first.check_programs(request, usable)
@@ -435,18 +440,12 @@ def _lay_out_on_one(request: VerifyRequest) -> tuple[list[Cell], list[Result]]:
     return cells, broken
 
 
-def _look(request: VerifyRequest) -> dict[str, TargetSeen]:
+def _look(request: VerifyRequest, pool: CellPool) -> dict[str, TargetSeen]:
     """What each target can do. Targets that are not ours are opened in another process."""
-    pool = CellPool(1)
-    try:
-        return {
-            target: TargetSeen(tuple(OUR_ABILITIES[target]))
-            if target in BUILT_IN
-            else pool.look(request, target)
-            for target in request.targets
-        }
-    finally:
-        pool.close()
+    return {
+        target: TargetSeen(tuple(OUR_ABILITIES[target])) if target in BUILT_IN else pool.look(request, target)
+        for target in request.targets
+    }
 
 
 def _unusable(found: TargetSeen, obstacle: str | None) -> Verdict:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
+from typing import Any
 
 import msgspec
 
@@ -83,9 +84,11 @@ class Matrix:
         listener: CellListener = lambda event: None,
         explore_orders: ExploreOrders | None = None,
         avoid: bool = True,
+        processes: Sequence[CellProcess[Any]] = (),
     ) -> None:
         """Cells with the workload `interleavings` are run by `explore_orders`, before all others. Without `avoid`
-        every cell runs exactly as it is given, whatever others show."""
+        every cell runs exactly as it is given, whatever others show. `processes` are warm ones to begin with."""
+        self._processes: list[_MatrixProcess] = list(processes)
         self._folder = folder
         self._workers = workers
         self._budget_s = budget_s
@@ -135,17 +138,17 @@ class Matrix:
 
     def run(self) -> Results:
         """Runs all cells; if interrupted, returns what is known so far."""
-        processes: list[_MatrixProcess] = []
         try:
             self._try_orders()
-            runnable = sum(map(len, self._phases))
-            processes = [_MatrixProcess() for _ in range(min(self._workers, runnable))]
-            self._serve(processes)
+            wanted = min(self._workers, sum(map(len, self._phases)))
+            while len(self._processes) < wanted:
+                self._processes.append(_MatrixProcess())
+            self._serve(self._processes[:wanted])
         except KeyboardInterrupt:
             self._stopped = "interrupted"
         finally:
             with interrupts.put_off():
-                for process in processes:
+                for process in self._processes:
                     process.end()
                 self._remove_empty_folders()
         return renumbered(self.results())

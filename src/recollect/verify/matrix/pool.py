@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from selectors import EVENT_READ, DefaultSelector
+from typing import Any
 
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import (
@@ -53,6 +54,12 @@ class CellPool:
                     self._give(wanted)
             self._listen()
         return self._results.pop(order.folder)
+
+    def hand_over(self) -> list[CellProcess[Any]]:
+        """Its idle processes, for another owner: what they have imported and started is warm."""
+        idle = [process for process in self._processes if process.task is None]
+        self._processes = [process for process in self._processes if process not in idle]
+        return list(idle)
 
     def close(self) -> None:
         while self._processes:

@@ -7,7 +7,7 @@ from recollect.verify import engines
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
 from recollect.verify.matrix.selection import VerifyRequest, engine_of
-from recollect.verify.target.registry import BUILT_IN, imports_of
+from recollect.verify.target.registry import BUILT_IN, imports_of, modules_of
 from recollect.verify.target.workers import Workers
 
 _OF_STORES = frozenset(
@@ -32,7 +32,8 @@ def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
             engine = engines.attach(request.url.reveal())
         else:
             engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
-        workers = Workers(Path(scratch) / "target.log", imports_of(target, engine_of(request, target)))
+        imports = (*modules_of(target), *imports_of(target, engine_of(request, target)))
+        workers = Workers(Path(scratch) / "target.log", imports)
         try:
             worker, ready = workers.start(target, engine.start(), prepare=True)
             workers.close(worker)
