@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recollect import cli
 from recollect.cli import COMMANDS, build
 from recollect.commands.json_output import OPTION, with_value
 
@@ -139,7 +138,7 @@ def test_a_command_that_is_not_installed_says_what_it_needs_whatever_it_is_given
     def missing(module: str) -> object:
         raise ImportError(f"No module named {module!r}", name="msgspec")
 
-    monkeypatch.setattr(cli.importlib, "import_module", missing)
+    monkeypatch.setattr("recollect.cli.importlib.import_module", missing)
     words = ["verify", "redis", "--engine", "redis@7", "--json", "-"]
     outcome = CliRunner().invoke(build(words), words)
     assert outcome.exit_code == 2
