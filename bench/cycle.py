@@ -36,7 +36,7 @@ from recollect.verify import engines, providers
 from recollect.verify.host.errors import NotInstalled
 from recollect.verify.providers import docker
 from recollect.verify.providers.build import Build
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.wire import pgwire, resp
 
 MESSAGES = [json.dumps({"id": number, "role": "user", "content": "x" * 200}) for number in range(200)]
