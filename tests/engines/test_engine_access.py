@@ -16,7 +16,7 @@ import pytest
 from recollect.secret import secrets_of
 from recollect.verify.engines import Endpoint, EngineOptions
 from recollect.verify.host import folder
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.target.login import VARIABLE, environment_for, logged_in
 from recollect.verify.wire import pgwire, resp
 from tests.engines import rows

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recollect.verify import engines
-from recollect.verify.providers.url import postgres_address
+from recollect.verify.providers.server_address import postgres_address
 from recollect.verify.wire import pgwire, resp
 from tests.engines import rows
 from tests.engines.conftest import Create

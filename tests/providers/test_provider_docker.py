@@ -20,7 +20,7 @@ from recollect.verify.host import folder
 from recollect.verify.host.marker import Marker
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers import docker, docker_sweep
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.wire import pgwire, resp
 from tests.providers import foreign
 from tests.providers.conftest import POSTGRES_16, REDIS_7

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from recollect.verify import engines
-from recollect.verify.providers.url import engine_of, postgres_address, redis_address, without_credentials
+from recollect.verify.providers.server_address import postgres_address, redis_address
+from recollect.verify.providers.url import engine_of, without_credentials
 from recollect.verify.wire import resp
 
 MANY = 1_300

@@ -20,7 +20,7 @@ from recollect.secret import Scrubber, SecretUrl, check_address, from_json, scru
 from recollect.store import Options
 from recollect.stores.redis.address import parse_address
 from recollect.verify.engines import Endpoint
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.running.scenario import Scenario
 from tests.secret.canary import ADDRESSES, ENCODED, MARK, PLAIN
 

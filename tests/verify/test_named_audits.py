@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from recollect.verify.engines import Engine
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.target.registry import named_targets
 from recollect.verify.wire import pgwire, resp
 from tests.contract.conftest import engine_of

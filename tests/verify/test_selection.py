@@ -152,7 +152,7 @@ def test_unknown_names_are_refused_with_the_nearest(request_: VerifyRequest, say
     "own",
     [
         {"provider": "compose:compose.yml#redis"},
-        {"url": "redis://127.0.0.1:1/0"},
+        {"url": SecretUrl("redis://127.0.0.1:1/0")},
         {"engine_config": __file__},
     ],
 )

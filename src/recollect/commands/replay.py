@@ -120,7 +120,7 @@ def _with_credentials(scenario: Scenario, run: Path) -> Scenario:
     """No file of a run has credentials: they are given again, in the environment or at a prompt."""
     if scenario.url is None or scenario.url.complete:
         return scenario
-    variable = addresses.VARIABLES[scenario.engine_kind]
+    variable = addresses.variable_of(scenario.engine_kind)
     given = addresses.from_environment(scenario.engine_kind)
     if given is None and sys.stdin.isatty():
         asked = f"The run used {scenario.url}, and its credentials are not saved. The whole address"

@@ -297,7 +297,7 @@ def _address(provider: str | None, engine: str) -> SecretUrl | None:
         name = engine.partition("@")[0]
         name = KINDS.get(name, name)
         if (found := addresses.from_environment(name)) is None:
-            known = addresses.VARIABLES.get(name) or " or ".join(addresses.VARIABLES.values())
+            known = addresses.variable_of(name) or " or ".join(addresses.VARIABLES.values())
             raise typer.BadParameter(f"--provider url: set {known} to the address of the engine")
         return found
     if provider is None or "://" not in provider:

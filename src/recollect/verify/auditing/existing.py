@@ -15,12 +15,14 @@ from pathlib import Path
 
 from recollect.audit.sqlite import copied, file_of
 from recollect.errors import EngineUnavailable, Refused
+from recollect.guarantees import MADE_OF
 from recollect.secret import scheme_of, shown
 from recollect.verify.auditing.gate import ReadGate
 from recollect.verify.engines import postgres, redis
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host.errors import EngineError
-from recollect.verify.providers.url import engine_of, postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
+from recollect.verify.providers.url import engine_of
 from recollect.verify.wire import pgwire, resp
 
 SPARE = 1.1
@@ -32,9 +34,15 @@ def engine_at(url: str) -> str:
     if scheme_of(url) == "sqlite":
         return "sqlite"
     try:
-        return engine_of(url)
+        engine = engine_of(url)
     except EngineError as error:
         raise Refused(str(error)) from None
+    if engine in MADE_OF:
+        raise Refused(
+            f"{shown(url)} names several servers, and a store of your own is read from one: give the address of one of "
+            "them, as redis://host:port or postgresql://host:port/database"
+        )
+    return engine
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ import msgspec
 from recollect.guarantees import MADE_OF
 from recollect.secret import SecretUrl, shown
 from recollect.verify import engines, providers
+from recollect.verify.providers import url as addresses
 from recollect.verify.running.faults import FAULTS, fault_named
 from recollect.verify.running.faults.compound import PAIRS, CannotCombine, is_compound
 from recollect.verify.running.faults.process import ONE_WRITER
@@ -306,6 +307,9 @@ def by_engine(request: VerifyRequest) -> list[VerifyRequest]:
 
 def engine_of(request: VerifyRequest, target: str) -> str:
     """The engine a target runs on: the one asked for, or the one a built-in is named after."""
+    at_address = None if request.url is None else addresses.engine_of(request.url.reveal())
+    if at_address in MADE_OF:
+        request = _on_group(request, at_address)
     if request.engine is not None:
         asked = request.engine.partition("@")[0]
         if target in BUILT_IN and not _runs_on(target, asked):
@@ -329,6 +333,16 @@ def engine_of(request: VerifyRequest, target: str) -> str:
     raise BadRequest(
         f"target {target!r} needs --engine: one of {', '.join(engines.ENGINES)}, such as --engine redis@7"
     )
+
+
+def _on_group(request: VerifyRequest, engine: str) -> VerifyRequest:
+    """An address of several servers says by itself what it is; the kind asked for must not differ."""
+    asked = (request.engine or engine).partition("@")[0]
+    if KINDS.get(asked, asked) != engine:
+        raise BadRequest(
+            f"{asked} was asked for, but the address is one of {engine}: ask for {engine} instead"
+        )
+    return msgspec.structs.replace(request, engine=request.engine or engine)
 
 
 def _runs_on(target: str, engine: str) -> bool:

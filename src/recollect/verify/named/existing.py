@@ -12,7 +12,7 @@ from contextlib import closing
 
 from recollect.errors import CannotOpen
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.wire import pgwire, resp
 
 Listed = Iterator[tuple[str, int | None]]

@@ -3,7 +3,8 @@
 Everything a run writes is in a namespace with a random name:
 
 - Redis: a word that is part of every session id that the run uses, and so of every key that a store makes from
-  one. At the end the keys with that word are found with SCAN and removed with UNLINK, in batches.
+  one. At the end the keys with that word are found with SCAN and removed with UNLINK, in batches; in a cluster, on
+  every primary.
 - PostgreSQL: a database of its own or, for a role that may not create one, a schema, set as the search path.
   `public` follows it only if it holds nothing but extensions: a store must not find others' tables.
 
@@ -15,17 +16,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, urlunsplit
 
 from recollect.errors import Refused
-from recollect.secret import SecretUrl, check_address, shown
+from recollect.guarantees import MADE_OF
+from recollect.secret import SecretUrl, check_address, shown, split_address
 from recollect.verify.host.errors import EngineError, NotOurs, UnknownName
 from recollect.verify.host.marker import Marker
 from recollect.verify.providers.lease import Candidate, Lease
 from recollect.verify.providers.lease import read as read_lease
+from recollect.verify.providers.redis_keys import ClusterKeys, RedisKeys, first_that_answers
+from recollect.verify.providers.server_address import (
+    hosts_of,
+    named_primary,
+    nodes_of,
+    places_of,
+    redis_address,
+    writing_primary,
+)
 from recollect.verify.wire import pgwire, resp
 
 NAME = "url"
@@ -43,7 +53,6 @@ WORD = "recollect"
 _LEASES = f"{WORD}:lease:"
 _KEYS = "keys"
 """What a lease on Redis names: Redis gives keys no number of its own."""
-_SCAN_BATCH = 500
 
 
 def engine_of(url: str) -> str:
@@ -57,16 +66,19 @@ def engine_of(url: str) -> str:
     except Refused as refusal:
         raise EngineError(str(refusal)) from None
     kind = url.partition("://")[0].partition("+")[2]
-    if kind in ("cluster", "sentinel"):
-        raise EngineError(
-            f"{shown(url)} names several servers, and the kit can use only one that is running: give "
-            f"redis://host:port, or let the kit start its own with --engine redis-{kind}"
-        )
-    return SCHEMES[scheme]
+    engine = SCHEMES[scheme]
+    if engine == "redis" and kind in ("cluster", "sentinel"):
+        return f"redis-{kind}"
+    return "postgres-ha" if engine == "postgres" and len(places_of(url)) > 1 else engine
+
+
+def variable_of(engine: str) -> str | None:
+    """Where an address of this engine, or of a group of such servers, is looked for."""
+    return VARIABLES.get(MADE_OF.get(engine, engine))
 
 
 def from_environment(engine: str) -> SecretUrl | None:
-    given = os.environ.get(VARIABLES.get(engine, ""))
+    given = os.environ.get(variable_of(engine) or "")
     return SecretUrl(given) if given else None
 
 
@@ -79,6 +91,8 @@ class Namespace:
     name: str
     url: str
     """The address for a driver."""
+    nodes: Sequence[tuple[str, int]] = ()
+    """Of a cluster: host and port of all nodes, as they announce them."""
 
 
 class RedisNamespace:
@@ -86,120 +100,109 @@ class RedisNamespace:
 
     def __init__(self, url: str, marker: Marker, *, allow_shared: bool) -> None:
         self.url = url
-        self.address = redis_address(url)
+        self._kind = engine_of(url)
         self._marker = marker
         self._allow_shared = allow_shared
+        self.address: resp.Address
+        """Of the server, of a node of the cluster, or of the primary that sentinels name."""
+
+    def find(self) -> resp.Address:
+        if self._kind == "redis-cluster":
+            self.address = first_that_answers(nodes_of(self.url))
+        else:
+            self.address = (
+                named_primary(self.url) if self._kind == "redis-sentinel" else redis_address(self.url)
+            )
+        return self.address
+
+    def _keys(self) -> RedisKeys:
+        return ClusterKeys(nodes_of(self.url)) if self._kind == "redis-cluster" else RedisKeys(self.find())
 
     def open(self) -> Namespace:
-        with resp.Connection(self.address) as connection:
-            if "_mode:sentinel" in str(connection.ask("INFO", "server")):  # redis_mode, or server_mode
-                raise EngineError(
-                    f"{without_credentials(self.url)} is a Sentinel, which keeps no data; give the address of the "
-                    "primary that it names"
-                )
-            self._sweep(connection)
-            if self.address.database == 0 and not self._allow_shared:
-                self._refuse_others(connection)
-            self._take_lease(connection, "NX")
-        return Namespace(self._marker.name, self.url)
+        with self._keys() as keys:
+            self._check_kind(str(keys.ask("INFO", "server")))
+            self._sweep(keys)
+            if keys.address.database == 0 and not self._allow_shared:
+                self._refuse_others(keys)
+            self._take_lease(keys, "NX")
+            nodes = keys.nodes
+        return Namespace(self._marker.name, self.url, nodes)
+
+    def _check_kind(self, info: str) -> None:
+        place = without_credentials(self.url)
+        if "_mode:sentinel" in info:  # redis_mode, or server_mode
+            raise EngineError(
+                f"{place} is a Sentinel, which keeps no data; give redis+sentinel://host:port/SERVICE instead"
+            )
+        if "_mode:cluster" in info and self._kind != "redis-cluster":
+            raise EngineError(f"{place} is a node of a cluster; give redis+cluster://host:port instead")
 
     def renew(self) -> None:
-        with resp.Connection(self.address) as connection:
-            self._take_lease(connection, "XX")
+        with self._keys() as keys:
+            self._take_lease(keys, "XX")
 
-    def _take_lease(self, connection: resp.Connection, when: str) -> None:
-        lease = Lease.taken(self._marker, _KEYS, _redis_time(connection))
-        if connection.ask("SET", _LEASES + self._marker.name, lease.encoded(), when) != "OK":
+    def _take_lease(self, keys: RedisKeys, when: str) -> None:
+        lease = Lease.taken(self._marker, _KEYS, keys.time())
+        if not keys.set(_LEASES + self._marker.name, lease.encoded(), when):
             raise NotOurs(
                 f"{_LEASES}{self._marker.name} on {without_credentials(self.url)} is no longer ours"
             )
 
     def close(self) -> None:
-        with resp.Connection(self.address) as connection:
-            _remove_keys(connection, self._marker.name)
+        with self._keys() as keys:
+            _remove_keys(keys, self._marker.name)
 
-    def _refuse_others(self, connection: resp.Connection) -> None:
+    def _refuse_others(self, keys: RedisKeys) -> None:
         """Keys of other runs are fine. A run takes its lease before it writes and gives it back after its last key is
         gone, so a key that no lease explains and that stays is not a run's."""
         leased: list[str] = []
-        for batch in _scanned(connection, "*"):
+        for batch in keys.scanned("*"):
             strange = _without(batch, leased)
             if strange:
-                leased = [key.removeprefix(_LEASES) for key in self._leases(connection)]
+                leased = [key.removeprefix(_LEASES) for key in self._leases(keys)]
                 strange = _without(strange, leased)
-            if strange and connection.ask("EXISTS", *strange) != 0:
-                instead = without_credentials(self.url).rpartition("/")[0]
-                raise NotOurs(
-                    f"database 0 of {without_credentials(self.url)} holds keys of others;"
-                    f" use an empty database such as {instead}/15"
-                )
+            if strange and keys.any_exists(strange):
+                raise NotOurs(self._others())
 
-    def _leases(self, connection: resp.Connection) -> list[str]:
+    def _others(self) -> str:
+        place = without_credentials(self.url)
+        if self._kind == "redis-cluster":
+            return f"{place} holds keys of others, and a cluster has one database only; use a cluster that is empty"
+        instead = (
+            place if self._kind == "redis-sentinel" and place.count("/") == 3 else place.rpartition("/")[0]
+        )
+        return f"database 0 of {place} holds keys of others; use an empty database such as {instead}/15"
+
+    def _leases(self, keys: RedisKeys) -> list[str]:
         """The keys of all leases, valid or over, that runs of this kit have made."""
-        found = [(key, read_lease(_text_at(connection, key))) for key in _scan(connection, f"{_LEASES}*")]
+        found = [(key, read_lease(keys.text_at(key))) for key in keys.scan(f"{_LEASES}*")]
         return [
             key for key, lease in found if lease and Marker(lease.proof).proves(key.removeprefix(_LEASES))
         ]
 
-    def _sweep(self, connection: resp.Connection) -> None:
+    def _sweep(self, keys: RedisKeys) -> None:
         """Removes what killed runs have left: every lease of ours that is over, with its keys."""
-        now = _redis_time(connection)
-        for key in _scan(connection, f"{_LEASES}*"):
-            found = Candidate(key.removeprefix(_LEASES), _KEYS, _text_at(connection, key))
+        now = keys.time()
+        for key in keys.scan(f"{_LEASES}*"):
+            found = Candidate(key.removeprefix(_LEASES), _KEYS, keys.text_at(key))
             if found.is_left(now):
-                _remove_keys(connection, found.name)
+                _remove_keys(keys, found.name)
 
 
-def _redis_time(connection: resp.Connection) -> float:
-    match connection.ask("TIME"):
-        case [str() as seconds, str()]:
-            return float(seconds)
-        case reply:
-            raise EngineError(f"TIME was answered with {reply!r}, not with seconds and microseconds")
-
-
-def _text_at(connection: resp.Connection, key: str) -> str | None:
-    try:
-        value = connection.ask("GET", key)
-    except resp.RespError:  # a hash or a list: nothing we wrote
-        return None
-    return value if isinstance(value, str) else None
-
-
-def _remove_keys(connection: resp.Connection, word: str) -> None:
+def _remove_keys(keys: RedisKeys, word: str) -> None:
     """Removes all keys with a marker's name in them. The lease goes last, so the next sweep can continue one that was
     killed half-way."""
     own = _LEASES + word
-    batch: list[str] = []
-    for key in _scan(connection, f"*{word}*"):
-        if key != own:
-            batch.append(key)
-        if len(batch) >= _SCAN_BATCH:
-            connection.ask("UNLINK", *batch)
-            batch = []
-    connection.ask("UNLINK", *batch, own)
+    for _ in range(keys.passes):
+        found = [key for key in keys.scan(f"*{word}*") if key != own]
+        keys.unlink(found)
+        if not found:
+            break
+    keys.unlink([own])
 
 
 def _without(keys: list[str], names: list[str]) -> list[str]:
     return [key for key in keys if not any(name in key for name in names)]
-
-
-def _scan(connection: resp.Connection, pattern: str) -> list[str]:
-    return sorted({key for batch in _scanned(connection, pattern) for key in batch})
-
-
-def _scanned(connection: resp.Connection, pattern: str) -> Iterator[list[str]]:
-    """All keys that match, some of them twice, by SCAN: unlike KEYS, it never blocks the server for long."""
-    cursor = "0"
-    while True:
-        reply = connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", str(_SCAN_BATCH))
-        match reply:
-            case [str() as cursor, list() as keys]:
-                yield [str(key) for key in keys]
-            case _:
-                raise EngineError(f"SCAN was answered with {reply!r}, not with a cursor and keys")
-        if cursor == "0":
-            return
 
 
 @dataclass(frozen=True)
@@ -240,7 +243,8 @@ class PostgresNamespace:
 
     def __init__(self, url: str, marker: Marker) -> None:
         self.url = url
-        self.address = postgres_address(url)
+        self.address: pgwire.Address
+        """Of the server, or of the primary among several."""
         self.name = f"{WORD}_{marker.name}"
         self._marker = marker
         self._kind = _DATABASE
@@ -248,8 +252,12 @@ class PostgresNamespace:
         self._extensions_only = False
         """Whether `public` holds nothing but extensions and so may be on the search path."""
 
+    def find(self) -> pgwire.Address:
+        self.address = writing_primary(self.url, hosts_of(self.url))
+        return self.address
+
     def open(self) -> Namespace:
-        with pgwire.Connection(self.address) as connection:
+        with pgwire.Connection(self.find()) as connection:
             self._kind = _DATABASE if _may_create_databases(connection) else _SCHEMA
             self._sweep(connection)
             self._make(connection)
@@ -273,7 +281,7 @@ class PostgresNamespace:
             connection.ask("COMMIT")
 
     def renew(self) -> None:
-        with pgwire.Connection(self.address) as connection:
+        with pgwire.Connection(self.find()) as connection:
             if not self._still_ours(connection):
                 raise NotOurs(f"{self.name} on {without_credentials(self.url)} is no longer ours")
             self._comment(connection)
@@ -284,7 +292,7 @@ class PostgresNamespace:
         connection.ask(f"COMMENT ON {self._kind.word} {pgwire.quoted(self.name)} IS {note}")
 
     def close(self) -> None:
-        with pgwire.Connection(self.address) as connection:
+        with pgwire.Connection(self.find()) as connection:
             if self._still_ours(connection):
                 self._drop(connection, self.name, self._kind.drop)
 
@@ -309,7 +317,7 @@ class PostgresNamespace:
                     self._drop(connection, name, "" if self._kind is _DATABASE else self._kind.drop)
 
     def _url_inside(self) -> str:
-        parts = urlsplit(self.url)
+        parts = split_address(self.url)
         if self._kind is _DATABASE:
             return urlunsplit(parts._replace(path=f"/{self.name}"))
         path = f"{self.name},public" if self._extensions_only else self.name
@@ -324,56 +332,3 @@ def _postgres_time(connection: pgwire.Connection) -> float:
 def _may_create_databases(connection: pgwire.Connection) -> bool:
     rolls = "SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user"
     return connection.value(rolls) == "t"
-
-
-def redis_address(url: str) -> resp.Address:
-    parts = urlsplit(url)
-    query = parse_qs(parts.query)
-    if parts.scheme == "unix":
-        return resp.Address(
-            socket=Path(parts.path),
-            username=_decoded(parts.username),
-            password=_decoded(parts.password),
-            database=_number(url, query.get("db", ["0"])[0]),
-        )
-    database = parts.path.strip("/") or query.get("db", ["0"])[0]
-    return resp.Address(
-        host=parts.hostname or "127.0.0.1",
-        port=_port(url, parts, 6379),
-        username=_decoded(parts.username),
-        password=_decoded(parts.password),
-        database=_number(url, database),
-        tls=parts.scheme == "rediss",
-    )
-
-
-def postgres_address(url: str) -> pgwire.Address:
-    parts = urlsplit(url)
-    query = parse_qs(parts.query)
-    user = _decoded(parts.username) or "postgres"
-    host = query.get("host", [parts.hostname or "127.0.0.1"])[0]
-    return pgwire.Address(
-        port=_number(url, query["port"][0]) if "port" in query else _port(url, parts, 5432),
-        socket_folder=Path(host) if host.startswith("/") else None,
-        host=host,
-        user=user,
-        password=_decoded(parts.password),
-        database=unquote(parts.path.strip("/")) or user,
-    )
-
-
-def _decoded(text: str | None) -> str | None:
-    return unquote(text) if text else None
-
-
-def _number(url: str, text: str) -> int:
-    if not text.isdigit():
-        raise EngineError(f"{without_credentials(url)}: {text!r} is not a number; write redis://host:6379/15")
-    return int(text)
-
-
-def _port(url: str, parts: SplitResult, default: int) -> int:
-    try:
-        return parts.port or default
-    except ValueError as error:
-        raise EngineError(f"{without_credentials(url)}: {error}") from error

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.target import marked_text
 from recollect.verify.wire import pgwire, resp
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recollect.guarantees import MADE_OF
 from recollect.secret import SecretUrl
 from recollect.verify.durations import seconds
 from recollect.verify.engines import ENGINES, EngineError
@@ -20,6 +21,7 @@ from recollect.verify.matrix.results import refused_requirement
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check
 from recollect.verify.providers import url as addresses
 from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.scenario import KINDS
 from recollect.verify.suite.suite import Suite
 from recollect.verify.target.module_folders import from_here, home_of, own_folders
 from recollect.verify.target.registry import BUILT_IN
@@ -66,13 +68,15 @@ class Chosen:
         return tuple(dict.fromkeys(same)) or (wanted,)
 
     def url(self, engine: str) -> SecretUrl | None:
-        return self.urls.get(family(engine))
+        """Of that engine or, if there is none, of a group of such servers."""
+        names = [family(engine), *(group for group, server in MADE_OF.items() if server == family(engine))]
+        return next((self.urls[name] for name in names if name in self.urls), None)
 
 
 def family(engine: str) -> str:
     """``valkey@9`` counts as Redis."""
     name = engine.partition("@")[0]
-    return "redis" if name == "valkey" else name
+    return KINDS.get(name, name)
 
 
 def urls_by_engine(urls: Sequence[str]) -> dict[str, SecretUrl]:

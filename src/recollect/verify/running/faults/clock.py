@@ -17,7 +17,7 @@ from recollect.verify.clock import Clock
 from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines import Endpoint, EngineError
 from recollect.verify.host.waiting import wait_until
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.running.faults.fault import Fault, Injection
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario

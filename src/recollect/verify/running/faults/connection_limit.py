@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from recollect.verify.engines import Endpoint, EngineError
 from recollect.verify.host.waiting import wait_until
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.wire import pgwire, resp
 
 REDIS_HOLDERS = 4
