@@ -22,6 +22,7 @@ class Cell(NamedTuple):
     cancel: bool = False
     seconds: float = 4.0
     """In the suite; what is wrong shows within one preemption, mostly."""
+    policy: str | None = None
 
     @property
     def target(self) -> str:
@@ -29,10 +30,15 @@ class Cell(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"{self.store}-{self.how}{'-cancel' if self.cancel else ''}"
+        policy = f"-{self.policy}" if self.policy else ""
+        return f"{self.store}{policy}-{self.how}{'-cancel' if self.cancel else ''}"
 
     def explore(
-        self, folder: Path, seconds: float | None = None, confirmations: int = CONFIRMATIONS
+        self,
+        folder: Path,
+        seconds: float | None = None,
+        confirmations: int = CONFIRMATIONS,
+        programs: tuple[str, ...] = (),
     ) -> AllDone:
         return explore_interleavings(
             InterleavingsAsked(
@@ -40,6 +46,8 @@ class Cell(NamedTuple):
                 engine=self.engine,
                 how=self.how,
                 cancel=self.cancel,
+                policy=self.policy,
+                programs=programs,
                 seconds=seconds or self.seconds,
                 confirmations=confirmations,
                 folder=str(folder),
@@ -51,6 +59,10 @@ class Cell(NamedTuple):
 GONE = ("lost-update", "dropped")
 """Which of the two depends on whether somebody provably wrote over it."""
 LATE = ("stale-read", "own-write-missing", *GONE)
+
+IN_THREADS = "delete-full"
+"""With this policy our stores leave SQLite's work to threads; with a log, short transactions run in the event loop."""
+OURS = ("our_own:memories", "our_own:summarised", "our_own:chat", "our_own:chat_memories")
 
 OTHERS = ("raised", "unreadable", "cross-session-leak")
 """An answer that was somebody else's."""
@@ -104,6 +116,11 @@ PLANTED = (
     Cell("with_threads:RollsBack", "sqlite", "threads", (*GONE, "torn-turn", "silent-reset")),
     Cell("with_threads:LockBeforeCommit", "sqlite", "threads", GONE),
     Cell("with_threads:TwoLocks", "sqlite", "threads", ("hang",)),
+    Cell("our_own:two_summarisers", "postgres", "tasks", ("duplicate",)),
+    Cell("our_own:two_summarisers", "postgres", "processes", ("duplicate",)),
+    Cell("our_own:two_summarisers", "sqlite", "tasks", ("duplicate",), policy=IN_THREADS),
+    Cell("our_own:chat_looks_first", "postgres", "tasks", ("duplicate",)),
+    Cell("our_own:chat_looks_first", "sqlite", "tasks", ("duplicate",), policy=IN_THREADS),
 )  # fmt: skip
 
 CORRECT = (
@@ -132,6 +149,13 @@ CORRECT = (
     Cell("with_threads:CounterInTheEngine", "redis", "threads"),
     Cell("with_threads:OneLock", "sqlite", "threads"),
     Cell("with_threads:LockOfTheClass", "sqlite", "threads"),
+    *(
+        Cell(name, engine, "tasks", policy=policy, cancel=cancel)
+        for name in OURS
+        for engine, policy in (("postgres", None), ("sqlite", None), ("sqlite", IN_THREADS))
+        for cancel in (False, True)
+    ),
+    *(Cell(name, "postgres", "processes") for name in OURS),
     Cell("redis", "redis", "tasks"),
     Cell("redis", "redis", "tasks", cancel=True),
     Cell("redis", "redis", "processes"),
@@ -140,4 +164,6 @@ CORRECT = (
     Cell("postgres", "postgres", "processes"),
     Cell("sqlite", "sqlite", "tasks"),
     Cell("sqlite", "sqlite", "tasks", cancel=True),
+    Cell("sqlite", "sqlite", "tasks", policy=IN_THREADS),
+    Cell("sqlite", "sqlite", "tasks", cancel=True, policy=IN_THREADS),
 )

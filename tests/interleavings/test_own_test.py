@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -106,6 +107,21 @@ def test_time_is_not_waited_for() -> None:
 
     sleeps()
     assert slept == {"ba"}, "nobody begins hours later because we wanted to"
+
+
+def test_a_slow_job_is_waited_for() -> None:
+    """Time goes on only if a thread waits for somebody: one that is busy, on a busy machine, is merely slow."""
+
+    def work() -> None:
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
+
+    @recollect.interleaved(seconds=SECONDS)
+    async def works() -> None:
+        await asyncio.wait_for(asyncio.to_thread(work), 5.0)
+
+    works()
 
 
 def test_tasks_that_wait_for_each_other_are_told() -> None:

@@ -26,7 +26,7 @@ from recollect.verify.explore.interleavings.held_connection import (
     Segment,
     real_clock,
 )
-from recollect.verify.explore.interleavings.other_threads import await_idle, others_run
+from recollect.verify.explore.interleavings.other_threads import all_asleep, await_idle, others_run
 from recollect.verify.explore.interleavings.search import Choice
 from recollect.verify.explore.interleavings.sight import SocketWatch
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop, ThreadJob
@@ -35,7 +35,11 @@ SLEEP_MAX_S = 1.0
 """Longer timers go off only when nothing else can happen."""
 DEADLOCK_S = 0.3
 """How long the engine gets to resolve a deadlock of its own."""
-JOB_S = 0.2
+JOB_POLL_S = 0.02
+JOB_CALM = 10
+"""How many times in a row every thread must be seen asleep before a job counts as waiting for somebody. Until then it
+is only slow, as on a machine with other work: time does not go on, and nobody else moves."""
+JOB_S_MAX = 30.0
 BEGINNING_S = 1000.0
 
 
@@ -48,6 +52,8 @@ class StepOption:
     is_timer: bool = False
     setup: bool = False
     """It affects nobody else, so it happens at once."""
+    in_engine: bool = False
+    """Only the engine does something: no code of the process runs."""
 
 
 class StepOptions(list[StepOption]):
@@ -62,6 +68,7 @@ class StepOptions(list[StepOption]):
         mark: str = "",
         setup: bool = False,
         is_timer: bool = False,
+        in_engine: bool = False,
     ) -> None:
         key, codes = f"{actor}:{what}", {option.choice.code for option in self}
         another = (f"{actor}{number}{mark}" for number in itertools.count(2))
@@ -70,7 +77,7 @@ class StepOptions(list[StepOption]):
             code = next(another)
         while any(option.choice.key == key for option in self):
             key += "'"
-        self.append(StepOption(Choice(actor, code, key), act, is_timer, setup))
+        self.append(StepOption(Choice(actor, code, key), act, is_timer, setup, in_engine))
 
 
 class Audience(Protocol):
@@ -164,7 +171,8 @@ class Outside:
             if one.out and not one.gone and not one.in_engine:
                 owner, request = one.out[0].owner, one.next_request
                 what = f"arrive:{self.place(owner, one)}"
-                options.offer(owner, what, partial(self._arrive, one), setup=request.setup)
+                arrive = partial(self._arrive, one)
+                options.offer(owner, what, arrive, setup=request.setup, in_engine=True)
             if one.answers:
                 answer = one.answers[0]
                 setup = answer.request is not None and answer.request.setup
@@ -222,7 +230,7 @@ class Outside:
             self._audience.note(job.actor, "arrive", job.name)
         self._jobs_since = real_clock()
         job.running = job.submit()
-        concurrent.futures.wait([job.running], timeout=JOB_S)
+        self.job_ends()
         return NOTHING if job.setup else WRITES_ALL | {(MEMORY, True)}
 
     def _finish(self, job: ThreadJob) -> Footprint:
@@ -275,6 +283,16 @@ class Outside:
         while waiting and real_clock() < end:
             if [connection for connection in waiting if connection.fetch(0)]:
                 return True
+        return False
+
+    def job_ends(self) -> bool:
+        """Waits for a job that is under way, as long as its thread has something to do."""
+        running = [job.running for job in self.jobs if job.running is not None and not job.running.done()]
+        end, calm = real_clock() + JOB_S_MAX, 0
+        while running and calm < JOB_CALM and real_clock() < end:
+            if concurrent.futures.wait(running, JOB_POLL_S, concurrent.futures.FIRST_COMPLETED).done:
+                return True
+            calm = calm + 1 if all_asleep() else 0
         return False
 
     def comes_from_threads(self, patience_s: float) -> bool:

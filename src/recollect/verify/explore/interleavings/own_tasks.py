@@ -170,7 +170,8 @@ class OwnTasks:
         if self._loop.comes_from_outside(0.01):
             return
         options = self._enabled()
-        if options and all(option.is_timer for option in options) and self._outside.engine_answers():
+        only_timers = bool(options) and all(option.is_timer for option in options)
+        if only_timers and (self._outside.job_ends() or self._outside.engine_answers()):
             options = self._enabled()
         at_once = next((option for option in options if option.setup or self._now.is_over), None)
         if at_once is not None:

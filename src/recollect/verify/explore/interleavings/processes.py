@@ -325,9 +325,11 @@ class ProcessWorld:
         while client.reply is None:
             self._hear(0.05)
             for one in self._clients:
-                for link in one.gate.ready:
-                    link.send()
-                    if link.fetch(lambda link: False):
+                for link in one.gate.links:
+                    if link.is_ready:
+                        link.send()
+                    # Another client that opens may have the lock: it is not waited for here.
+                    if link.in_engine and link.fetch(self._is_blocked):
                         link.forward()
             if time.monotonic() > end:
                 raise Stuck(f"{self._spec} did not open behind the gate within {START_TIMEOUT_S:g} s")

@@ -11,15 +11,21 @@ import inspect
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 NODES_MAX = 5000
 _PLAIN = (str, int, float, bytes, bool, type(None), complex)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _PRIMITIVES = frozenset({"asyncio.locks", "asyncio.queues", "threading"})
+_IGNORED = ("_loop", "__weakref__", "__dict__")
+
+Way = Callable[[Any], int]
 
 
 class StoreMemory:
+    """Taken after every step, so what to do with each class is decided once."""
+
     def __init__(self, *roots: Any) -> None:
         self._roots = roots
         modules = {type(root).__module__ for root in roots}
@@ -33,6 +39,7 @@ class StoreMemory:
         ]
         self._left = 0
         self._seen: dict[int, int] = {}
+        self._ways: dict[type, Way | None] = {}
 
     def fingerprint(self) -> int:
         self._left = NODES_MAX
@@ -40,46 +47,64 @@ class StoreMemory:
         return hash((tuple(map(self._of, self._roots)), tuple(map(self._of, self._globals))))
 
     def _of(self, thing: Any) -> int:
-        if isinstance(thing, _PLAIN):
+        kind = type(thing)
+        try:
+            way = self._ways[kind]
+        except KeyError:
+            way = self._ways[kind] = self._way(kind)
+        if way is None:
             return hash(thing)
-        place = id(thing)
-        if place in self._seen:
-            return self._seen[place]
+        place, seen = id(thing), self._seen
+        if place in seen:
+            return seen[place]
         self._left -= 1
         if self._left < 0:
             return 0
-        self._seen[place] = len(self._seen) + 1
-        return self._of_object(thing)
+        seen[place] = len(seen) + 1
+        return way(thing)
 
-    def _of_object(self, thing: Any) -> int:
-        kind = type(thing)
-        if isinstance(thing, list | tuple | deque):
-            return hash((kind.__name__, tuple(map(self._of, thing))))
-        if isinstance(thing, dict):
-            return hash(("dict", tuple((self._of(key), self._of(value)) for key, value in thing.items())))
-        if isinstance(thing, set | frozenset):
-            known = frozenset(self._of(item) for item in thing if isinstance(item, _PLAIN))
-            return hash(("set", len(thing), known))
-        if isinstance(thing, asyncio.Future):
-            return hash(("future", thing.done()))
-        if isinstance(thing, _LOCKS):
-            return hash(("lock", repr(thing).startswith("<locked")))
+    def _way(self, kind: type) -> Way | None:
+        """How to look at things of this class; None for values that are their own fingerprint."""
+        of, name = self._of, kind.__name__
+        if issubclass(kind, _PLAIN):
+            return None
+        if issubclass(kind, list | tuple | deque):
+            return lambda thing: hash((name, tuple(map(of, thing))))
+        if issubclass(kind, dict):
+            return lambda thing: hash(("dict", tuple(map(of, thing)), tuple(map(of, thing.values()))))
+        if issubclass(kind, set | frozenset):
+            return lambda thing: hash(
+                ("set", len(thing), frozenset(of(item) for item in thing if isinstance(item, _PLAIN)))
+            )
+        if issubclass(kind, asyncio.Future):
+            return lambda thing: hash(("future", thing.done()))
+        if issubclass(kind, _LOCKS):
+            return lambda thing: hash(("lock", repr(thing).startswith("<locked")))
         module = kind.__module__ or ""
         if module.partition(".")[0] in self._packages or module in _PRIMITIVES:
-            fields = sorted(_fields(thing).items())
-            return hash((kind.__name__, tuple((name, self._of(value)) for name, value in fields)))
-        return hash(kind.__name__)
+            return self._way_into(kind)
+        only = hash(name)
+        return lambda thing: only
+
+    def _way_into(self, kind: type) -> Way:
+        of, name, slots = self._of, kind.__name__, _slots(kind)
+
+        def look(thing: Any) -> int:
+            fields = getattr(thing, "__dict__", {})
+            parts = [(field, of(value)) for field, value in fields.items() if field not in _IGNORED]
+            parts += [(slot, of(getattr(thing, slot))) for slot in slots if hasattr(thing, slot)]
+            return hash((name, tuple(parts)))
+
+        return look
 
 
 def _is_code(value: Any) -> bool:
     return inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value)
 
 
-def _fields(thing: Any) -> dict[str, Any]:
-    found = dict(getattr(thing, "__dict__", {}))
-    for kind in type(thing).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(thing, name):
-                found[name] = getattr(thing, name)
-    return {name: value for name, value in found.items() if name not in ("_loop", "__weakref__")}
+def _slots(kind: type) -> list[str]:
+    found: list[str] = []
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        found += (slots,) if isinstance(slots, str) else slots
+    return [name for name in found if name not in _IGNORED]

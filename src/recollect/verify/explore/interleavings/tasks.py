@@ -111,6 +111,8 @@ class TaskWorld:
         """While true, nothing is recorded, and whatever can happen happens at once."""
         self._pending: set[tuple[str, bool]] | None = None
         """What the step that is under way has touched so far."""
+        self._in_engine = False
+        """In this step no code of the process runs, so that its memory stays as it is."""
         self._seats: list[_Seat] = []
         self._cancellations_left = 0
         self._abandoned: Exception | None = None
@@ -240,12 +242,13 @@ class TaskWorld:
         self._account()
         options = self._enabled(self._loop)
         if options and all(option.is_timer for option in options):
-            if self._outside.engine_answers():
+            if self._outside.job_ends() or self._outside.engine_answers():
                 options = self._enabled(self._loop)
             elif self._is_overdue():
                 options = []
         at_once = next((option for option in options if option.setup or self._free), None)
         if at_once is not None:
+            self._in_engine = False
             touched = at_once.act()
             if self._pending is not None:
                 self._pending |= touched
@@ -268,6 +271,7 @@ class TaskWorld:
             return
         self._outside.moment += 1
         self._pending = set()
+        self._in_engine = options[index].in_engine
         self._pending |= options[index].act()
         if options[index].is_timer and len(options) > 1:
             for seat in self._seats:  # time passes for everybody
@@ -280,7 +284,7 @@ class TaskWorld:
 
     def _account(self) -> None:
         """Notes whether the process has changed anything that others see since the last step."""
-        if self._pending is not None and not self._free:
+        if self._pending is not None and not self._free and not self._in_engine:
             now = self._memory.fingerprint()
             embedded = self._endpoint.port is None
             self._pending.add((MEMORY, embedded or now != self._fingerprint))
