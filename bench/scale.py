@@ -1,14 +1,14 @@
 """What size costs: the same operations on a small memory and on a large one, and the room that messages take.
 
     python bench/scale.py                          1,000 and 100,000 sessions; sessions of 100 and 100,000 messages
-    python bench/scale.py --full                   to 1,000,000 of each: an hour, and 20 GB
+    python bench/scale.py --full                   to 1,000,000 of each; 20 GB
     python bench/scale.py --engine sqlite --sessions 20000
 
 Each engine runs twice side by side, once with `SMALL` sessions of `TURN` messages and once with as many as asked for,
 and both get short slices in turn, so that a change of the machine's speed meets both. A cost is flat if the large one
 takes at most `FLAT` times what the small one does. Room is compared with the raw driver's list of the same records.
 `sessions()`, `sweep()` and `forget()` are judged by the most memory that Python held meanwhile. Nothing here fails on a
-number.
+number. What is found replaces what results/scale.json has of the engine.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from rich.table import Table
 
 from contenders.contender import MESSAGE, RECORD, Place
 from contenders.raw import RawPostgres, RawRedis, RawSqlite
+from copying import copy_session
 from recollect import Store, open_store
 from recollect.verify import engines
 
@@ -50,7 +51,6 @@ FLAT = 1.3
 EXPIRED_PART = 10
 """One session out of this many has expired when `sweep` comes."""
 ROUNDS, SLICE_S = 20, 0.15
-FILL_AT_ONCE = 64
 CHUNK = 1_000
 
 
@@ -85,24 +85,22 @@ class Line:
 def main() -> None:
     arguments = _arguments()
     console = Console(width=max(120, Console().width))
-    started, load = time.monotonic(), os.getloadavg()[0]
-    lines: list[Line] = []
+    results = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
     for engine in arguments.engine or list(POLICIES):
-        lines += asyncio.run(_measured(engine, arguments.sessions, arguments.messages, console))
-    _show(console, lines, arguments)
-    report = {
-        "sessions": [SMALL, arguments.sessions],
-        "messages": [SHORT, arguments.messages],
-        "messages_a_session": TURN,
-        "load_before": round(load, 1),
-        "elapsed_s": round(time.monotonic() - started),
-        "lines": [{**vars(line), "ratio": round(line.ratio, 3)} for line in lines],
-    }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
-    console.print(
-        f"{time.monotonic() - started:.0f} s, load before {load:.1f}; written to {arguments.output}"
-    )
+        started, load = time.monotonic(), os.getloadavg()[0]
+        lines = asyncio.run(_measured(engine, arguments.sessions, arguments.messages, console))
+        _show(console, lines, arguments)
+        results[engine] = {
+            "sessions": [SMALL, arguments.sessions],
+            "messages": [SHORT, arguments.messages],
+            "messages_a_session": TURN,
+            "load_before": round(load, 1),
+            "elapsed_s": round(time.monotonic() - started),
+            "lines": [{**vars(line), "ratio": round(line.ratio, 3)} for line in lines],
+        }
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+        console.print(f"{time.monotonic() - started:.0f} s, load before {load:.1f}; {arguments.output}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -145,12 +143,10 @@ async def _filled(stack: AsyncExitStack, engine: str, sessions: int, messages: i
     store = await stack.enter_async_context(open_store(url, timeout_s=60))
     mortal = await stack.enter_async_context(open_store(url, timeout_s=60, ttl=timedelta(seconds=1)))
 
-    async def fill(number: int) -> None:
+    for number in range(2):  # as the store writes them; the others are copies of the last
         of = mortal if number % EXPIRED_PART == 0 else store
         await of.append(f"s{number}", [MESSAGE] * TURN)
-
-    for first in range(0, sessions, FILL_AT_ONCE):
-        await asyncio.gather(*(fill(number) for number in range(first, min(first + FILL_AT_ONCE, sessions))))
+    await copy_session(engine, url, range(2, sessions), EXPIRED_PART)
     for first in range(0, messages, CHUNK):
         await store.append("long", [MESSAGE] * min(CHUNK, messages - first))
     return Memory(Place(engine, url, folder), store, sessions - 1, messages)
@@ -231,7 +227,9 @@ async def _bytes(memory: Memory, *, raw: bool) -> int:
     if place.engine == "redis":
         client = redis.asyncio.Redis.from_url(place.url)
         try:
-            return int((await client.info("memory"))["used_memory"])
+            found = await client.info("memory")
+            passing = found["mem_aof_buffer"] + found["mem_clients_normal"]
+            return int(found["used_memory"]) - int(passing)
         finally:
             await client.aclose()
     if place.engine == "postgres":

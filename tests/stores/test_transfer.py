@@ -9,6 +9,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import msgspec
@@ -21,7 +22,7 @@ from recollect.message import encode
 from recollect.moving import Piece
 from recollect.transfer import PORTION, Moved, check_file, export_lines, import_file, movable
 from recollect.verify import engines
-from tests.contract.conftest import POLICIES, STORES, kind_of
+from tests.contract.conftest import STORES, kind_of, policy_of
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "exports" / "v1.jsonl"
 ODD = ["a/b", "日本", "\ud800", "new\nline", '"quoted"']
@@ -30,7 +31,7 @@ ODD = ["a/b", "日本", "\ud800", "new\nline", '"quoted"']
 @pytest.fixture(scope="module", params=[each for each in STORES if each != "sqlite"])
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     name = kind_of(request.param)
-    engine = engines.create(request.param, POLICIES[name])
+    engine = engines.create(request.param, policy_of(request.param))
     try:
         yield name, engine.start().url
     finally:
@@ -47,7 +48,7 @@ async def url(server: tuple[str, str]) -> str:
     connection = await asyncpg.connect(url)
     await connection.execute(f"CREATE DATABASE {own}")
     await connection.close()
-    return f"{url.rpartition('/')[0]}/{own}"
+    return urlsplit(url)._replace(path=f"/{own}").geturl()
 
 
 async def filled(store: Store) -> None:

@@ -34,6 +34,8 @@ from recollect.verify.host.errors import EngineError
 TIMES = 10_000
 """Of each engine."""
 MESSAGES = 12
+FEW = 100
+"""Above the number of a session's messages, so that all of them are asked for."""
 SESSIONS_IN_A_FILE, SESSIONS_IN_A_SERVER = 24, 240
 
 RETRACTED, LONG = 5, 8
@@ -184,9 +186,10 @@ async def _read(url: str, truth: Truth) -> list[str]:
     outcomes: list[str] = []
     try:
         async with open_store(url, timeout_s=READ_S) as store:
-            for session, said in truth.items():
-                try:
-                    outcomes.append(judged(await store.history(session), said))
+            for number, (session, said) in enumerate(truth.items()):
+                try:  # a few messages may be read another way than all of them
+                    found = await store.history(session, last=FEW if number % 2 else None)
+                    outcomes.append(judged(found, said))
                 except RecollectError:
                     outcomes.append("loud")
                 except Exception as error:

@@ -4,6 +4,7 @@ Every script looks for the turn, compares `expect`, and only then writes (`lua/c
 appends (`commit`), so they are just as durable.
 """
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,6 +38,7 @@ from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import is_number
 from recollect.stores.redis.errors import was_denied, write_refused
+from recollect.stores.redis.listing import SeenSessions
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.script import ANNOTATE, FIND, FORGET, FORK, MANY, REPLACE, RETRACT, STATE, Script
 from recollect.stores.redis.servers import Servers
@@ -269,20 +271,18 @@ class RedisChanges(ABC):
         start = session_key(prefix) if prefix else b""
         moment = None if updated_after is None else checked_updated_after(updated_after)
         self._check_open(EngineUnavailable)
-        seen: dict[bytes, float] = {}  # a scan may name a key twice
-        async for names in self._servers.scan("m", start):
-            keys = [key for key in dict.fromkeys(map(self._address.session_key, names)) if key not in seen]
-            seen.update(dict.fromkeys(keys, 0.0))
-            if moment is None:
-                for session in listed(keys):
-                    yield session
-            elif keys:
-                seen.update(zip(keys, await self._updated(keys), strict=True))
-        if moment is not None:
-            changed = [key for key, time in seen.items() if time > moment]
-            changed.sort(key=lambda key: (seen[key], key), reverse=True)
-            for session in listed(changed):
-                yield session
+        with contextlib.closing(SeenSessions()) as listing:
+            async for names in self._servers.scan("m", start):
+                keys = listing.unseen(map(self._address.session_key, names))
+                if moment is None:
+                    for session in listed(keys):
+                        yield session
+                elif keys:
+                    listing.changed(keys, await self._updated(keys))
+            if moment is not None:
+                async for keys in listing.latest_first(moment):
+                    for session in listed(keys):
+                        yield session
 
     # ---- how
 
