@@ -1,4 +1,5 @@
-"""Text from elsewhere, made safe to print: session ids, errors and excerpts may hold anything.
+"""What is printed: counts with their nouns, and text from elsewhere made safe. Session ids, errors and
+excerpts may hold anything.
 
 Control characters move a terminal's cursor, change its title or clear it; lone surrogates cannot be written; direction
 overrides make text look like something else. All are shown as escapes.
@@ -14,6 +15,11 @@ _UNPRINTABLE = re.compile(
 def printable(text: str) -> str:
     """The text with unprintable characters as ``\\x1b`` or ``\\u202e``; lines and tabs stay."""
     return _UNPRINTABLE.sub(_escape, text)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 message`, `1,806 messages`."""
+    return f"{count:,} {what}{'s'[: count != 1]}"
 
 
 def _escape(found: re.Match[str]) -> str:

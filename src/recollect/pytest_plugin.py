@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pytest
 
 # Imported, not named in `pytest_plugins`: that would make pytest read the metadata of every distribution again.
+from recollect.printable import counted
 from recollect.verify.suite.service_fixture import remembered, service_under_test  # noqa: F401
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     if not cells or _SESSION not in config.stash:
         return []
     session = config.stash[_SESSION]
-    return [f"recollect: seed {session.chosen.seed}, {cells} cells, histories in {session.folder}"]
+    return [f"recollect: seed {session.chosen.seed}, {counted(cells, 'cell')}, histories in {session.folder}"]
 
 
 # ---- running

@@ -31,6 +31,7 @@ from recollect.errors import Conflict, RecollectError, Refused, Unreadable, shor
 from recollect.json_values import decode_json, encode_json
 from recollect.message import Damaged, Message, decode, encode
 from recollect.moving import Movable, RememberedTurn, SessionKept, piece_of
+from recollect.printable import counted
 from recollect.regular_files import open_file
 from recollect.store import Description, SessionState, Store, Stored
 
@@ -233,7 +234,7 @@ class _Writing:
         if not await self._reads_back(self._base):
             raise Unreadable(
                 f"session {shorten(self._opened.session)} was imported and does not read back as it is in the file, "
-                f"which has {self._count} messages"
+                f"which has {counted(self._count, 'message')}"
             )
         moved.sessions, moved.messages = moved.sessions + 1, moved.messages + self._count
         moved.present += self._present

@@ -155,7 +155,7 @@ async def test_only_the_sessions_that_were_named(database: Database) -> None:
 
 async def test_a_store_that_can_read_nothing_is_not_a_broken_database(database: Database) -> None:
     await database.write(HEALTHY)
-    with pytest.raises(Unreadable, match=r"none of the 1 sessions can be read: LookupError: no such notes"):
+    with pytest.raises(Unreadable, match=r"none of 1 session can be read: LookupError: no such notes"):
         await database.audit(sessions=["raises"])
 
 

@@ -55,7 +55,7 @@ def test_a_forget_in_doubt_is_one_unknown_outcome() -> None:
     script.forget(1, outcome="unknown")
     verdict = script.verdict()
     assert verdict.unknown_outcomes == 1
-    assert any(gap.startswith("1 forgets ended unknown") for gap in verdict.not_covered)
+    assert any(gap.startswith("1 forget ended unknown") for gap in verdict.not_covered)
 
 
 def test_the_witness_of_a_late_message_is_the_first_read_that_has_it_again() -> None:
@@ -230,7 +230,7 @@ def test_what_was_never_read_or_came_after_the_cut_is_said() -> None:
     script = written()
     script.append(1)
     not_covered = analyze(script.history(truncated=True)).not_covered
-    assert "1 acknowledged messages were not read back at the end" in not_covered
+    assert "1 acknowledged message not read back at the end" in not_covered
     assert "the history is cut off: what came later is unknown" in not_covered
 
 

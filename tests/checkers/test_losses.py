@@ -392,7 +392,7 @@ def test_after_a_forget_of_unknown_outcome_absence_proves_nothing() -> None:
     script.read(2)
     verdict = script.verdict()
     assert verdict.anomalies == ()
-    assert any("forgets ended unknown" in gap for gap in verdict.not_covered)
+    assert any("forget ended unknown" in gap for gap in verdict.not_covered)
 
 
 def test_messages_written_after_a_forget_are_expected() -> None:

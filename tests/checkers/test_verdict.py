@@ -127,7 +127,7 @@ def test_a_promise_in_turns() -> None:
     verdict = two.verdict()
     assert verdict.status == "violated"
     assert verdict.reason is not None
-    assert "2 turns are lost, the promise allows 1" in verdict.reason
+    assert "2 turns lost, and the promise allows 1" in verdict.reason
 
 
 def test_an_unbounded_promise_has_no_window() -> None:

@@ -83,7 +83,7 @@ def test_the_command_fails_and_names_the_cell(kept: int, code: int, tmp_path: Pa
     words = ["report", str(file), "--require", "whole-sessions"]
     done = CliRunner().invoke(build(words), words)
     assert done.exit_code == code, done.output
-    told = re.search(r"--require whole-sessions: .*power-loss.*: 1 sessions? .* in part", done.output)
+    told = re.search(r"--require whole-sessions: .*power-loss.*: 1 session .* in part", done.output)
     assert (told is not None) is bool(code), done.output
 
 

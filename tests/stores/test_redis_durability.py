@@ -167,16 +167,16 @@ async def test_replicas_are_waited_for_and_counted(build: str) -> None:
     with started(build, "aof-always") as engine:
         assert isinstance(engine, Replicated)
         url = address(engine)
-        with pytest.raises(DurabilityUnavailable, match="1 replicas asked for, 0 connected"):
+        with pytest.raises(DurabilityUnavailable, match="1 replica asked for, 0 connected"):
             await open_store(url, replicas=1)
         replica = engine.replica()
         async with open_store(url, replicas=1, durability="fsynced", timeout_s=1) as store:
             receipt = await store.append("s", HELLO, turn="t1")
             assert (receipt.replicas, receipt.durability) == (1, Durability.FSYNCED)
             replica.pause_replay()
-            with pytest.raises(OutcomeUnknown, match="0 of 1 replicas"):
+            with pytest.raises(OutcomeUnknown, match="0 of 1 replica"):
                 await store.append("s", HELLO, turn="t2")
-            with pytest.raises(OutcomeUnknown, match="0 of 1 replicas"):
+            with pytest.raises(OutcomeUnknown, match="0 of 1 replica"):
                 await store.append("s", HELLO, turn="t1")  # its copy is not there to be counted again
             replica.resume_replay()
             replica.wait_caught_up()
@@ -197,11 +197,11 @@ async def test_a_retry_is_not_acknowledged_before_the_copies_are_there(build: st
         async with open_store(url, replicas=1, timeout_s=1) as store:
             await store.append("s", HELLO, turn="t1")
             replica.engine.pause()
-            with pytest.raises(OutcomeUnknown, match="0 of 1 replicas"):
+            with pytest.raises(OutcomeUnknown, match="0 of 1 replica"):
                 await store.append("s", HELLO, turn="t2")
             with hands_on(engine) as hands:
                 hands.client_kill_filter(_type="normal", skipme=True)
-            with pytest.raises(OutcomeUnknown, match="0 of 1 replicas"):
+            with pytest.raises(OutcomeUnknown, match="0 of 1 replica"):
                 await store.append("s", HELLO, turn="t2")
             replica.engine.resume()
             assert (await store.append("s", HELLO, turn="t2")).replicas == 1

@@ -271,6 +271,8 @@ def test_the_command_and_the_report_tell_what_is_missing(
     more = listed(tmp_path, {name: [*told, ("user", "never said")] for name, told in SESSIONS.items()})
     code, said = verify("sqlite", "--data", "memory.db", "--expect", str(more), "--out", "run", "--html", "h")
     assert (code, "lost-tail" in said, "not made smaller" in said) == (1, True, True), said
+    assert "number 6 of those that --expect lists for it, is missing" in " ".join(said.split()), said
+    assert "acknowledged at" not in said
     again = CliRunner().invoke(build(["report"]), ["report", "run"])
     assert (again.exit_code, "lost-tail" in again.output) == (1, True), again.output
 

@@ -7,7 +7,7 @@ from html import escape
 from recollect import __version__
 from recollect.audit.finding import MEANINGS, AuditFinding
 from recollect.audit.report import AuditReport
-from recollect.printable import printable
+from recollect.printable import counted, printable
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #f6f6f4; --card: #fff; --ink: #1a1e24; --muted: #535c68; --line: #d8dbe0;
@@ -26,7 +26,7 @@ th, td { text-align: left; vertical-align: top; padding: 6px 12px 6px 0; border-
 
 def render(report: AuditReport) -> str:
     """The page. Its content security policy keeps it from loading anything, whatever a session id contains."""
-    facts = f"{report.messages:,} messages of {report.sessions:,} sessions, {report.elapsed_s:,.1f} s"
+    facts = f"{counted(report.messages, 'message')} of {counted(report.sessions, 'session')}, {report.elapsed_s:,.1f} s"
     parts = [
         '<!doctype html><html lang="en"><meta charset="utf-8">',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",

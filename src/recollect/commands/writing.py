@@ -18,6 +18,7 @@ from rich.console import Console
 from recollect import exit_codes, private
 from recollect.commands import json_output
 from recollect.commands.console import echo, tell_written
+from recollect.printable import counted
 from recollect.verify import run_folder
 from recollect.verify.matrix import baseline as baselines
 from recollect.verify.matrix.baseline import KnownFinding
@@ -31,7 +32,6 @@ from recollect.verify.matrix.results import (
     worse_than,
 )
 from recollect.verify.report import github, terminal
-from recollect.verify.report.symbols import counted
 
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page.")

@@ -21,6 +21,7 @@ from recollect.doctor.redis_answers import QUESTIONS, QUESTIONS_COUNT, RedisAnsw
 from recollect.doctor.redis_persistence import persistence
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise
+from recollect.printable import counted
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.wire import Reply, WireLost, connect
 
@@ -124,7 +125,7 @@ def _replicas(answers: RedisAnswers) -> Symptom | None:
         when=("failover",),
         window=f"up to {lag_s} s" if bounded else "settings hidden" if hidden else "no bound",
         window_s=float(lag_s) if bounded else None,
-        setting=f"{answers.number('connected_slaves')} replicas, min-replicas-to-write {needed}",
+        setting=f"{counted(answers.number('connected_slaves'), 'replica')}, min-replicas-to-write {needed}",
         procedure=(
             "open_store(url, replicas=1): each append then waits (WAIT) until a replica has it",
             "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10, so that a primary cut off from its "

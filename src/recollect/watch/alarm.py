@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from recollect.audit.source import EngineFacts
+from recollect.printable import counted
 
 MEANINGS: dict[str, str] = {
     "wiped": "the running engine has forgotten everything: FLUSHALL, DROP, or the like",
@@ -70,7 +71,7 @@ def named(
     if now.identity is not None and now.identity != before.identity:
         name, why = "replaced", f"it was store {before.identity}, now it is {now.identity}"
     elif not restarted and now.evicted > before.evicted:
-        name, why = "evicted", f"{now.evicted - before.evicted:,} keys were evicted since"
+        name, why = "evicted", f"evicted since: {counted(now.evicted - before.evicted, 'key')}"
     elif loss.expired:
         name, why = "expired-early", "the engine says that the session is over, and it is not due"
     elif failed_over:

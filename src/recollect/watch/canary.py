@@ -23,6 +23,7 @@ from recollect.doctor import Diagnosis, examine
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError
 from recollect.message import Damaged, Message, decode
 from recollect.opening import open_store
+from recollect.printable import counted
 from recollect.secret import scheme_of
 from recollect.store import Receipt, Store
 from recollect.tombstone import run_first
@@ -196,7 +197,8 @@ class Canary:
         self.replica_lag_s = time.time() - min(missing) if missing else 0.0
         if self.replica_lag_s <= self.stale_s:
             return None
-        told = f"the replica lacks {len(missing):,} messages; the first was acknowledged {self.replica_lag_s:.1f} s ago"
+        lacking = counted(len(missing), "message")
+        told = f"the replica lacks {lacking}; the first was acknowledged {self.replica_lag_s:.1f} s ago"
         return Alarm(name="stale-replica", sentence=told, lost=0)
 
     async def look_at_settings(self) -> Alarm | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from recollect.errors import CannotOpen, DurabilityUnavailable, EngineUnavailable
 from recollect.guarantees import what_can_be_lost
+from recollect.printable import counted
 from recollect.store import Durability, Options
 from recollect.stores.redis.fsync import FSYNC_INTERVAL_S
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, pack
@@ -98,7 +99,7 @@ class DurabilityPlan:
                 return f"the engine refused to wait for it ({reply.text})"
         copies = replies[0] if self.replicas else 0
         if not isinstance(copies, int) or copies < self.replicas:
-            return f"{copies!r} of {self.replicas} replicas acknowledged in time"
+            return f"{copies!r} of {counted(self.replicas, 'replica')} acknowledged in time"
         if self.waits_for_disk:
             counts = replies[-1]
             if not isinstance(counts, list) or counts[0] != 1:
@@ -204,7 +205,7 @@ def plan(settings: RedisSettings, options: Options, address: str) -> DurabilityP
         durability = Durability.FSYNCED
     if settings.replicas < options.replicas:
         raise DurabilityUnavailable(
-            f"{address}: {options.replicas} replicas asked for, {settings.replicas} connected; "
+            f"{address}: {counted(options.replicas, 'replica')} asked for, {settings.replicas} connected; "
             "start the missing ones with `replicaof` this engine"
         )
     # Both waits together stay within the call's own limit, so that a count that falls short is seen and reported.

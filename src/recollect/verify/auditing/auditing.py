@@ -25,6 +25,7 @@ from recollect.audit.pace import Pace
 from recollect.audit.report import AuditReport
 from recollect.audit.resuming import AuditProgress
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refused, Unreadable
+from recollect.printable import counted
 from recollect.secret import Scrubber, check_address, shown
 from recollect.verify.auditing.existing import answers, engine_at, existing
 from recollect.verify.auditing.gate import REFUSED
@@ -72,7 +73,7 @@ class _TargetAudit:
                 self._keep(finding)
             self.told(self.progress, len(sessions))
         if sessions and not self.readable:
-            raise Unreadable(f"none of the {len(sessions):,} sessions can be read: {self.raised}")
+            raise Unreadable(f"none of {counted(len(sessions), 'session')} can be read: {self.raised}")
         for finding in await self._hidden(short):
             self._keep(finding)
         for finding in _checked(self.endpoint):

@@ -6,6 +6,7 @@ listed with the reason why this history says nothing about it; what the target i
 
 from __future__ import annotations
 
+from recollect.printable import counted
 from recollect.verify.judging.evidence import CLOCK_FAULTS, Evidence
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 
@@ -33,10 +34,10 @@ def coverage(
     missing = [f"{name}: {gaps[name]}" for name in names if name in gaps]
     missing += [_DISCLAIMED[trait] for trait in evidence.header.traits]
     if evidence.unchecked:
-        missing.append(f"{evidence.unchecked} acknowledged messages were not read back at the end")
+        missing.append(f"{counted(evidence.unchecked, 'acknowledged message')} not read back at the end")
     if evidence.uncertain_forgets:
         missing.append(
-            f"{evidence.uncertain_forgets} forgets ended unknown: what they may have taken is not judged"
+            f"{counted(evidence.uncertain_forgets, 'forget')} ended unknown: what they may have taken is not judged"
         )
     if evidence.truncated:
         missing.append("the history is cut off: what came later is unknown")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from recollect.verify.judging.evidence import NEVER, Disturbance, Evidence
+from recollect.verify.judging.evidence import NEVER, OLDER_DATA, Disturbance, Evidence
 
 
 class Detection(NamedTuple):
@@ -57,12 +57,23 @@ def subject(evidence: Evidence, detection: Detection) -> str:
     text = f'message {name_of(detection.element)} of session "{session}"'
     if evidence.turn_done[turn] == NEVER:
         return text
+    if (place := _place_in_older_data(evidence, turn)) is not None:
+        return f"{text}, number {place} of those that --expect lists for it"
     return f"{text}, acknowledged at {evidence.turn_done_s[turn]:.3f} s (event {evidence.turn_done[turn]})"
+
+
+def _place_in_older_data(evidence: Evidence, turn: int) -> int | None:
+    """Its place in its session, if the run found it there: then nobody knows when it was acknowledged."""
+    found = next((each.injected for each in evidence.disturbances if each.name == OLDER_DATA), NEVER)
+    if evidence.turn_done[turn] > found:
+        return None
+    session = evidence.turn_session[turn]
+    return sum(other == session for other in evidence.turn_session[: turn + 1])
 
 
 def before_fault(evidence: Evidence, detection: Detection) -> str:
     """`, 0.400 s before power-loss (event 120)`, or nothing if no disturbance is to blame."""
-    if detection.disturbance is None:
+    if detection.disturbance is None or detection.disturbance.name == OLDER_DATA:
         return ""
     fault = f"{detection.disturbance.name} (event {detection.disturbance.injected})"
     lead_s = lead_of(evidence, detection)

@@ -13,6 +13,7 @@ import msgspec
 
 from recollect import exit_codes
 from recollect.guarantees import SURVIVES_IF, Promise, promise
+from recollect.printable import counted
 from recollect.verify.judging.checkers import ANOMALIES, Crash, Named, find
 from recollect.verify.judging.coverage import coverage
 from recollect.verify.judging.detection import Detection, lead_of, name_of
@@ -217,7 +218,9 @@ def _broken(
         return f"the loss reaches back {window_s:.3f} s, the promise {given.window_s:g} s: {given.sentence}"
     turns = {evidence.message_turn[loss.message] for loss in found}
     if given.allows and given.turns_max is not None and len(turns) > given.turns_max:
-        return f"{len(turns)} turns are lost, the promise allows {given.turns_max}: {given.sentence}"
+        return (
+            f"{counted(len(turns), 'turn')} lost, and the promise allows {given.turns_max}: {given.sentence}"
+        )
     return _false_claim(evidence, found)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recollect.printable import counted
 from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.matrix.findings import Finding, rate_of_finding
 from recollect.verify.matrix.results import Results
-from recollect.verify.report.symbols import client_of, counted, place_of, size_of
+from recollect.verify.report.symbols import client_of, place_of, size_of
 
 NAMED_MAX = 2
 

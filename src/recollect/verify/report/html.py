@@ -23,6 +23,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from recollect import private
+from recollect.printable import counted
 from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict, WitnessEvents
 from recollect.verify.matrix.findings import Finding, findings, meanings
@@ -416,7 +417,7 @@ def _spoken(timeline: Timeline) -> str:
         f"{plain(band.name)} from {band.start_s:.2f} s to {band.end_s:.2f} s"
         for band in (*timeline.faults, *timeline.down)
     ]
-    span = f"Timeline of {len(timeline.lanes)} sessions, {timeline.end_s - timeline.start_s:.1f} s"
+    span = f"Timeline of {counted(len(timeline.lanes), 'session')}, {timeline.end_s - timeline.start_s:.1f} s"
     return f"{span}: {', '.join(parts)}. {'; '.join(bands)}".strip()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from string import ascii_uppercase
 
+from recollect.printable import counted
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import Status, Verdict
@@ -82,10 +83,6 @@ def against(baseline: Compared) -> str:
     if baseline.not_run:
         parts.append(f"{len(baseline.not_run)} not looked at this time ({', '.join(baseline.not_run)})")
     return ", ".join(parts)
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s'[: count != 1]}"
 
 
 def place_of(scenario: Scenario) -> str:

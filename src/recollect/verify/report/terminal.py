@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from recollect.printable import counted
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.steps import EVERYONE, shortened
 from recollect.verify.judging.verdict import WORST_FIRST, Status
@@ -20,7 +21,7 @@ from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.rates import CONFIDENCE, highest_unseen
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.finding_text import headline, seen_in
-from recollect.verify.report.symbols import STYLES, against, client_of, counted, lost_of, size_of
+from recollect.verify.report.symbols import STYLES, against, client_of, lost_of, size_of
 
 LEGEND: dict[Status, str] = {
     "held": "held",
@@ -149,7 +150,7 @@ def _table(
             for row in rows[name].values()
             for place in row
         )
-        text = f"  ✓ held, {kept:,} messages: {', '.join(held)}"
+        text = f"  ✓ held, {counted(kept, 'message')}: {', '.join(held)}"
         console.print(Padding(Text(text.strip(), style="green"), (0, 0, 0, 2)))
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from recollect import __version__, private
 from recollect.guarantees import promise
+from recollect.printable import counted
 from recollect.secret import Scrubber
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.judging.analyze import analyze
@@ -284,7 +285,7 @@ def _fill(clients: Clients, transcript: Transcript, driver: Driver) -> None:
             before, end = transcript.written, time.monotonic() + FILL_IDLE_S
         elif time.monotonic() > end:
             raise RunStopped(
-                f"the sessions lack {clients.missing} messages, and no write succeeded for {FILL_IDLE_S:g} s"
+                f"the sessions lack {counted(clients.missing, 'message')}, and no write succeeded for {FILL_IDLE_S:g} s"
             )
 
 

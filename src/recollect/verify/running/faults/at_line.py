@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from recollect.printable import counted
 from recollect.verify.running.clients import Client
 from recollect.verify.running.faults.fault import Fault, Injection, servers_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
@@ -125,7 +126,7 @@ def _sweep(run: FaultedRun, least: int, sweep_s: float, die_at: Callable[[Line],
         if tried >= least and time.monotonic() > end:
             break
         deaths += die_at(line)
-    run.remark(f"{run.scenario.fault}: died on {deaths} of the {len(lines)} lines of an append")
+    run.remark(f"{run.scenario.fault}: died on {deaths} of {counted(len(lines), 'line')} of an append")
     if not deaths:
         run.give_up("no append reached the line that it was supposed to die on")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from recollect.guarantees import MADE_OF
+from recollect.printable import counted
 from recollect.verify.engines import Pausable
 from recollect.verify.running.faults.chroma_flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
 from recollect.verify.running.faults.fault import Fault, Injection, ours_only, servers_only
@@ -130,7 +131,7 @@ class Cancel(Injection):
             clients.impatience = None
         if not clients.given_up:
             run.give_up("no caller could give up: each operation had already ended")
-        run.remark(f"callers gave up {clients.given_up} operations")
+        run.remark(f"callers gave up {counted(clients.given_up, 'operation')}")
 
 
 PROCESS_FAULTS = (
