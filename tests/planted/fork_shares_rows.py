@@ -19,9 +19,9 @@ class Copied(SqliteRows):
 
     def append(self, session: str, messages: Sequence[Message]) -> None:
         self.db.execute("BEGIN IMMEDIATE")
-        for message in messages:
-            self.append_message(session, {"role": message.role, "content": message.content})
-        self.db.execute("COMMIT")
+        with self.db:
+            for message in messages:
+                self.append_message(session, {"role": message.role, "content": message.content})
 
     def history(self, session: str) -> list[Any]:
         select = "SELECT id, role, content FROM said WHERE session = ? ORDER BY id"
@@ -37,12 +37,10 @@ class Copied(SqliteRows):
 
     def fork(self, session: str, new: str, *, expect: int | None = None) -> None:
         self.db.execute("BEGIN IMMEDIATE")
-        try:
+        with self.db:
             if expect is not None and expect != self.position(session):
                 raise Conflict(session, expect, self.position(session))
             self.copy(session, new)
-        finally:
-            self.db.execute("COMMIT")
 
     def copy(self, session: str, new: str) -> None:
         select = "SELECT ?, role, content FROM said WHERE session = ? ORDER BY id"

@@ -28,9 +28,13 @@ class TwoFiles:
 
     def append_message(self, session: str, message: Any) -> None:
         self.db.execute("BEGIN IMMEDIATE")
-        row = self.db.execute("INSERT INTO said (session, role) VALUES (?, ?)", (session, message["role"]))
-        self.texts.execute("INSERT OR REPLACE INTO texts VALUES (?, ?)", (row.lastrowid, message["content"]))
-        self.db.execute("COMMIT")
+        with self.db:
+            row = self.db.execute(
+                "INSERT INTO said (session, role) VALUES (?, ?)", (session, message["role"])
+            )
+            self.texts.execute(
+                "INSERT OR REPLACE INTO texts VALUES (?, ?)", (row.lastrowid, message["content"])
+            )
 
     def get_history(self, session: str) -> list[Any]:
         texts = dict(self.texts.execute("SELECT id, content FROM texts"))
