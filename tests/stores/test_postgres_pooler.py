@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -18,7 +19,9 @@ import pytest
 
 from recollect import CannotOpen, EngineUnavailable, Message, NotWritten, open_store
 from recollect.recall import open_recall
+from recollect.stores.postgres import opening
 from recollect.stores.postgres.errors import read_error, write_error
+from recollect.stores.postgres.hosts import connect
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.host.ports import Reservation
 from tests.contract.reading import texts
@@ -28,7 +31,7 @@ BINARY = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin
 
 needs_pgbouncer = pytest.mark.skipif(BINARY is None, reason="no PgBouncer: apt-get install pgbouncer")
 
-CURE = r"PgBouncer's session mode, or PgBouncer 1\.21 or newer with max_prepared_statements above 0"
+CURE = r"session mode, or PgBouncer 1\.21 or newer with max_prepared_statements above 0, or add \?prepared=no"
 
 Pooler = Callable[..., str]
 
@@ -138,6 +141,87 @@ async def test_many_that_open_at_once_are_all_refused(
         )
         assert [str(one) for one in opened if not isinstance(one, CannotOpen)] == []
         assert all(re.search(CURE, str(one)) for one in opened), opened
+
+
+@needs_pgbouncer
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+async def test_without_prepared_statements_sessions_may_be_shared(
+    postgres: PostgresEngine, pooler: Pooler, mode: str
+) -> None:
+    """Three server sessions for two stores with eight connections each, schema and all; nobody else has any."""
+    await _admin(postgres, f"DROP DATABASE IF EXISTS shared_{mode}")
+    await _admin(postgres, f"CREATE DATABASE shared_{mode}")
+    through = urlsplit(pooler(mode, default_pool_size=3 if mode == "transaction" else 20))
+    url = through._replace(path=f"/shared_{mode}", query="prepared=no").geturl()
+    async with open_store(url, timeout_s=60) as one, open_store(url, timeout_s=60) as two:
+        appends = [
+            store.append(f"{name}-{task}", [Message("user", str(n))], turn=str(n))
+            for name, store in (("one", one), ("two", two))
+            for task in range(8)
+            for n in range(6)
+        ]
+        receipts = await asyncio.gather(*appends)
+        assert all(receipt.durability.name for receipt in receipts)
+        for name, task in ((name, task) for name in ("one", "two") for task in range(8)):
+            assert sorted(await texts(two, f"{name}-{task}"), key=int) == [str(n) for n in range(6)]
+        await one.append("one-0", [Message("user", "0")], turn="0")
+        assert (await texts(two, "one-0")).count("0") == 1, "a turn that is sent again is stored once"
+        await one.forget("one-1", erase=True)
+        assert await texts(two, "one-1") == []
+    async with (
+        open_store(url.replace("no", "yes"), timeout_s=60) if mode == "session" else open_store(url) as again
+    ):
+        assert await again.position("two-7") == 6
+    await (await open_recall(url)).close()
+
+
+async def _admin(postgres: PostgresEngine, statement: str) -> None:
+    connection = await asyncpg.connect(postgres.endpoint.url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+@needs_pgbouncer
+async def test_statement_mode_is_refused_without_prepared_statements_too(pooler: Pooler) -> None:
+    with pytest.raises(CannotOpen, match="a pooler in statement mode refuses transactions"):
+        await open_store(f"{pooler('statement')}?prepared=no")
+
+
+@pytest.mark.parametrize("query", ["?prepared=no", "?application_name=x&prepared=no"])
+async def test_statements_are_prepared_unless_the_address_says_no(
+    postgres: PostgresEngine, query: str
+) -> None:
+    """Whether they are, the server itself says: it lists those of the session that asks."""
+    for url, kept in ((postgres.endpoint.url, 1), (f"{postgres.endpoint.url}{query}", 0)):
+        connection = await connect(url, time.monotonic() + 20)
+        for _ in range(3):
+            await connection.fetchval("SELECT $1::int", 1)
+        listed = "SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT $1::int'"
+        assert await connection.fetchval(listed) == kept
+        await connection.close()
+
+
+async def test_another_value_of_prepared_is_named(postgres: PostgresEngine) -> None:
+    with pytest.raises(CannotOpen, match="prepared=maybe: yes or no"):
+        await open_store(f"{postgres.endpoint.url}?prepared=maybe")
+
+
+async def test_a_session_with_another_stores_statement_is_shared_even_if_no_second_one_is_free(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a second connection may take too long; what the first one sees must do then."""
+
+    async def no_other(url: str, deadline: float) -> NoReturn:
+        raise EngineUnavailable("no answer in time")
+
+    monkeypatch.setattr(opening, "connect", no_other)
+    deadline = time.monotonic() + 20
+    await place.direct.execute("PREPARE recollect_ours AS SELECT 1")
+    assert not await opening._is_shared(place.direct, "", "recollect_ours", deadline)
+    await place.direct.execute("PREPARE recollect_theirs AS SELECT 1")
+    assert await opening._is_shared(place.direct, "", "recollect_ours", deadline)
+    await place.direct.execute("DEALLOCATE recollect_theirs; DEALLOCATE recollect_ours")
+    assert await opening._is_shared(place.direct, "", "recollect_ours", deadline)
 
 
 @needs_pgbouncer

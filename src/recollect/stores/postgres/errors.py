@@ -75,8 +75,10 @@ POOLED: tuple[type[BaseException], ...] = (
 
 POOLED_CURE = (
     "a pooler in transaction mode gives this connection to others: use PgBouncer's session mode, or PgBouncer 1.21 or "
-    "newer with max_prepared_statements above 0"
+    "newer with max_prepared_statements above 0, or add ?prepared=no to the address"
 )
+
+STATEMENT_MODE_CURE = "a pooler in statement mode refuses transactions: use its session or transaction mode"
 
 GONE: tuple[type[BaseException], ...] = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
 """The store's tables or functions are missing, although they were there when it was opened."""

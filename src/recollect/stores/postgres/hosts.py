@@ -5,6 +5,9 @@ with the highest timeline wins: every promotion begins a new timeline, so the ot
 written to them is lost. Once one has answered, the others have `GRACE_S` to do so. While only standbys answer, a
 promotion may be in progress: they are asked again until time runs out.
 
+`?prepared=no` is for a pooler that mixes up prepared statements (PgBouncer below 1.21 in transaction mode): then every
+statement is parsed anew and has no name.
+
 An address with one host is left to asyncpg, as are hosts from the environment or a service file. The timeline is
 checked there too, so that a name that leads back to an old primary is noticed.
 """
@@ -13,7 +16,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 import asyncpg
 
@@ -33,6 +36,9 @@ RETRY_S = 0.05
 """Pause before a server that is starting, or a group without a primary, is asked again."""
 
 DEFAULT_PORT = 5432
+
+_PREPARED = "prepared"
+"""The option of an address that is ours and not asyncpg's."""
 
 _TIMELINE = """
 SELECT CASE WHEN NOT pg_is_in_recovery()
@@ -141,6 +147,29 @@ async def primaries_of(url: str, deadline: float) -> dict[str, int]:
     return found
 
 
+def prepares(url: str) -> bool:
+    """Whether statements are prepared under names, and kept: yes, unless the address says ``?prepared=no``."""
+    given = [value for name, value in _options(url) if name == _PREPARED]
+    if given and given[-1] not in ("yes", "no"):
+        raise CannotOpen(
+            f"prepared={given[-1]}: yes or no; no is for a pooler that mixes up prepared statements"
+        )
+    return given[-1:] != ["no"]
+
+
+def _without_our_option(url: str) -> str:
+    """asyncpg would send an option that it does not know to the server as a setting."""
+    if all(name != _PREPARED for name, _ in _options(url)):
+        return url
+    before, _, query = url.partition("?")
+    kept = [pair for pair in query.split("&") if pair.partition("=")[0] != _PREPARED]
+    return f"{before}?{'&'.join(kept)}" if kept else before
+
+
+def _options(url: str) -> list[tuple[str, str]]:
+    return parse_qsl(url.partition("?")[2], keep_blank_values=True)
+
+
 def _several(url: str) -> list[dict[str, Any]]:
     try:
         hosts = hosts_of(url)
@@ -207,9 +236,11 @@ async def _let_go(asking: set[asyncio.Task[Connected]]) -> None:
 
 async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
     """Connects to one host, waiting for it if it is starting up."""
+    for_driver = _without_our_option(url)
+    more: dict[str, Any] = {} if prepares(url) else {"statement_cache_size": 0}
     while True:
         try:
-            connection = await asyncpg.connect(url, timeout=remaining_s(deadline), **host)
+            connection = await asyncpg.connect(for_driver, timeout=remaining_s(deadline), **host, **more)
         except asyncpg.CannotConnectNowError as error:
             if remaining_s(deadline) < RETRY_S:
                 raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error

@@ -9,13 +9,23 @@ import asyncpg
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.postgres.durability import PostgresSettings, read_settings
-from recollect.stores.postgres.errors import DRIVER_ERRORS, POOLED, POOLED_CURE, read_error
-from recollect.stores.postgres.hosts import Connection, connect, connect_newest, remaining_s
+from recollect.stores.postgres.errors import (
+    DRIVER_ERRORS,
+    POOLED,
+    POOLED_CURE,
+    STATEMENT_MODE_CURE,
+    read_error,
+)
+from recollect.stores.postgres.hosts import Connection, connect, connect_newest, prepares, remaining_s
 from recollect.stores.postgres.schema import RELEASE_SCHEMA, Version, read_version, usable
 
 SERVER_VERSION_MIN = 150_000
 SHARED_CHECK_S = 1.0
 SHARED_LOOKS = 16
+BUSY_LOOKS = 50
+"""A second connection may take as long as this many answers on the first, if that is longer."""
+_STATEMENT = "recollect_"
+"""How the names of statements begin that a store prepares to find out whether its session is shared."""
 
 _SERVER = """
 SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_schema() IS NULL,
@@ -87,10 +97,16 @@ async def check_not_shared(connection: Connection, url: str, deadline: float) ->
     that keeps statements apart has renamed ours, which shows within a transaction. Otherwise the session is shared if
     this connection ever misses its statement, or a second connection ever finds it. Stores that open at the same time
     occupy sessions, so one look proves little: both connections look many times, side by side.
+
+    Without prepared statements sharing does no harm, as long as a transaction has its session to itself.
     """
     if connection.get_server_pid() == await connection.fetchval("SELECT pg_backend_pid()"):
         return
-    name = f"recollect_{uuid.uuid4().hex}"
+    if not prepares(url):
+        if await _refuses_transactions(url, deadline):
+            raise CannotOpen(f"PostgreSQL: {STATEMENT_MODE_CURE}")
+        return
+    name = f"{_STATEMENT}{uuid.uuid4().hex}"
     try:
         async with connection.transaction():
             # Kept in a variable: the driver closes a statement that nothing refers to.
@@ -124,9 +140,15 @@ async def _refuses_transactions(url: str, deadline: float) -> bool:
 
 async def _is_shared(connection: Connection, url: str, name: str, deadline: float) -> bool:
     async def lost() -> bool:
-        return not await _finds(connection, name, deadline)
+        """Ours is missing, or that of another store which is opening is there too."""
+        return await _prepared_here(connection, deadline) != [name]
 
-    limit = min(deadline, time.monotonic() + SHARED_CHECK_S)
+    begun = time.monotonic()
+    if await lost():
+        return True
+    # What takes long for this connection takes long for a second one too: a busy machine is no proof that it waits.
+    patience_s = max(SHARED_CHECK_S, BUSY_LOOKS * (time.monotonic() - begun))
+    limit = min(deadline, time.monotonic() + patience_s)
     try:
         other = await connect(url, limit)
     except EngineUnavailable:  # a pool of one session, which this connection has to itself
@@ -142,6 +164,12 @@ async def _is_shared(connection: Connection, url: str, name: str, deadline: floa
     finally:
         await _end(other)
     return shared
+
+
+async def _prepared_here(connection: Connection, deadline: float) -> list[str]:
+    """What stores that are opening have prepared in the session that this connection has just now."""
+    found = f"SELECT name FROM pg_prepared_statements WHERE starts_with(name, '{_STATEMENT}')"
+    return [row[0] for row in await connection.fetch(found, timeout=remaining_s(deadline))]
 
 
 async def _finds(connection: Connection, name: str, deadline: float) -> bool:

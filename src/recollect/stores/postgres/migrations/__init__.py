@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable
 from recollect.stores.postgres.errors import UNREACHABLE, short_reason
-from recollect.stores.postgres.hosts import connect
+from recollect.stores.postgres.hosts import connect, prepares
 
 MIGRATE_TIMEOUT_S = 600.0
 """Long, because migrating a large memory may rewrite it."""
@@ -55,6 +55,9 @@ async def _migrate(url: str, timeout_s: float) -> None:
         "postgresql+asyncpg://",
         async_creator=lambda: connect(url, time.monotonic() + timeout_s),
         poolclass=NullPool,
+        connect_args={}
+        if prepares(url)
+        else {"prepared_statement_cache_size": 0, "prepared_statement_name_func": str},
     )
     try:
         async with engine.begin() as connection:
