@@ -22,9 +22,11 @@ class Owner:
 
     __slots__ = ("_loop", "_process")
 
-    def __init__(self) -> None:
+    def __init__(self, *, any_loop: bool = False) -> None:
         self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
+        if any_loop:
+            return
         with contextlib.suppress(RuntimeError):  # made in a thread without a loop; `take_loop` sets it later
             self.take_loop()
 

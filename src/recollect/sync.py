@@ -1,4 +1,5 @@
-"""The same store without async: one event loop on one background thread, and methods that wait for it.
+"""The same store without async: one event loop on one background thread, and methods that wait for it (on Redis, a
+thread that calls alone talks to the engine itself: `near`).
 
     from recollect.sync import open_store
 
@@ -21,6 +22,7 @@ from recollect import opening
 from recollect.appending import Said
 from recollect.erasure import Erasure
 from recollect.errors import OutcomeUnknown, StoreClosed
+from recollect.near import Call, Lending, NearCalls, NotHere
 from recollect.owner import Owner
 from recollect.store import (
     Description,
@@ -52,8 +54,11 @@ class SyncStore:
         self._under_way: set[Future[Any]] = set()
         self._closing = False
         self._closed = False
+        self._near: NearCalls | None = None
         try:
             self._store = self._wait(_await(pending))
+            if isinstance(self._store, Lending):
+                self._near = self._wait(self._store.near())
         except BaseException:
             self._end_loop()
             raise
@@ -62,7 +67,7 @@ class SyncStore:
         self, session: str, messages: Sequence[Said], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         """See `recollect.store.MemoryStore.append`."""
-        return self._wait(self._store.append(session, messages, turn=turn, expect=expect))
+        return self._call(lambda store: store.append(session, messages, turn=turn, expect=expect))
 
     def append_many(
         self,
@@ -72,29 +77,31 @@ class SyncStore:
         expect: Mapping[str, int] | None = None,
     ) -> dict[str, Receipt]:
         """See `recollect.store.Spanning.append_many`."""
-        return self._wait(self._store.append_many(turns, turn=turn, expect=expect))
+        return self._call(lambda store: store.append_many(turns, turn=turn, expect=expect))
 
     def history(self, session: str, *, last: int | None = None, after: int | None = None) -> list[Stored]:
         """See `recollect.store.MemoryStore.history`."""
-        return self._wait(self._store.history(session, last=last, after=after))
+        return self._call(lambda store: store.history(session, last=last, after=after))
 
     def find(self, session: str, message_id: str) -> Stored | None:
         """See `recollect.store.Findable.find`."""
-        return self._wait(self._store.find(session, message_id))
+        return self._call(lambda store: store.find(session, message_id))
 
     def position(self, session: str) -> int:
         """See `recollect.store.Positioned.position`."""
-        return self._wait(self._store.position(session))
+        return self._call(lambda store: store.position(session))
 
     def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
         """See `recollect.store.Store.forget`."""
-        return self._wait(self._store.forget(session, expect=expect, erase=erase))
+        if erase:  # the engine rewrites its files, and is asked now and then whether it has done so
+            return self._wait(self._store.forget(session, expect=expect, erase=True))
+        return self._call(lambda store: store.forget(session, expect=expect))
 
     def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         """See `recollect.store.Retractable.retract`."""
-        return self._wait(self._store.retract(session, *sequences, turn=turn, expect=expect))
+        return self._call(lambda store: store.retract(session, *sequences, turn=turn, expect=expect))
 
     def replace(
         self,
@@ -105,7 +112,7 @@ class SyncStore:
         expect: int | None = None,
     ) -> Receipt:
         """See `recollect.store.Replaceable.replace`."""
-        return self._wait(self._store.replace(session, messages, turn=turn, expect=expect))
+        return self._call(lambda store: store.replace(session, messages, turn=turn, expect=expect))
 
     def fork(
         self,
@@ -117,21 +124,21 @@ class SyncStore:
         expect: int | None = None,
     ) -> Receipt:
         """See `recollect.store.Forkable.fork`."""
-        return self._wait(self._store.fork(session, new, upto=upto, turn=turn, expect=expect))
+        return self._call(lambda store: store.fork(session, new, upto=upto, turn=turn, expect=expect))
 
     def describe(self, session: str) -> Description:
         """See `recollect.store.Describable.describe`."""
-        return self._wait(self._store.describe(session))
+        return self._call(lambda store: store.describe(session))
 
     def annotate(
         self, session: str, metadata: Mapping[str, Any], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         """See `recollect.store.Describable.annotate`."""
-        return self._wait(self._store.annotate(session, metadata, turn=turn, expect=expect))
+        return self._call(lambda store: store.annotate(session, metadata, turn=turn, expect=expect))
 
     def state(self, session: str) -> SessionState:
         """See `recollect.store.Expiring.state`."""
-        return self._wait(self._store.state(session))
+        return self._call(lambda store: store.state(session))
 
     def sweep(self) -> int:
         """See `recollect.store.Expiring.sweep`."""
@@ -180,6 +187,8 @@ class SyncStore:
                 return
             self._closing = True
         try:
+            if self._near is not None:
+                self._near.close(self._timeout_s + GRACE_S)
             self._let_calls_end()
             asyncio.run_coroutine_threadsafe(self._store.close(), self._loop).result()
         finally:
@@ -203,6 +212,15 @@ class SyncStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _call(self, call: Call[Value]) -> Value:
+        """On this thread, if the store can do that and nobody else is calling; else on the store's loop."""
+        if self._near is not None and not self._under_way and not self._closing and not self._owner.forked:
+            try:
+                return self._near.run(call)
+            except NotHere:
+                pass
+        return self._wait(call(self._store))
 
     def _wait(self, work: Coroutine[Any, Any, Value]) -> Value:
         if self._owner.forked:  # before the lock, which another thread of the parent may have held

@@ -49,6 +49,7 @@ class Witness:
         self._written_at = 0.0
         self._noted = False
         self._writing: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
 
     @classmethod
     async def check(
@@ -79,11 +80,15 @@ class Witness:
         return witness
 
     def note(self, session: str, sequence: int) -> None:
-        """Called with every acknowledged append; writes the file in the background when a second has passed."""
+        """Called with every acknowledged append, on any thread; writes the file in the background when a second has
+        passed."""
         self._newest = Mark(session, sequence)
         self._noted = True
         now = time.monotonic()
         if now - self._written_at < INTERVAL_S or (self._writing is not None and not self._writing.done()):
+            return
+        if _running_loop() is not self._loop:
+            self._loop.call_soon_threadsafe(self.note, session, sequence)
             return
         self._written_at = now
         aged, self._aged = self._aged, self._newest
@@ -136,6 +141,13 @@ class Witness:
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(self._path)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def remembered_by(path: Path) -> tuple[str, Mark | None] | None:

@@ -67,7 +67,11 @@ async def tried(change: Callable[[str], Awaitable[Value]]) -> Value:
     try:
         return await change(turn)
     except OutcomeUnknown as error:
-        unknown = error
+        return await retried(change, turn, error)
+
+
+async def retried(change: Callable[[str], Awaitable[Value]], turn: str, unknown: OutcomeUnknown) -> Value:
+    """The result of a change that was tried once, with this unknown outcome."""
     for pause_s in PAUSES_S:
         await asyncio.sleep(pause_s)
         try:

@@ -13,17 +13,18 @@ A message that can no longer be read keeps its place, as a message that says so.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from recollect.adapters.carrying import damage_note, tried
-from recollect.errors import MissingExtra
-from recollect.message import Damaged, Message
+from recollect.adapters.carrying import damage_note, new_turn, retried, tried
+from recollect.errors import MissingExtra, OutcomeUnknown
+from recollect.message import Damaged
+from recollect.shapes import from_langchain, to_langchain
 from recollect.store import Stored
 from recollect.sync import SyncStore
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
-    from langchain_core.messages import HumanMessage, message_to_dict, messages_from_dict
+    from langchain_core.messages import message_to_dict, messages_from_dict
 except ImportError as error:
     raise MissingExtra(
         f"LangChain is not installed ({error.name}): pip install 'recollect[langchain]'"
@@ -50,25 +51,33 @@ class RecollectHistory(BaseChatMessageHistory):
     @property
     def messages(self) -> "list[BaseMessage]":  # type: ignore[override]
         """The messages in order."""
-        return [_message(stored) for stored in self._store.history(self.session_id, last=self._last)]
+        stored = self._store.history(self.session_id, last=self._last)
+        messages: list[BaseMessage] = messages_from_dict([_serialized(one) for one in stored])
+        return messages
 
     def add_messages(self, messages: "Sequence[BaseMessage]") -> None:
         """Adds the messages as one turn, all or none."""
         if not messages:
             return
-        turn_messages = [Message.from_langchain(message_to_dict(message)) for message in messages]
-        self._store.run(
-            lambda store: tried(lambda turn: store.append(self.session_id, turn_messages, turn=turn))
-        )
+        turn_messages = [from_langchain(message_to_dict(message)) for message in messages]
+        turn = new_turn()
+        try:
+            self._store.append(self.session_id, turn_messages, turn=turn)
+        except OutcomeUnknown as error:
+            unknown = error
+            self._store.run(
+                lambda store: retried(
+                    lambda turn: store.append(self.session_id, turn_messages, turn=turn), turn, unknown
+                )
+            )
 
     def clear(self) -> None:
         """Forgets the conversation."""
         self._store.run(lambda store: tried(lambda _: store.forget(self.session_id)))
 
 
-def _message(stored: Stored) -> "BaseMessage":
+def _serialized(stored: Stored) -> dict[str, Any]:
     if isinstance(stored.message, Damaged):
         # A human message, because every model accepts one anywhere in a conversation.
-        return HumanMessage(damage_note(stored, stored.message))
-    [message] = messages_from_dict([stored.message.to_langchain()])
-    return message
+        return {"type": "human", "data": {"content": damage_note(stored, stored.message)}}
+    return to_langchain(stored.message)

@@ -6,6 +6,7 @@ appends (`commit`), so they are just as durable.
 
 import contextlib
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -59,7 +60,7 @@ class RedisChanges(ABC):
     _append_options: bytes
     _option_values: tuple[bytes, ...]
     _servers: Servers
-    _denied: bool
+    _denied: threading.Event
     _places: Places
     _witness: Witness | None
 
@@ -289,11 +290,11 @@ class RedisChanges(ABC):
     async def _submit(self, write: QueuedWrite, place: Place) -> Reply:
         """The engine's answer. After a script was stopped half-way, no other is sent until the user has its rights
         back: each would leave another half behind."""
-        if self._denied:
+        if self._denied.is_set():
             await self._check_allowed_again()
         reply = await self._servers.submit(write, place.slot)
         if isinstance(reply, ReplyError) and was_denied(reply):
-            self._denied = True
+            self._denied.set()
         return reply
 
     async def _updated(self, keys: list[bytes]) -> list[float]:

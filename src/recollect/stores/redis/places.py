@@ -4,6 +4,8 @@ Both are bounded; `recollect.known` has the second. The packed keys are several 
 they are kept up to `BYTES_MAX` in all, and recomputed each time for an id so long that a few would fill that.
 """
 
+import threading
+
 from recollect.known import SESSIONS_KNOWN_MAX, Known, KnownSessions
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.slots import slot_of
@@ -44,14 +46,21 @@ class Places:
         self._known = KnownSessions()
         self._places: dict[bytes, Place] = {}
         self._size = 0
+        self._gate = threading.Lock()
+        """The store's loop, and a caller who goes past it (`near`), add sessions at the same time."""
 
     def of(self, key: bytes) -> Place:
         place = self._places.get(key)
-        if place is None:
-            place = Place(self._known.of(key), *self._address.session_keys(key))
-            if place.size <= PLACE_BYTES_MAX:
-                self._keep(key, place)
-        return place
+        return self._added(key) if place is None else place
+
+    def _added(self, key: bytes) -> Place:
+        with self._gate:
+            place = self._places.get(key)
+            if place is None:
+                place = Place(self._known.of(key), *self._address.session_keys(key))
+                if place.size <= PLACE_BYTES_MAX:
+                    self._keep(key, place)
+            return place
 
     def _keep(self, key: bytes, place: Place) -> None:
         self._places[key] = place

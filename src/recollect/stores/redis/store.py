@@ -13,8 +13,11 @@ that knows less has lost something; if it does not know the store's identity eit
 Where a request goes is the business of `servers`: one server, a cluster, or whoever sentinels name.
 """
 
+import asyncio
+import copy
 import functools
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from typing import Self
@@ -33,6 +36,7 @@ from recollect.errors import (
     Unreadable,
     shorten,
 )
+from recollect.near import NearCalls
 from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
@@ -44,6 +48,7 @@ from recollect.stores.redis.elements import doubt, is_number, placing
 from recollect.stores.redis.erasing import rewrite_files
 from recollect.stores.redis.errors import read_refused, write_refused
 from recollect.stores.redis.moving import RedisMoving
+from recollect.stores.redis.near import NearServer, RedisNear
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.script import APPEND, READ, STATE, Script
 from recollect.stores.redis.sentinel import SentinelServers
@@ -56,6 +61,8 @@ _STATES = {state.value.encode(): state for state in SessionState}
 SCAN_COUNT = 1000
 PROBE_TIMEOUT_S = 6.0
 PROBE_LIFE_MS = 10_000
+LENDING_POOL_LEAST = 3
+"""With fewer connections, one on loan would be missed: by a read while a write waits for its fsync."""
 
 _logger = logging.getLogger("recollect")
 
@@ -70,7 +77,7 @@ class RedisStore(RedisMoving):
         self._identity: str | None = None
         self._witness: Witness | None = None
         self._closed = False
-        self._denied = False
+        self._denied = threading.Event()
         """The last change was stopped because the user may no longer run one of its commands."""
         self._owner = Owner()
         self._places = Places(address)
@@ -217,6 +224,21 @@ class RedisStore(RedisMoving):
 
     # ---- what it is
 
+    async def near(self) -> NearCalls | None:
+        """See `recollect.near.Lending`: for one server, without TLS, and if the pool has wires to spare."""
+        servers, options = self._servers, self._options
+        if (
+            not isinstance(servers, OneServer)
+            or self._address.has_tls
+            or options.pool_size < LENDING_POOL_LEAST
+        ):
+            return None
+        store = copy.copy(self)
+        store._owner = Owner(any_loop=True)
+        server = NearServer(servers, asyncio.get_running_loop(), options.timeout_s)
+        store._servers = server
+        return RedisNear(store, server)
+
     @property
     def identity(self) -> str:
         """The UUID the store was given when it was first opened: another one means another memory."""
@@ -246,7 +268,7 @@ class RedisStore(RedisMoving):
             await self._servers.check_rights()
         except CannotOpen as error:
             raise NotWritten(f"{error}; safe to retry once the user may do this") from error
-        self._denied = False
+        self._denied.clear()
 
     async def _check_not_replaced(self, session: str, place: Place, found: Reply) -> None:
         """The engine knows less of the session than it acknowledged. Raises if it is another engine."""

@@ -172,6 +172,12 @@ class Wire(asyncio.Protocol):
         """Stands for the request that is under way, if one is."""
         return self._done
 
+    def lend(self) -> int:
+        """The file number of its socket, for a thread that waits by itself: the loop reads nothing from it any more."""
+        self._transport.pause_reading()
+        number: int = self._transport.get_extra_info("socket").fileno()
+        return number
+
     def ask(self, request: bytes, count: int, done: Callable[[list[Reply] | WireLost], None]) -> None:
         """Sends the request; `done` gets its `count` replies, or `WireLost`."""
         self._wanted, self._done, self._replies = count, done, []
