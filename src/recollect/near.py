@@ -1,8 +1,8 @@
 """Calls of a synchronous store that run on the caller's own thread, where the engine allows it.
 
 Handing a call to the store's event loop, and being woken by it, takes two changes of thread: as long as a server
-nearby takes to answer. So a store may lend a second self (`NearCalls`) whose methods wait for the engine by themselves. They
-never suspend, so they need no loop: `run_here` takes them to their end. One caller at a time has it; all others go
+nearby takes to answer. So a store may lend a second self (`NearCalls`) whose methods wait for the engine themselves.
+They never suspend, so they need no loop: `run_here` takes them to their end. One caller at a time has it; all others go
 through the loop, which groups their writes.
 """
 
