@@ -128,6 +128,14 @@ def session_key(session: str) -> bytes:
     return key
 
 
+def prefix_key(prefix: str | None) -> bytes:
+    """What the keys of sessions with this prefix begin with."""
+    if prefix is None:
+        return b""
+    check_text(prefix, "prefix")
+    return session_key(prefix) if prefix else b""
+
+
 def session_of(key: bytes) -> str:
     return key.decode("utf-8", "surrogatepass")
 

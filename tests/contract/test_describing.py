@@ -158,6 +158,8 @@ async def test_sessions_in_order_of_their_last_change(
     for wrong in ("now", float("nan"), True):
         with pytest.raises(Refused):
             [name async for name in store.sessions(updated_after=wrong)]  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="prefix: text, not 5"):
+        [name async for name in store.sessions(prefix=5)]  # type: ignore[arg-type]
 
 
 async def test_metadata_that_was_changed_by_others_is_said(own_place: Place) -> None:

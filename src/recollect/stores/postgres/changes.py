@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from recollect.appending import Append, Said, SessionChange, checked_expect, listed, session_key
+from recollect.appending import Append, Said, SessionChange, checked_expect, listed, prefix_key, session_key
 from recollect.bounds import INTEGER_MAX
 from recollect.changing import (
     checked_annotation,
@@ -241,7 +241,7 @@ class PostgresChanges(ABC):
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
         """See `recollect.store.Listable`. When ordered by change, the order is that of the first moment."""
-        start = session_key(prefix) if prefix else None
+        start = prefix_key(prefix) or None
         if updated_after is not None:
             moment = checked_updated_after(updated_after)
             [[packed]] = await self._read(schema.CHANGED_SESSIONS, start, moment)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from recollect.appending import Append, Said, SessionChange, checked_expect, listed, session_key
+from recollect.appending import Append, Said, SessionChange, checked_expect, listed, prefix_key, session_key
 from recollect.changing import (
     checked_annotation,
     checked_fork,
@@ -269,7 +269,7 @@ class RedisChanges(ABC):
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
         """See `recollect.store.Listable`. When ordered by change, all names are read before the first is yielded."""
-        start = session_key(prefix) if prefix else b""
+        start = prefix_key(prefix)
         moment = None if updated_after is None else checked_updated_after(updated_after)
         self._check_open(EngineUnavailable)
         with contextlib.closing(SeenSessions()) as listing:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recollect.appending import Append, Said, SessionChange, checked_expect, listed, session_key
+from recollect.appending import Append, Said, SessionChange, checked_expect, listed, prefix_key, session_key
 from recollect.changing import (
     Annotation,
     Fork,
@@ -189,7 +189,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         self, *, prefix: str | None = None, updated_after: float | None = None
     ) -> AsyncIterator[str]:
         """See `recollect.store.Listable`. When ordered by change, the order is that of the first moment."""
-        start = session_key(prefix) if prefix else None
+        start = prefix_key(prefix) or None
         if updated_after is not None:
             moment = checked_updated_after(updated_after)
             numbers = await self._read(partial(changed_sessions, prefix=start, updated_after=moment))
