@@ -149,11 +149,14 @@ _NEAR = "sequence <= s.last + 4294967296"
 """Not `s.last`: a message above the counter shows that the counter has changed on the disk. Without an upper end the
 planner expects a third of the table, and sorts it."""
 
+_OWN = "CASE WHEN session_id = s.id THEN record END"
+"""An index that has changed on the disk leads to another session's message. PostgreSQL believes it: only this looks."""
+
 _HISTORY = f"""
 SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
-      SELECT sequence, record FROM recollect_messages
+      SELECT sequence, {_OWN} AS record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
          AND NOT s.marked
        ORDER BY sequence
@@ -164,8 +167,8 @@ _JOINED = f"""
 SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.count, m.total, m.joined
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
-      SELECT count(*), sum(sequence - s.last)::bigint AS total, string_agg(record, '') AS joined FROM (
-          SELECT sequence, record FROM recollect_messages
+      SELECT count(record), sum(sequence - s.last)::bigint AS total, string_agg(record, '') AS joined FROM (
+          SELECT sequence, {_OWN} AS record FROM recollect_messages
            WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
              AND NOT s.marked
            ORDER BY sequence
@@ -179,7 +182,7 @@ _HISTORY_MARKED = f"""
 SELECT s.last, s.floor, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
-      SELECT sequence, record FROM recollect_messages
+      SELECT sequence, {_OWN} AS record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2) AND {_NEAR}
        ORDER BY sequence DESC LIMIT $3
   ) m ON true
