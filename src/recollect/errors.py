@@ -48,13 +48,14 @@ class NotWritten(RecollectError):
 
 
 class Conflict(NotWritten):
-    """Compare-and-set failed: the session's last sequence is not the one the caller expected."""
+    """Compare-and-set failed: the session's last sequence is not the one the caller expected, or the engine has lost
+    messages since, so that others may have written in their place."""
 
     def __init__(self, session: str, expected: int, actual: int) -> None:
-        super().__init__(
-            f"session {shorten(session)}: expected last sequence {shown(expected)}, but it is {actual}; "
-            "read the session again, then decide"
-        )
+        what = f"expected last sequence {shown(expected)}, but it is {actual}"
+        if expected == actual:
+            what = f"the engine has lost messages up to sequence {actual}, and others may have written since"
+        super().__init__(f"session {shorten(session)}: {what}; read the session again, then decide")
         self.session, self.expected, self.actual = session, expected, actual
 
     def __reduce__(self) -> tuple[type["Conflict"], tuple[str, int, int]]:

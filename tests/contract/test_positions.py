@@ -1,8 +1,10 @@
 """Where a session is: `position`, and `forget` of a session that is where the caller knows it to be."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+import asyncpg
 import pytest
 
 from recollect import Conflict, Message, Positioned, Refused, SessionState, Store
@@ -81,3 +83,57 @@ def test_without_async(place: Place, session: str) -> None:
             store.forget(session, expect=0)
         store.forget(session, expect=1)
         assert store.position(session) == 1
+
+
+CHANGES: dict[str, Callable[[Store, str, int], Awaitable[object]]] = {
+    "append": lambda store, session, seen: store.append(session, [Message("user", "d")], expect=seen),
+    "append_many": lambda store, session, seen: store.append_many(
+        {session: [Message("user", "d")]}, expect={session: seen}
+    ),
+    "replace": lambda store, session, seen: store.replace(session, [Message("user", "d")], expect=seen),
+    "retract": lambda store, session, seen: store.retract(session, 1, expect=seen),
+    "annotate": lambda store, session, seen: store.annotate(session, {"a": 1}, expect=seen),
+    "forget": lambda store, session, seen: store.forget(session, expect=seen),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_was_expected_before_a_loss_is_a_conflict_once(
+    place: Place, session: str, change: str
+) -> None:
+    """Somebody who was told less has written since, below what this store was told: that must not be overwritten."""
+    if place.name == "sqlite":
+        pytest.skip("a file that loses what was acknowledged takes its process with it")
+    async with place.open() as store, place.open() as other:
+        await store.append(session, [Message("user", "a"), Message("user", "b"), Message("user", "c")])
+        await _lose(place, session, after=1)
+        assert (await other.append(session, [Message("user", "theirs")])).first == 2
+        seen = await store.position(session)
+        with pytest.raises(Conflict):
+            await CHANGES[change](store, session, seen)
+        found = [
+            item.message.text for item in await store.history(session) if isinstance(item.message, Message)
+        ]
+        assert found == ["a", "theirs"]
+        await CHANGES[change](store, session, await store.position(session))
+        assert (await other.append(session, [Message("user", "e")])).first > 3, "no sequence is given twice"
+
+
+async def _lose(place: Place, session: str, after: int) -> None:
+    """What a crash may do to an engine whose last writes are not on its disk."""
+    if place.name == "redis":
+        client = place.redis()
+        [messages] = [key async for key in client.scan_iter(match=f"*{session}*:m")]
+        [counter] = [key async for key in client.scan_iter(match=f"*{session}*:c")]
+        await client.ltrim(messages, 0, after - 1)
+        await client.hset(counter, "last", after)
+        await client.aclose()
+        return
+    connection = await asyncpg.connect(place.url)
+    number = await connection.fetchval(
+        "UPDATE recollect_sessions SET last = $2 WHERE name = $1 RETURNING id", session.encode(), after
+    )
+    await connection.execute(
+        "DELETE FROM recollect_messages WHERE session_id = $1 AND sequence > $2", number, after
+    )
+    await connection.close()

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from recollect import EngineUnavailable, Message, NotWritten, SessionState, Store, Stored, open_store
+from recollect import (
+    Conflict,
+    EngineUnavailable,
+    Message,
+    NotWritten,
+    SessionState,
+    Store,
+    Stored,
+    open_store,
+)
 from recollect.stores.postgres import hosts
 from recollect.stores.postgres.store import PostgresStore
 from recollect.verify.engines.postgres import PostgresEngine, PostgresReplica
@@ -98,6 +107,8 @@ async def test_what_a_failover_loses_is_told_and_no_sequence_is_given_again(
         assert (await store.describe("late")).state is SessionState.LIVE
 
         # Its turn is lost with it, so a retry stores it again, in a new place.
+        with pytest.raises(Conflict, match="has lost messages up to sequence 5"):
+            await store.append("s", say("d", "e"), turn="t", expect=5)
         assert (await store.append("s", say("d", "e"), turn="t", expect=5)).first == 6
         assert (await store.append("late", say("b"))).first == 2
         assert (await store.append("alone", say("d"))).first == 4
@@ -106,6 +117,8 @@ async def test_what_a_failover_loses_is_told_and_no_sequence_is_given_again(
         assert (await store.annotate("annotated", {"a": 1})).first == 4
         assert (await store.append_many({"many": say("d")}))["many"].first == 4
         assert (await store.fork("source", "copy")).last == 3
+        with pytest.raises(Conflict):
+            await store.forget("forgotten", expect=3)
         await store.forget("forgotten", expect=3)
         assert await store.history("forgotten") == []
         assert (await store.append("forgotten", say("d"))).first == 4

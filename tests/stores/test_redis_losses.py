@@ -105,6 +105,8 @@ async def test_a_session_evicted_whole_is_missed_by_the_store_that_wrote_it(
         with hands_on(engine) as hands:
             hands.delete(f"{prefix}:{{s{session}}}:m", f"{prefix}:{{s{session}}}:c")
         assert shape(await store.history(session)) == [(1, "messages 1 to 2")]
+        with pytest.raises(Conflict, match="has lost messages up to sequence 2, and others may have written"):
+            await store.append(session, say("c"), expect=2)
         assert (await store.append(session, say("c"), expect=2)).last == 3
         assert shape(await store.history(session)) == [(1, "messages 1 to 2"), 3]
 
@@ -224,6 +226,8 @@ async def test_acknowledged_messages_lost_in_a_crash_leave_a_hole_and_no_sequenc
             assert shape(await store.history("late")) == [(1, "messages 1 to 1")]
             assert shape(await store.history("quiet")) == [1]
             # Its turn is lost with it, so a retry stores it again, in a new place.
+            with pytest.raises(Conflict):
+                await store.append("s", say("d", "e"), turn="t", expect=5)
             assert (await store.append("s", say("d", "e"), turn="t", expect=5)).first == 6
         async with open_store(url) as other:
             assert shape(await other.history("s")) == [1, 2, 3, (4, "messages 4 to 5"), 6, 7]

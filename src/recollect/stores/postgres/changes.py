@@ -32,7 +32,7 @@ from recollect.known import KnownSessions
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach
-from recollect.stores.postgres.losses import go_on, tell
+from recollect.stores.postgres.losses import Expected, go_on, refused, tell
 from recollect.witness import Witness
 
 log = logging.getLogger("recollect")
@@ -104,7 +104,7 @@ class PostgresChanges(ABC):
         """See `recollect.store.Store`. Messages too many to free at once are left to `sweep`."""
         deadline = time.monotonic() + self._timeout_s
         key = session_key(session)
-        arguments = (key, checked_expect(expect), schema.ROWS_FREED_MAX)
+        arguments = (key, expected(checked_expect(expect)), schema.ROWS_FREED_MAX)
         outcomes, _ = await self._changed(schema.FORGET, arguments, (key,), deadline)
         outcome, unfreed, last = outcomes
         if outcome == schema.CONFLICT:
@@ -287,7 +287,8 @@ class PostgresChanges(ABC):
             numbers: list[int] | None = rows[0][0]
             if numbers is not None:
                 return numbers, reached
-            await go_on(self._read, self._write, self._known, self._identity, keys, deadline)
+            lost = await go_on(self._read, self._write, self._known, self._identity, keys, deadline)
+            arguments = refused(arguments, keys, lost)
         raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
 
     def _receipt(
@@ -343,7 +344,11 @@ def _outcome(
 
 
 def _claims(change: SessionChange) -> tuple[bytes | None, bytes | None, int | None]:
-    return change.turn, change.fingerprint, change.expect
+    return change.turn, change.fingerprint, expected(change.expect)
+
+
+def expected(position: int | None) -> Expected | None:
+    return None if position is None else Expected(position)
 
 
 def state_of(last: int, floor: int, expires: bool, expired: bool) -> SessionState:

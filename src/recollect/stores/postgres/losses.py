@@ -3,6 +3,8 @@ crash took what `synchronous_commit = off` had not written yet.
 
 Every statement that changes a session compares the two (`schema`), and so does every read. The loss is logged once,
 reads show it as a `Damaged` item, and the next change goes on after it, so that lost messages keep their sequences.
+That change is a `Conflict` if it has an `expect`: others, who were told less, may have written since, below what is
+known here.
 """
 
 import logging
@@ -43,9 +45,9 @@ def replaced(identity: str, found: str | None) -> StoreReplaced:
 
 async def go_on(
     read: Read, write: Write, sessions: KnownSessions, identity: str, keys: Sequence[bytes], deadline: float
-) -> None:
-    """Logs what the sessions have lost, and raises their counters to what this store was told."""
-    keys = sorted(set(keys))
+) -> set[bytes]:
+    """Logs what the sessions have lost, and raises their counters to what this store was told. Returns which have."""
+    keys, lost = sorted(set(keys)), set()
     rows = await read(schema.IDENTITY)
     if not rows or rows[0][0] != identity:
         raise replaced(identity, rows[0][0] if rows else None)
@@ -53,4 +55,28 @@ async def go_on(
     for key, last, (found,) in zip(keys, lasts, await read(schema.POSITIONS, keys), strict=True):
         if found < last:
             tell(key, sessions.of(key), found)
+            lost.add(key)
     await write(schema.GO_ON, (keys, lasts), deadline)
+    return lost
+
+
+class Expected(int):
+    """The position that a change expects, among the arguments of a statement."""
+
+
+def refused(arguments: tuple[Any, ...], keys: Sequence[bytes], lost: set[bytes]) -> tuple[Any, ...]:
+    """The same arguments, with a position that no session has in place of one that is expected of a session that has
+    lost messages. Lists of positions are as long as `keys`; a single one is of the first."""
+
+    def compared(value: Any, key: bytes) -> Any:
+        return NOWHERE if isinstance(value, Expected) and key in lost else value
+
+    return tuple(
+        [compared(*each) for each in zip(value, keys, strict=True)]
+        if isinstance(value, list) and any(isinstance(one, Expected) for one in value)
+        else compared(value, keys[0])
+        for value in arguments
+    )
+
+
+NOWHERE = -1

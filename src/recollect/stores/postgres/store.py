@@ -42,7 +42,7 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
-from recollect.stores.postgres.changes import outcomes_of, state_of
+from recollect.stores.postgres.changes import expected, outcomes_of, state_of
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
@@ -309,7 +309,7 @@ class PostgresStore(PostgresMoving):
             [record for append in appends for record in append.records],
             [append.turn for append in appends],
             [append.fingerprint for append in appends],
-            [append.expect for append in appends],
+            [expected(append.expect) for append in appends],
             self._options.ttl,
             self._ttl_kept,
             self._options.turns_kept,

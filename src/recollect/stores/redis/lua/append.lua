@@ -56,6 +56,11 @@ end
 
 if known > last then -- the caller was given more than the engine still knows
   if ARGV[7] == 'ask' then return {'behind', last} end
+  if expect ~= '' then -- others may have written since, below what is known here: the caller has to read again
+    redis.call('HSET', counter, 'last', known)
+    if floor then redis.call('HSET', counter, 'floor', floor) end
+    return {'conflict', known}
+  end
   last = known
 end
 if expect ~= '' and tonumber(expect) ~= last then return {'conflict', last} end

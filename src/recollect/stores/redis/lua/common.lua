@@ -52,6 +52,10 @@ local function begin()
   end
   if known > was.last then
     if ARGV[7] == 'ask' then return nil, {'behind', was.last} end
+    if expect ~= '' then -- see append.lua
+      redis.call('HSET', counter, 'last', known, 'floor', was.floor)
+      return nil, {'conflict', known}
+    end
     was.last = known
   end
   if expect ~= '' and tonumber(expect) ~= was.last then return nil, {'conflict', was.last} end

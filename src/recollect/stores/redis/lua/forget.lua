@@ -16,6 +16,10 @@ if not last then
   end
   last = tonumber(string.match(newest, '^(%d+) ')) or redis.call('LLEN', messages)
 end
+if ARGV[2] ~= '' and tonumber(ARGV[1]) > last then -- see append.lua
+  redis.call('HSET', counter, 'last', ARGV[1])
+  return {'conflict', tonumber(ARGV[1])}
+end
 last = math.max(last, tonumber(ARGV[1]))
 if ARGV[2] ~= '' and tonumber(ARGV[2]) ~= last then return {'conflict', last} end
 local time = redis.call('TIME')
