@@ -148,6 +148,9 @@ async def test_a_newer_schema_is_used_if_it_allows_it(place: Place) -> None:
     await place.direct.execute("UPDATE recollect_meta SET oldest_release_schema = 5")
     with pytest.raises(CannotOpen, match="knows schema 5"):
         await open_store(place.url)
+    await place.direct.execute("UPDATE recollect_version SET version_num = '0#03'")
+    with pytest.raises(CannotOpen, match="holds '0#03', which is no version"):
+        await open_store(place.url)
 
 
 async def test_a_failed_migration_leaves_nothing(place: Place) -> None:

@@ -94,6 +94,20 @@ async def test_an_evicted_counter_is_found_again_in_the_list(engine: Engine) -> 
         assert shape(await other.history("s")) == [3, 4]
 
 
+@pytest.mark.parametrize("retracted", [False, True])
+async def test_a_floor_that_has_changed_on_the_disk_hides_nothing(engine: Engine, *, retracted: bool) -> None:
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store:
+        await store.append("s", say("a", "b", "c", "d", "e", "f"))
+        if retracted:
+            await store.retract("s", 2)
+        wanted = await store.history("s")
+        with hands_on(engine) as hands:
+            hands.hset(f"{prefix}:{{ss}}:c", "floor", 4)
+        assert await store.history("s") == wanted
+        assert await store.history("s", last=5) == wanted[-5:]
+
+
 @pytest.mark.parametrize("length", [1, 64, 65, 5_000, 90_000])
 async def test_a_session_evicted_whole_is_missed_by_the_store_that_wrote_it(
     engine: Engine, length: int

@@ -104,7 +104,7 @@ def placing_marked(
 def _believed(rows: list[tuple[int, bytes]], counted: int) -> list[tuple[int, bytes | Damaged]]:
     """The rows, with `Damaged` in place of each whose number does not fit between its neighbours'."""
     numbers = [sequence for sequence, _ in rows]
-    if numbers and numbers[-1] <= counted and all(map(int.__lt__, numbers, numbers[1:])):
+    if numbers and numbers[0] > 0 and numbers[-1] <= counted and all(map(int.__lt__, numbers, numbers[1:])):
         return list(rows)
     kept = _longest_ascending(numbers)
     believed: list[tuple[int, bytes | Damaged]] = []
@@ -131,7 +131,7 @@ def _longest_ascending(numbers: Sequence[int]) -> list[int]:
     places: list[int] = []
     before: dict[int, int | None] = {}
     for place, number in enumerate(numbers):
-        if counts[number] > 1:
+        if counts[number] > 1 or number < 1:
             continue
         length = bisect_left(ends, number)
         before[place] = places[length - 1] if length else None

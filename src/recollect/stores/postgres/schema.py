@@ -37,7 +37,13 @@ async def read_version(connection: asyncpg.Connection, timeout_s: float) -> Vers
         row = await connection.fetchrow(_VERSION, timeout=timeout_s)
     except asyncpg.UndefinedTableError:
         return None
-    return None if row is None else Version(int(row[0]), row[1], row[2])
+    if row is None:
+        return None
+    if not str(row[0]).isdecimal():
+        raise CannotOpen(
+            f"{VERSION_TABLE} holds {str(row[0])[:20]!r}, which is no version: it has changed on the disk, or by hand"
+        )
+    return Version(int(row[0]), row[1], row[2])
 
 
 def usable(version: Version | None) -> Version | None:
@@ -149,6 +155,8 @@ _NEAR = "sequence <= s.last + 4294967296"
 """Not `s.last`: a message above the counter shows that the counter has changed on the disk. Without an upper end the
 planner expects a third of the table, and sorts it."""
 
+_NUMBER = "coalesce(sequence, 0)"
+"""A number that has become NULL on the disk is one that no message has."""
 _OWN = "CASE WHEN session_id = s.id THEN record END"
 """An index that has changed on the disk leads to another session's message. PostgreSQL believes it: only this looks."""
 
@@ -156,7 +164,7 @@ _HISTORY = f"""
 SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
-      SELECT sequence, {_OWN} AS record FROM recollect_messages
+      SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
          AND NOT s.marked
        ORDER BY sequence
@@ -168,7 +176,7 @@ SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.count, m.tot
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
       SELECT count(record), sum(sequence - s.last)::bigint AS total, string_agg(record, '') AS joined FROM (
-          SELECT sequence, {_OWN} AS record FROM recollect_messages
+          SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
            WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
              AND NOT s.marked
            ORDER BY sequence
@@ -182,7 +190,7 @@ _HISTORY_MARKED = f"""
 SELECT s.last, s.floor, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
-      SELECT sequence, {_OWN} AS record FROM recollect_messages
+      SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2) AND {_NEAR}
        ORDER BY sequence DESC LIMIT $3
   ) m ON true

@@ -40,6 +40,12 @@ if expires and (length == 0 or ttl_ms) then
   end
 end
 
+-- Whatever ends messages removes the list. One that begins before the floor shows that the floor has changed on the disk.
+if length > last - floor - hidden then
+  local oldest = redis.call('LINDEX', messages, 0)
+  local begin = whole(string.match(oldest, '^%d+ %z(%d+)$') or string.match(oldest, '^(%d+) '))
+  if begin and begin <= floor then floor = begin - 1 end
+end
 local from = floor + 1
 if after and after >= from then from = after + 1 end
 -- A list that is not as long as it must be is given whole: the caller finds the holes by the sequences in it, and the
