@@ -43,6 +43,12 @@ CONTRASTS = """() => {
   return found.sort((a, b) => a[0] - b[0]).slice(0, 5);
 }"""
 
+# What axe-core objects to, with the first element of each.
+AXE = """async () => {
+  const found = await axe.run();
+  return found.violations.map((one) => `${one.id}: ${one.help}: ${one.nodes[0].html}`);
+}"""
+
 # How many pixels of a picture are close to a colour.
 PIXELS = """async ([picture, r, g, b]) => {
   const image = new Image();

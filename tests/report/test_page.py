@@ -19,7 +19,7 @@ from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import html
 from recollect.verify.running.scenario import Scenario
 from tests.chromium import executable
-from tests.report.browser import CONTRASTS, PIXELS, chromium, shown
+from tests.report.browser import AXE, CONTRASTS, PIXELS, chromium, shown
 from tests.report.saved_runs import save_matrix, save_run
 
 pytestmark = [
@@ -104,6 +104,22 @@ async def test_it_is_seen(
         assert worst[0][0] >= AA_TEXT, worst
         ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(16, 19, 24)") == (scheme == "dark")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 390)], ids=["desktop", "dark", "phone"]
+)
+async def test_axe_has_no_objection(browser: Browser, tmp_path: Path, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text()
+    scenario = Scenario(target="redis", engine="redis", policy="aof-always", fault="kill-engine")
+    cells = (save_run(tmp_path / "losing", scenario, lost=3),)
+    file = tmp_path / "report.html"
+    html.write(Results(folder=str(tmp_path), results=cells), file)
+    async with shown(browser, file, width=width, color_scheme=scheme) as page:
+        await page.evaluate("document.querySelectorAll('details').forEach((card) => { card.open = true; })")
+        await page.evaluate(script)
+        assert await page.evaluate(AXE) == []
 
 
 async def test_a_lost_message_is_red_on_the_screen(browser: Browser, tmp_path: Path) -> None:
