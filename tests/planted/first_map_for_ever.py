@@ -7,7 +7,12 @@ from tests.planted.cluster_list import ClusterList
 from tests.planted.planted import Planted
 
 PLANTED = Planted(
-    "redis-cluster", "aof-always", "node-kill", "append", ("does-not-recover",), more={"sessions": 1}
+    "redis-cluster",
+    "aof-always",
+    "node-kill",
+    "append",
+    ("does-not-recover", "unreadable"),
+    more={"sessions": 1},
 )
 
 
