@@ -95,7 +95,9 @@ class CellPool:
         for process in [process for process in self._processes if process.overdue]:
             if isinstance(process.task, LookAtTarget):
                 self._lost(
-                    process, f"it did not open within {LOOK_TIMEOUT_S:g} s: its module or factory hangs"
+                    process,
+                    f"it did not open within {LOOK_TIMEOUT_S:g} s: its module or factory hangs, or this machine is too "
+                    "busy",
                 )
             else:
                 self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s")

@@ -214,7 +214,8 @@ class Workers:
         if not worker.readable(START_TIMEOUT_S):
             self.kill(worker)
             raise TargetBroken(
-                f"target {worker.spec!r}: it did not open within {START_TIMEOUT_S:g} s: its factory hangs"
+                f"target {worker.spec!r}: it did not open within {START_TIMEOUT_S:g} s: its factory hangs, or this "
+                "machine is too busy"
             )
         try:
             reply = worker.receive()
