@@ -3,8 +3,9 @@
     python bench/flips.py                              every engine, 10,000 flips of each: most of an hour
     python bench/flips.py --engine redis --times 500
 
-What is found is added to what results/flips.json has of the engine; give each run a seed of its own. Exit code 1 if
-anything came back other than right, marked as damaged, or with an error.
+What is found is added to what results/flips.json has of the engine (`mended` is what was found before a correction);
+give each run a seed of its own. Exit code 1 if anything came back other than right, marked as damaged, or with an
+error.
 """
 
 import argparse
