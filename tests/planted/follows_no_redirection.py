@@ -7,7 +7,12 @@ from tests.planted.first_map_for_ever import FirstMap
 from tests.planted.planted import Planted
 
 PLANTED = Planted(
-    "redis-cluster", "aof-always", "failover", "append", ("does-not-recover",), more={"sessions": 1}
+    "redis-cluster",
+    "aof-always",
+    "failover",
+    "append",
+    ("does-not-recover", "unreadable"),
+    more={"sessions": 1},
 )
 
 

@@ -11,7 +11,7 @@ PLANTED = Planted(
     "aof-always",
     "pause",
     "append",
-    ("does-not-recover",),
+    ("does-not-recover", "unreadable"),
     twin_status="documented-loss",  # what the woken primary did before it learned that it is none any more
     more={"sessions": 1},
 )
