@@ -158,6 +158,53 @@ def test_what_a_fresh_process_judges_differently_is_unknown_and_a_bug_of_ours(tm
     assert found["first_bad"] is None
 
 
+OPENING = "tests.faults.opening_rewrites"
+SMALL = ("--level", "1", "--messages", "2", "--mode", "ext4", "--depth", "2")
+
+
+@pytest.mark.parametrize(
+    ("store", "twin", "engine", "file"),
+    [
+        ("in_place", "aside", ("--engine", "sqlite"), "session-0.lines"),
+        ("list_in_steps", "list_at_once", ("--engine", "redis", "--policy", "aof-always"), "appendonlydir"),
+    ],
+)
+def test_a_crash_during_recovery(
+    store: str, twin: str, engine: tuple[str, ...], file: str, tmp_path: Path
+) -> None:
+    """A store that rewrites its data when it is opened loses nothing in one crash; in two, unless it does it aside."""
+    found = explore(f"{OPENING}:{store}", *engine, *SMALL, out=tmp_path / "out", expect=1)
+    first, second = found["explorations"]
+    assert (first["depth"], first["violated"]) == (1, 0)
+    assert (second["depth"], second["violated"] > 0) == (2, True)
+    bad = second["first_bad"]
+    assert any("first crash" in call for call in bad["calls"])
+    assert any(file in call for call in (*bad["calls"], bad["next_call"]))
+    looked = CliRunner().invoke(build(["explore"]), bad["look"].split()[1:])
+    assert looked.exit_code == 0, looked.output
+    assert ": empty" in looked.output
+    for held in explore(f"{OPENING}:{twin}", *engine, *SMALL, out=tmp_path / "twin", expect=0)[
+        "explorations"
+    ]:
+        assert held["tried"] == held["states"] == held["held"] > 2
+
+
+def test_a_budget_that_ends_during_recoveries_says_how_far_it_came(tmp_path: Path) -> None:
+    store = f"{OPENING}:in_place"
+    explore(store, "--engine", "sqlite", *SMALL[:-2], out=tmp_path / "out", expect=0)
+    words = ["explore", store, *SMALL, "--resume", str(tmp_path / "out"), "--budget", "0.001s"]
+    first = CliRunner().invoke(build(words), words)
+    assert first.exit_code == 0, first.output
+    assert "second crash states judged: 0 violated" in first.output
+    again = first.output.rpartition("Go on with: ")[2].split()
+    assert again[-2:] == ["--depth", "2"]
+    [_, second] = explore(*again[2:], out=tmp_path / "out", expect=1)["explorations"]
+    assert second["tried"] == second["states"] > second["violated"] > 0
+    [_, third] = explore(*again[2:], out=tmp_path / "out", expect=1)["explorations"]
+    assert (third["states"], third["violated"]) == (second["states"], second["violated"])
+    assert third["first_bad"]["calls"]
+
+
 def test_what_cannot_be_seen_is_not_concluded(tmp_path: Path) -> None:
     arguments = (f"{LINES}:hidden", "--engine", "sqlite", "--messages", "2")
     assert "the disk recorder was blind" in explore(*arguments, out=tmp_path / "out", expect=3)["output"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from recollect import __version__, exit_codes
 from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.explore_page import page
-from recollect.commands.explore_showing import show, show_look, show_refusal
+from recollect.commands.explore_showing import crash_image, show, show_look, show_refusal
 from recollect.commands.interleavings import OrdersAsked, explore_orders
 from recollect.commands.json_output import JsonOption
 from recollect.commands.verify import seconds as duration
@@ -29,6 +30,7 @@ from recollect.verify.disk.recovery import home, never_read
 from recollect.verify.explore import exploration
 from recollect.verify.explore.exploration import NothingRecorded, TargetCheck, TargetRun
 from recollect.verify.explore.resuming import Explored, explore_run
+from recollect.verify.explore.second_crash import Recoveries, explore_recoveries
 from recollect.verify.host.errors import EngineError
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
 from recollect.verify.target.workers import TargetBroken
@@ -36,7 +38,12 @@ from recollect.verify.target.workers import TargetBroken
 _Modes = Annotated[list[str] | None, typer.Option(help="ext4, strict; repeatable. Both by default.")]
 _Messages = Annotated[int, typer.Option(help="How many messages the recorded run writes.", min=1)]
 _Budget = Annotated[
-    str, typer.Option(help="Time limit for finding and judging, for each mode; --resume does the rest.")
+    str,
+    typer.Option(help="Time limit for finding and judging, for each mode and depth; --resume does the rest."),
+]
+_Depth = Annotated[
+    int,
+    typer.Option(help="2: also every crash while the engine recovers from the first one.", min=1, max=2),
 ]
 _Resume = Annotated[
     Path | None, typer.Option(help="Continue the run in this folder instead of starting a new one.")
@@ -83,6 +90,7 @@ def explore(
     level: Annotated[
         int, typer.Option(help="1: each crash point. 2: also single pages and names. 3: also single writes.")
     ] = 2,
+    depth: _Depth = 1,
     mode: _Modes = None,
     messages: _Messages = 50,
     workers: Annotated[int, typer.Option(help="Processes at the same time.", min=1)] = 2,
@@ -102,7 +110,8 @@ def explore(
     out: Annotated[Path | None, typer.Option(help="Folder for the recording; runs/… by default.")] = None,
 ) -> None:
     """Record one run of a store, and try every state that a power loss could have left the disk in. With
-    --interleavings: try every order of a few concurrent operations.
+    --depth 2: also every state that a crash during the recovery could have left. With --interleavings: try every order
+    of a few concurrent operations.
 
     Exit codes: 0 held or documented loss, 1 violated, 2 usage, 3 nothing could be concluded.
     """
@@ -127,7 +136,18 @@ def explore(
     if level not in LEVELS:
         raise typer.BadParameter(f"--level {level}: 1, 2 or 3")
     states = StatesAsked(
-        target, engine, policy, messages, level, _modes(mode), workers, duration(budget), resume, look, out
+        target,
+        engine,
+        policy,
+        messages,
+        level,
+        depth,
+        _modes(mode),
+        workers,
+        duration(budget),
+        resume,
+        look,
+        out,
     )
     _explore_states(states, json_file, html)
 
@@ -147,6 +167,7 @@ class StatesAsked:
     policy: str | None
     messages: int
     level: int
+    depth: int
     modes: list[Mode]
     workers: int
     budget_s: float
@@ -164,9 +185,9 @@ def _explore_states(asked: StatesAsked, json_file: str | None, html: Path | None
                 _resumed(asked.target, asked.resume, held) if asked.resume else _recorded(asked, held)
             )
             if asked.look is not None:
-                _look(console, run, folder, asked.look)
+                _look(console, run, folder, crash_image(asked.look, asked.depth))
                 return
-            found = [_explored(run, folder, _plan(asked, one, run), console) for one in asked.modes]
+            found = [one for mode in asked.modes for one in _explored(asked, run, folder, mode, console)]
     except (BadRequest, DamagedRecording, LogFullError) as bad:
         echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
@@ -178,14 +199,14 @@ def _explore_states(asked: StatesAsked, json_file: str | None, html: Path | None
             again = f"recollect explore {asked.target} --resume {folder}"
             echo(f"interrupted; continue with: {again}", err=True)
         raise typer.Exit(exit_codes.INCONCLUSIVE) from None
-    documents = [show(console, run, one, folder) for one in found]
+    documents = [show(console, run, *one, folder) for one in found]
     if json_file is not None:
         text = json.dumps({"recollect": __version__, "explorations": documents}, indent=2)
         json_output.write(text, json_file)
     if html is not None:
         write_page(page(documents), html)
     tell_written(console, json_file, html)
-    raise typer.Exit(_exit_code(found))
+    raise typer.Exit(_exit_code([one for one, _ in found]))
 
 
 def _plan(asked: StatesAsked, mode: Mode, run: TargetRun) -> ExplorePlan:
@@ -223,10 +244,10 @@ def _resumed(target: str, folder: Path, held: ExitStack) -> tuple[Path, TargetRu
     return held.enter_context(folder_of_run(folder, "explore")), run
 
 
-def _look(console: PlainConsole, run: TargetRun, folder: Path, mode: str) -> None:
-    image = folder / f"crash-image-{mode}"
+def _look(console: PlainConsole, run: TargetRun, folder: Path, name: str) -> None:
+    image = folder / name
     if not image.is_dir():
-        raise BadRequest(f"no crash image of {mode!r} in {folder}: every state held, or none was judged yet")
+        raise BadRequest(f"there is no {name!r} in {folder}: every state held, or none was judged yet")
     checking = TargetCheck(run, None, home())
     try:
         show_look(console, checking.look(scan(image).image))
@@ -236,8 +257,11 @@ def _look(console: PlainConsole, run: TargetRun, folder: Path, mode: str) -> Non
         checking.close()
 
 
-def _explored(run: TargetRun, folder: Path, plan: ExplorePlan, console: PlainConsole) -> Explored:
-    scratch = home()
+def _explored(
+    asked: StatesAsked, run: TargetRun, folder: Path, mode: Mode, console: PlainConsole
+) -> Iterator[tuple[Explored, Recoveries | None]]:
+    """The crash states of the run, and with `--depth 2` those of the recoveries from them."""
+    scratch, plan = home(), _plan(asked, mode, run)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"{plan.mode}, level {plan.level}: finding states", total=None)
@@ -245,9 +269,13 @@ def _explored(run: TargetRun, folder: Path, plan: ExplorePlan, console: PlainCon
         def progress(done: int, total: int) -> None:
             bar.update(task, description=f"{plan.mode}, level {plan.level}", completed=done, total=total)
 
-        return explore_run(
-            run, folder, plan, lambda: TargetCheck(run, folder / "target.log", scratch), progress
-        )
+        def check() -> TargetCheck:
+            return TargetCheck(run, folder / "target.log", scratch)
+
+        yield explore_run(run, folder, plan, check, progress), None
+        if asked.depth > 1:
+            bar.update(task, description=f"{mode}: recording recoveries", completed=0, total=None)
+            yield explore_recoveries(run, folder, plan, check, scratch, progress)
 
 
 def _exit_code(found: list[Explored]) -> int:

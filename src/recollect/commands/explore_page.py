@@ -60,11 +60,17 @@ def _exploration(one: dict[str, Any]) -> list[str]:
     part = "" if one["tried"] == one["states"] else " The budget ended before all of them were judged."
     return [
         f"<h2>{_text(name)}</h2>",
-        f"<p>Level {one['level']}: {one['tried']:,} of {one['states']:,} states judged.{part}</p>",
+        f"<p>Level {one['level']}: {one['tried']:,} of {one['states']:,} {_states(one)} judged.{part}</p>",
         f"<table><tbody>{''.join(rows)}</tbody></table>",
         *(f"<p>unknown: {_text(why)}</p>" for why in one["disagreements"]),
         *(_first_bad(one["first_bad"]) if one["first_bad"] else ()),
     ]
+
+
+def _states(one: dict[str, Any]) -> str:
+    return (
+        "states" if one["depth"] == 1 else "states of a second crash, during the recovery from a first one,"
+    )
 
 
 def _first_bad(bad: dict[str, Any]) -> list[str]:

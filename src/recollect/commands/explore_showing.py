@@ -11,14 +11,15 @@ from rich.console import Console
 
 from recollect.verify import providers
 from recollect.verify.disk import materialise
-from recollect.verify.disk.explanation import explain
-from recollect.verify.disk.exploring import Judgement
+from recollect.verify.disk.explanation import Explanation, explain
+from recollect.verify.disk.model import Mode
 from recollect.verify.disk.recovery import never_read
 from recollect.verify.disk.states import State
 from recollect.verify.engines import EngineError
 from recollect.verify.explore.crash_state_reader import Reading
 from recollect.verify.explore.exploration import TargetRun
 from recollect.verify.explore.resuming import REFUSED, Explored
+from recollect.verify.explore.second_crash import RecordedRecovery, Recoveries
 
 _OPEN = {
     "sqlite": "sqlite3 {image}/memory.db",
@@ -33,7 +34,14 @@ _REPAIR = {
 }
 
 
-def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dict[str, Any]:
+def crash_image(mode: str, depth: int) -> str:
+    """The folder in the run's folder that has the first bad disk."""
+    return f"crash-image-{mode}" if depth == 1 else f"crash-image-{mode}-{depth}"
+
+
+def show(
+    console: Console, run: TargetRun, found: Explored, recoveries: Recoveries | None, folder: Path
+) -> dict[str, Any]:
     about, plan, tally = run.about, found.plan, found.tally
     parts = [
         f"{count} {what}"
@@ -49,26 +57,25 @@ def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dic
     _print(
         console,
         f"{about.target} on {about.engine} {about.policy}, {plan.mode}, level {plan.level}: "
-        f"{tally.judged} of {tally.states} crash states judged: {', '.join(parts)}"
+        f"{tally.judged} of {tally.states} {'crash states' if recoveries is None else 'second crash states'} judged: "
+        f"{', '.join(parts)}"
         f" ({found.judged_now} now, in {found.elapsed_s:.1f} s)",
     )
-    if not found.is_whole:
-        searched = (
-            ""
-            if found.searched == found.records
-            else f" States were looked for at the first {found.searched} of {found.records} recorded calls."
-        )
+    if recoveries is not None:
         _print(
             console,
-            f"The budget ended.{searched} Go on with: recollect explore {about.target} --resume {folder}"
-            f" --level {plan.level} --mode {plan.mode}",
+            f"They are crashes during the recoveries from {recoveries.recorded} of {recoveries.firsts} first crash"
+            f" states that held; {recoveries.quiet} of these recoveries wrote nothing.",
         )
+    if not found.is_whole:
+        _show_rest(console, run, found, recoveries, folder)
     for why in found.disagreements:
         _print(console, f"unknown: {why}")
     document: dict[str, Any] = {
         **{name: getattr(about, name) for name in ("target", "engine", "engine_version", "policy")},
         "mode": plan.mode,
         "level": plan.level,
+        "depth": 1 if recoveries is None else 2,
         **asdict(tally),
         "tried": tally.judged,
         "searched": found.searched,
@@ -79,8 +86,22 @@ def show(console: Console, run: TargetRun, found: Explored, folder: Path) -> dic
         "first_bad": None,
     }
     if found.worst is not None:
-        document["first_bad"] = _show_state(console, run, found, *found.worst, folder)
+        document["first_bad"] = _show_state(console, run, found, recoveries, folder)
     return document
+
+
+def _show_rest(
+    console: Console, run: TargetRun, found: Explored, recoveries: Recoveries | None, folder: Path
+) -> None:
+    searched = ""
+    if recoveries is None and found.searched != found.records:
+        searched = f" States were looked for at the first {found.searched} of {found.records} recorded calls."
+    depth = "" if recoveries is None else " --depth 2"
+    _print(
+        console,
+        f"The budget ended.{searched} Go on with: recollect explore {run.about.target} --resume {folder}"
+        f" --level {found.plan.level} --mode {found.plan.mode}{depth}",
+    )
 
 
 def _server(engine: str) -> str:
@@ -99,16 +120,19 @@ def _repair(name: str, engine: str) -> str:
 
 
 def _show_state(
-    console: Console, run: TargetRun, found: Explored, state: State, judgement: Judgement, folder: Path
+    console: Console, run: TargetRun, found: Explored, recoveries: Recoveries | None, folder: Path
 ) -> dict[str, Any]:
+    assert found.worst is not None
+    state, judgement = found.worst
     about, mode = run.about, found.plan.mode
-    image = folder / f"crash-image-{mode}"
+    image = folder / crash_image(mode, 1 if recoveries is None else 2)
     if not image.exists():
         materialise(state.image, image)
-    told = explain(run.base, run.records, state, mode, exclude=never_read(about.engine))
+    told = _explained(run, state, mode, None if recoveries is None else recoveries.worst)
     name = about.engine.partition("@")[0].replace("valkey", "redis")
     command = _OPEN[name].format(image=image, server=_server(about.engine))
-    look = f"recollect explore {about.target} --resume {folder} --look {mode}"
+    depth = "" if recoveries is None else " --depth 2"
+    look = f"recollect explore {about.target} --resume {folder} --look {mode}{depth}"
     _print(console, f"\nThe first bad state, {judgement.anomaly}: {judgement.detail}")
     if judgement.anomaly == REFUSED:
         _print(
@@ -129,6 +153,15 @@ def _show_state(
         "open": command,
         "look": look,
     }
+
+
+def _explained(run: TargetRun, state: State, mode: Mode, under_way: RecordedRecovery | None) -> Explanation:
+    """The story of the crash; of the second one if a recovery was under way."""
+    exclude = never_read(run.about.engine)
+    if under_way is None:
+        return explain(run.base, run.records, state, mode, exclude=exclude)
+    records, state = under_way.told(state)
+    return explain(under_way.base, records, state, mode, exclude=exclude)
 
 
 def show_look(console: Console, read: Reading) -> None:

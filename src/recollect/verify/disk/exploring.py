@@ -21,8 +21,8 @@ import select
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -135,11 +135,35 @@ def explore(
         start=plan.start,
         until=lambda count: count >= plan.states_max or _is_over(search_until),
     )
-    known = {} if known is None else known
-    judgements = {state.key: known[state.key] for state in found.states if state.key in known}
-    todo = [state for state in found.states if state.key not in judgements]
-    progress(len(judgements), len(found.states))
-    marks = [record.path1 for record in records if record.op is Op.MARK]
+    judgements = judge(
+        found.states,
+        marks_of(records),
+        make_check,
+        replace(plan, budget_s=None if deadline is None else deadline - time.monotonic()),
+        known={} if known is None else known,
+        progress=progress,
+    )
+    return Exploration(plan, tuple(found.states), judgements, time.monotonic() - began, found.reached)
+
+
+def marks_of(records: Iterable[Record]) -> list[str]:
+    return [record.path1 for record in records if record.op is Op.MARK]
+
+
+def judge(
+    states: Sequence[State],
+    marks: Sequence[str],
+    make_check: Callable[[], Check],
+    plan: ExplorePlan,
+    *,
+    known: dict[Key, Judgement],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[Key, Judgement]:
+    """Judge these states of a run with these marks, in several processes, until the plan's budget ends."""
+    deadline = None if plan.budget_s is None else time.monotonic() + plan.budget_s
+    judgements = {state.key: known[state.key] for state in states if state.key in known}
+    todo = [state for state in states if state.key not in judgements]
+    progress(len(judgements), len(states))
     workers = [
         _StateWorker(todo[number :: plan.workers], marks, make_check, plan.limit_bytes, deadline)
         for number in range(min(plan.workers, len(todo)))
@@ -147,11 +171,11 @@ def explore(
     try:
         for key, judgement in _gather(workers):
             judgements[key] = known[key] = judgement
-            progress(len(judgements), len(found.states))
+            progress(len(judgements), len(states))
     finally:
         for worker in workers:
             worker.end()
-    return Exploration(plan, tuple(found.states), judgements, time.monotonic() - began, found.reached)
+    return judgements
 
 
 def _is_over(deadline: float | None) -> bool:

@@ -237,6 +237,12 @@ def scan(folder: Path) -> Base:
     return Base(Image(entries), inos)
 
 
+def laid_out(folder: Path, image: Image) -> Base:
+    """A folder that was just made equal to this image, as `scan` would read it."""
+    inos = {path: (folder / path).lstat().st_ino for path in image.entries}
+    return Base(image, {"": folder.stat().st_ino, **inos})
+
+
 def _read_entry(item: os.DirEntry[str]) -> ImageEntry | None:
     if item.is_symlink():
         return Symlink(str(Path(item.path).readlink()))

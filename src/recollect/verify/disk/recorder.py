@@ -141,6 +141,17 @@ class Recorder:
         self.faults(Faults())
         self._header.tail = HEADER_BYTES
 
+    def begin_again(self, base: Base) -> None:
+        """Forget the recording and begin one of another base, for processes that have loaded the shim already. None of
+        them may be at work. A new magic number keeps what is left of the old records from being read."""
+        self.base = base
+        header = self._header
+        header.magic = secrets.randbits(63) | 1
+        header.count = header.io_uring = header.process_count = 0
+        for array in (header.flights, header.unseen, header.processes, header.changes):
+            ctypes.memset(array, 0, ctypes.sizeof(array))
+        header.tail = HEADER_BYTES
+
     def env(self) -> dict[str, str]:
         """What the engine's environment needs; an existing LD_PRELOAD is kept, after ours."""
         others = os.environ.get("LD_PRELOAD", "")

@@ -49,8 +49,24 @@ def never_read(spec: str) -> Callable[[str], bool]:
 class Recovery(Protocol):
     """One worker's engine."""
 
+    embedded: bool
+    """It has no process of its own: whoever opens the files recovers them."""
+
+    @property
+    def folder(self) -> Path:
+        """Its files."""
+
+    def lay_out(self, image: Image) -> None:
+        """Makes this image the engine's files; the engine is down afterwards."""
+
+    def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
+        """Lets it recover on its files. Raises EngineError if it refuses. `env` has to be the same each time."""
+
     def recover(self, image: Image) -> Endpoint:
-        """Makes this image the engine's files and lets it recover on them. Raises EngineError if it refuses."""
+        """Both."""
+
+    def stop(self) -> None:
+        """Kills it."""
 
     def close(self) -> None: ...
 
@@ -75,6 +91,8 @@ def home() -> Path:
 class FileRecovery:
     """An embedded engine: the image is laid out, and the store that opens it recovers it."""
 
+    embedded = True
+
     def __init__(self, spec: str, policy: str, folder: Path, limit_bytes: int) -> None:
         self._home = folder
         self._workspace = Workspace(self._home / "data", limit_bytes=limit_bytes)
@@ -86,9 +104,22 @@ class FileRecovery:
             f"{name}:///{path}", name, name, "", policy, "", path=path, settings=settings
         )
 
-    def recover(self, image: Image) -> Endpoint:
+    @property
+    def folder(self) -> Path:
+        return self._workspace.folder
+
+    def lay_out(self, image: Image) -> None:
         self._workspace.become(image)
+
+    def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
         return self._endpoint
+
+    def recover(self, image: Image) -> Endpoint:
+        self.lay_out(image)
+        return self.start()
+
+    def stop(self) -> None:
+        """Nothing of it runs."""
 
     def close(self) -> None:
         shutil.rmtree(self._home, ignore_errors=True)
@@ -96,6 +127,8 @@ class FileRecovery:
 
 class ServerRecovery:
     """A server that is started on each state."""
+
+    embedded = False
 
     def __init__(self, spec: str, policy: str, folder: Path, limit_bytes: int) -> None:
         self._home = folder
@@ -113,10 +146,23 @@ class ServerRecovery:
     def _options(self) -> EngineOptions:
         return EngineOptions(data=self._workspace.folder, root=self._home, start_timeout_s=START_TIMEOUT_S)
 
-    def recover(self, image: Image) -> Endpoint:
-        self._engine.kill()
+    @property
+    def folder(self) -> Path:
+        return self._workspace.folder
+
+    def lay_out(self, image: Image) -> None:
+        self.stop()
         self._workspace.become(image)
-        return self._engine.start()
+
+    def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
+        return self._engine.start(env)
+
+    def recover(self, image: Image) -> Endpoint:
+        self.lay_out(image)
+        return self.start()
+
+    def stop(self) -> None:
+        self._engine.kill()
 
     def close(self) -> None:
         self._engine.close()

@@ -17,8 +17,7 @@ from pathlib import Path
 import msgspec
 
 from recollect.verify.disk import materialise, scan
-from recollect.verify.disk.exploring import Judgement
-from recollect.verify.disk.records import Op
+from recollect.verify.disk.exploring import Judgement, marks_of
 from recollect.verify.disk.recovery import home
 from recollect.verify.disk.states import State
 from recollect.verify.explore import exploration
@@ -65,7 +64,7 @@ def main() -> None:
     folder, image, marks = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     answering = os.dup(1)  # the answer goes here; what the target prints must not mix with it
     run = exploration.load(folder)
-    told = [record.path1 for record in run.records if record.op is Op.MARK][:marks]
+    told = marks_of(run.records)[:marks]
     check = TargetCheck(run, folder / "target.log", home())
     try:
         judgement = check.check(scan(image).image, told)

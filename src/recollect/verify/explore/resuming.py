@@ -8,7 +8,7 @@ folder/
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,12 +46,15 @@ class Tally:
 
     @classmethod
     def of(cls, part: Exploration) -> Tally:
-        judgements = part.judgements.values()
+        return cls.counted(len(part.states), part.judgements.values())
+
+    @classmethod
+    def counted(cls, states: int, judgements: Collection[Judgement]) -> Tally:
         refused = sum(judgement.anomaly == REFUSED for judgement in judgements)
         held = sum(judgement.anomaly is None for judgement in judgements)
         documented = sum(judgement.documented and judgement.anomaly != REFUSED for judgement in judgements)
-        violated = len(part.judgements) - held - refused - documented
-        return cls(len(part.states), held, documented, refused, violated)
+        violated = len(judgements) - held - refused - documented
+        return cls(states, held, documented, refused, violated)
 
     @property
     def judged(self) -> int:
@@ -113,7 +116,7 @@ def explore_run(
     known = load_judgements(folder / JUDGEMENTS)
     before = len(known)
     anomalies: dict[str, int] = {}
-    bad: dict[_Kind, _Bad] = {}
+    bad = BadStates()
     try:
         while True:
             left_s = None if plan.budget_s is None else max(0.0, plan.budget_s - (time.monotonic() - began))
@@ -126,7 +129,7 @@ def explore_run(
                 progress=progress,
             )
             for state, judgement in part.bad():
-                bad.setdefault(_kind(judgement), (state, judgement))
+                bad.add(state, judgement)
             for name, count in part.counts.items():
                 if name != "held":
                     anomalies[name] = anomalies.get(name, 0) + count
@@ -139,39 +142,53 @@ def explore_run(
                 break
     finally:
         save_judgements(folder / JUDGEMENTS, known)
-    tally, disagreements = at.tally + Tally.of(part), _judged_again(folder, bad)
-    if disagreements and not any(_is_violated(judgement) for _, judgement in bad.values()):
-        tally = replace(tally, violated=0, unsure=tally.unsure + tally.violated)
+    disagreements = bad.judge_again(folder)
     return Explored(
         plan,
-        tally,
+        bad.corrected(at.tally + Tally.of(part), disagreements),
         len(known) - before,
         time.monotonic() - began,
         anomalies,
-        min(bad.values(), key=lambda one: (one[1].documented, one[1].anomaly == REFUSED), default=None),
+        bad.worst,
         len(run.records) if part.reached is None else part.reached,
         len(run.records),
         disagreements,
     )
 
 
-_Bad = tuple[State, Judgement]
-_Kind = tuple[str | None, bool]
+class BadStates:
+    """The first state of each kind that did not hold."""
 
+    def __init__(self) -> None:
+        self._first: dict[tuple[str | None, bool], tuple[State, Judgement]] = {}
 
-def _kind(judgement: Judgement) -> _Kind:
-    return judgement.anomaly, judgement.documented
+    def add(self, state: State, judgement: Judgement) -> None:
+        self._first.setdefault((judgement.anomaly, judgement.documented), (state, judgement))
+
+    def judge_again(self, folder: Path) -> tuple[str, ...]:
+        """Removes the kinds of violations whose first state a fresh process judges differently, and reports them."""
+        found = []
+        for kind, (state, judgement) in list(self._first.items()):
+            if _is_violated(judgement) and (why := disagreement(folder, state, judgement)) is not None:
+                found.append(why)
+                del self._first[kind]
+        return tuple(found)
+
+    def corrected(self, tally: Tally, disagreements: Collection[str]) -> Tally:
+        """Without violations that nobody can confirm."""
+        if disagreements and not any(_is_violated(judgement) for _, judgement in self._first.values()):
+            return replace(tally, violated=0, unsure=tally.unsure + tally.violated)
+        return tally
+
+    @property
+    def worst(self) -> tuple[State, Judgement] | None:
+        """The first violation; without one the first refusal, then the first documented loss."""
+        return min(
+            self._first.values(),
+            key=lambda one: (one[1].documented, one[1].anomaly == REFUSED),
+            default=None,
+        )
 
 
 def _is_violated(judgement: Judgement) -> bool:
     return not judgement.documented and judgement.anomaly != REFUSED
-
-
-def _judged_again(folder: Path, bad: dict[_Kind, _Bad]) -> tuple[str, ...]:
-    """Removes the kinds of violations whose first state a fresh process judges differently, and reports them."""
-    found = []
-    for kind, (state, judgement) in list(bad.items()):
-        if _is_violated(judgement) and (why := disagreement(folder, state, judgement)) is not None:
-            found.append(why)
-            del bad[kind]
-    return tuple(found)

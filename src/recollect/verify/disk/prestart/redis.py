@@ -41,13 +41,16 @@ class PrestartedRedis(RedisEngine):
         self._template: Template | None = None
         self._template_process: OwnedProcess | None = None
         self._copy: Copy | None = None
+        self._env: dict[str, str] = {}
 
     def start(self, env: Mapping[str, str] | None = None) -> Endpoint:
-        if env:
-            raise EngineError("a prestarted server already has its environment; use RedisEngine to set one")
+        """Copies share the environment of the template, which is that of the first start."""
         self.kill()
         if self._template is None:
+            self._env = dict(env or {})
             self._template = self._launched()
+        elif self._env != dict(env or {}):
+            raise EngineError("a prestarted server already has its environment; use RedisEngine to set one")
         self._log_start = self.log.stat().st_size
         self._copy = self._template.copy()
         try:
@@ -61,7 +64,9 @@ class PrestartedRedis(RedisEngine):
     def _launched(self) -> Template:
         self._prepare()
         template = Template(self.folder / "prestart.sock")
-        self._template_process = processes.start(self._launch(template.env()))
+        ours = template.env()
+        preloaded = f"{ours['LD_PRELOAD']} {self._env.get('LD_PRELOAD', '')}".strip()
+        self._template_process = processes.start(self._launch({**self._env, **ours, "LD_PRELOAD": preloaded}))
         give_up = time.monotonic() + self.options.start_timeout_s
         while not template.connected(_POLL_S):
             if not self._template_process.alive() or time.monotonic() > give_up:
