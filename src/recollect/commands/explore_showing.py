@@ -65,7 +65,7 @@ def show(
         _print(
             console,
             f"They are crashes during the recoveries from {recoveries.recorded} of {recoveries.firsts} first crash"
-            f" states that held; {recoveries.quiet} of these recoveries wrote nothing.",
+            f" states that held with something acknowledged; {recoveries.quiet} of these recoveries wrote nothing.",
         )
     if not found.is_whole:
         _show_rest(console, run, found, recoveries, folder)

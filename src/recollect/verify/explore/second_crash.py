@@ -7,7 +7,8 @@ and each session is read. Every state that a crash during those calls could leav
 out, recovered and judged against what had been acknowledged before the first crash. "Nothing lost" is the engine killed
 at that point, the other kinds are power losses.
 
-Only first states that held (or lost what the documentation allows) are recovered: the others are findings already. What
+Only first states that held (or lost what the documentation allows) are recovered: the others are findings already; and
+only those before which something had been acknowledged: without it nothing can be lost. What
 recovery did not write gives no state: a disk that the first exploration has judged, or that another recovery has
 left, is not judged again.
 
@@ -30,6 +31,7 @@ from pathlib import Path
 import msgspec
 
 from recollect.regular_files import read_file
+from recollect.verify.disk.explanation import ACK
 from recollect.verify.disk.exploring import (
     Check,
     ExplorePlan,
@@ -213,7 +215,12 @@ class _Search:
             until=lambda count: deadline is not None and time.monotonic() > deadline,
         )
         self._first_keys = {state.key for state in found.states}
-        self._firsts = [state for state in found.states if _is_sound(self._known.get(state.key))]
+        self._marks = marks_of(run.records)
+        self._firsts = [
+            state
+            for state in found.states
+            if _is_sound(self._known.get(state.key)) and self._has_acknowledged(state)
+        ]
         # A budget that ends early has then looked at recoveries from all over the run.
         random.Random(len(self._firsts)).shuffle(self._firsts)
         self._recorded: dict[Key, RecordedRecovery] = {}
@@ -223,7 +230,9 @@ class _Search:
         self._cut: set[Key] = set()
         """First states whose recovery was not searched to its end."""
         self._bad = BadStates()
-        self._marks = marks_of(run.records)
+
+    def _has_acknowledged(self, state: State) -> bool:
+        return any(mark.startswith(ACK) for mark in self._marks[: state.marks])
 
     @property
     def left_s(self) -> float | None:
