@@ -70,6 +70,23 @@ def test_postgres_says_no_and_our_store_loses_nothing(tmp_path: Path) -> None:
     assert len(shown(said(tmp_path), words)) >= 3
 
 
+def test_sqlite_says_no_and_a_plain_store_passes_it_on(tmp_path: Path) -> None:
+    """LOCKED is told to connections that share a cache with the neighbour; CORRUPT to everybody."""
+    scenario = Scenario(
+        target="tests.planted.table_lock_swallowed:SharedCache",
+        engine="sqlite",
+        policy="wal-full",
+        fault="refused",
+        workload="turns",
+        seed=3,
+        path=(str(Path(__file__).parent.parent.parent),),
+    )
+    verdict = Run(scenario, tmp_path).execute()
+    assert verdict.status == "held", verdict.reason
+    words = {"table-locked": "table is locked", "corrupt": "disk image is malformed"}
+    assert shown(said(tmp_path), words) == {"table-locked", "corrupt"}
+
+
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
 def test_our_other_stores_lose_nothing(store: str, tmp_path: Path) -> None:
     verdict = Run(our_cell(store, "refused"), tmp_path).execute()

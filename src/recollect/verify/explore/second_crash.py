@@ -334,31 +334,17 @@ class _Search:
             len(self._firsts),
             disagreements,
         )
-        quiet = sum(one.calls == 0 for one in self._recorded.values())
-        quiet += sum(one.calls == 0 for name, one in self._done.items() if name not in self._names())
+        calls = {name: done.calls for name, done in self._done.items()}
+        calls |= {_name(key): one.calls for key, one in self._recorded.items()}
+        quiet = sum(count == 0 for count in calls.values())
         under_way = None if worst is None else self._seen[worst[0].key]
         return explored, Recoveries(len(self._firsts), recorded, quiet, under_way)
-
-    def _names(self) -> set[str]:
-        return {_name(key) for key in self._recorded}
 
 
 def _is_sound(judgement: Judgement | None) -> bool:
     if judgement is None or judgement.anomaly == REFUSED:
         return False
     return judgement.anomaly is None or judgement.documented
-
-
-def _names(self) -> set[str]:
-    return {_name(key) for key in self._recorded}
-
-
-def _is_sound(judgement: Judgement | None) -> bool:
-    return (
-        judgement is not None
-        and (judgement.anomaly is None or judgement.documented)
-        and judgement.anomaly != REFUSED
-    )
 
 
 def _name(key: Key) -> str:

@@ -8,7 +8,9 @@ operations for a fault.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,14 @@ from recollect.verify.running.workloads import WORKLOADS, Filling, Intent, Plan,
 from recollect.verify.target import pipe
 from recollect.verify.target.about import session_about
 from recollect.verify.target.outcomes import Outcome
-from recollect.verify.target.workers import CLOSE_TIMEOUT_S, Listener, TargetBroken, Worker, Workers
+from recollect.verify.target.workers import (
+    CLOSE_TIMEOUT_S,
+    Listener,
+    TargetBroken,
+    Worker,
+    WorkerDied,
+    Workers,
+)
 
 
 @dataclass
@@ -120,6 +129,11 @@ class Clients:
 
     def record(self, env: Mapping[str, str] | None) -> None:
         self._workers.recorded = env
+
+    def hold_tables(self, hold_s: float) -> None:
+        for client in self.present:
+            with suppress(WorkerDied):  # whoever waits for its answer will notice
+                client.worker.send(pipe.HoldTables(time.monotonic() + hold_s))
 
     # ---- coming
 

@@ -108,6 +108,13 @@ class GiveUp(msgspec.Struct, tag="give-up"):
     share: float
 
 
+class HoldTables(msgspec.Struct, tag="hold-tables"):
+    """Another connection in the worker's process keeps the tables of the SQLite file until then, by the machine's
+    monotonic clock. No reply."""
+
+    until: float
+
+
 class Close(msgspec.Struct, tag="close"):
     """Closes the store and ends the worker."""
 
@@ -125,7 +132,7 @@ Request = (
     | Watch
     | Close
 )
-Word = Request | GiveUp
+Word = Request | GiveUp | HoldTables
 """A request, or something that is sent ahead of one."""
 
 

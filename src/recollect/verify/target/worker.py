@@ -25,6 +25,7 @@ from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import interrupts
 from recollect.verify.target import outcomes, pipe, real_settings
+from recollect.verify.target.held_tables import hold_tables
 from recollect.verify.target.line_watching import LineWatch, files_of, wrapped_by
 from recollect.verify.target.patience import GaveUp, Patience
 from recollect.verify.target.returned import elements
@@ -138,6 +139,9 @@ class _Responder:
                 self._send(self._arm(target, request))
             elif isinstance(request, pipe.GiveUp):
                 self._patience.give_up_after(request.share)
+            elif isinstance(request, pipe.HoldTables):
+                neighbour = (self._endpoint.path, request.until)
+                threading.Thread(target=hold_tables, args=neighbour, daemon=True).start()
             else:
                 self._send(await self._answer(target, request))
 

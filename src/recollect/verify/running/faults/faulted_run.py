@@ -54,6 +54,9 @@ class FaultedClients(Protocol):
     def record(self, env: Mapping[str, str] | None) -> None:
         """From the next client on, the clients' own calls are recorded too: an embedded engine lives in them."""
 
+    def hold_tables(self, hold_s: float) -> None:
+        """In each client's process, a neighbour of the store keeps the tables of its SQLite file for a while."""
+
     def kill(self, client: Client) -> None:
         """SIGKILL, in the middle of whatever it does; the outcome of its operation is unknown."""
 

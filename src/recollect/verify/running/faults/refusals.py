@@ -7,7 +7,6 @@ may be lost, nothing may be stored twice, and the store has to go on when it is 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from recollect.verify.engines.redis import RedisEngine
 from recollect.verify.host import ports
 from recollect.verify.running.faults.fault import Fault, Injection, container_of, ours_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
+from recollect.verify.running.faults.sqlite_refusals import damage_tables, lock_file, lock_tables
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.wire.pgwire import Connection as PgConnection
 from recollect.verify.wire.pgwire import PgError
@@ -34,7 +34,6 @@ STATEMENT_MS = 40
 DEADLOCK_MS = 200
 DEADLOCKS = 3
 WAITER_TIMEOUT_S = 2.0
-LOCKED_S = 1.0
 _LOCK_ONE, _LOCK_TWO = 7_340_001, 7_340_002
 _EACH_PADDING = "for i = 1, 8000 do {} end"
 _SLOW_TO_LOAD = ("key-load-delay 50", "loading-process-events-interval-bytes 1024")
@@ -229,18 +228,6 @@ def _lock_crosswise(run: FaultedRun, connection: PgConnection) -> None:
     run.go_on(AGAIN_S)
 
 
-# ---- SQLite
-
-
-def _locked_file(run: FaultedRun) -> None:
-    """Somebody else keeps the file for longer than impatient stores wait."""
-    assert run.endpoint.path is not None
-    with contextlib.closing(sqlite3.connect(run.endpoint.path, isolation_level=None, timeout=10)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        run.go_on(LOCKED_S)
-        other.execute("ROLLBACK")
-
-
 REFUSALS: dict[str, ProvokedRefusal] = {
     refusal.name: refusal
     for refusal in (
@@ -262,7 +249,9 @@ REFUSALS: dict[str, ProvokedRefusal] = {
             _with_settings(idle_session_timeout="10ms", idle_in_transaction_session_timeout="10ms"),
         ),
         ProvokedRefusal("read-only", "postgres", "25006", _with_settings(default_transaction_read_only="on")),
-        ProvokedRefusal("locked", "sqlite", "SQLITE_BUSY", _locked_file),
+        ProvokedRefusal("locked", "sqlite", "SQLITE_BUSY", lock_file),
+        ProvokedRefusal("table-locked", "sqlite", "SQLITE_LOCKED", lock_tables),
+        ProvokedRefusal("corrupt", "sqlite", "SQLITE_CORRUPT", damage_tables),
     )
 }
 
@@ -295,8 +284,8 @@ REFUSAL_FAULTS = (
         "refused",
         EngineSaysNo,
         verifies="an engine that is up and says no (out of memory, read-only, a deadlock, a serialization failure, a"
-        " terminated session, a timeout, a lock, still loading) costs no acknowledged message, stores none twice, and"
-        " does not stop the store for good",
+        " terminated session, a timeout, a lock, a damaged page, still loading) costs no acknowledged message, stores"
+        " none twice, and does not stop the store for good",
         does_not_verify="how often a store tries again; refusals that last",
         obstacle=_obstacle,
         variants=("", *REFUSALS),
