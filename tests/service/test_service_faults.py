@@ -133,6 +133,13 @@ def test_latency_and_a_cut_in_front_of_the_service(service_under_test: Start) ->
         post(service, "late", timeout_s=0.5)
     with service.cut(), pytest.raises(httpx.TransportError):
         post(service, "never")
+    with pytest.warns(RuntimeWarning, match=r"latency\(\) broke nothing: .*write `with …\.latency\(…\):`"):
+        service.latency(30)
+    with (
+        pytest.raises(ValueError, match=r"latency\('1s'\): give the seconds as a number"),
+        service.latency("1s"),
+    ):  # type: ignore[arg-type]
+        pass
     assert post(service, "after").status_code == 200
     assert "never" not in notes(service)
 

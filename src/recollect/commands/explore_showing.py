@@ -67,7 +67,7 @@ def show(
             f"They are crashes during the recoveries from {recoveries.recorded} of {recoveries.firsts} first crash"
             f" states that held with something acknowledged; {recoveries.quiet} of these recoveries wrote nothing.",
         )
-    if not found.is_whole:
+    if not found.is_whole or (recoveries is not None and recoveries.is_cut):
         _show_rest(console, run, found, recoveries, folder)
     for why in found.disagreements:
         _print(console, f"unknown: {why}")
@@ -96,6 +96,8 @@ def _show_rest(
     searched = ""
     if recoveries is None and found.searched != found.records:
         searched = f" States were looked for at the first {found.searched} of {found.records} recorded calls."
+    if recoveries is not None and recoveries.is_cut:
+        searched = " Not all first crash states were looked for."
     depth = "" if recoveries is None else " --depth 2"
     _print(
         console,

@@ -94,6 +94,8 @@ class Recoveries:
     recorded: int
     quiet: int
     """Recoveries that wrote nothing: a crash during one of them leaves the first state."""
+    is_cut: bool
+    """The budget ended before all first states were found."""
     worst: RecordedRecovery | None
     """The recovery that was under way at the worst second crash."""
 
@@ -163,7 +165,7 @@ def explore_recoveries(
 ) -> tuple[Explored, Recoveries]:
     """Judge crashes during the recoveries from the first states that `explore_run` has judged, until all are judged or
     the budget ends; call it again to go on. Raises NothingRecorded."""
-    search = _Search(run, folder, plan)
+    search = _RecoverySearch(run, folder, plan)
     recording = RecoveryRecorder(run, folder / "target.log", home)
     try:
         while (todo := search.todo()) and not search.is_over:
@@ -176,7 +178,7 @@ def explore_recoveries(
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _SettledFirst:
     """A first state that needs no further look, as a line of the file."""
 
     first: str
@@ -185,7 +187,7 @@ class _Done:
 
 
 @dataclass(slots=True)
-class _Round:
+class _RecordedRound:
     """Recoveries that were recorded together, and their second states."""
 
     recoveries: list[RecordedRecovery] = field(default_factory=list)
@@ -194,7 +196,7 @@ class _Round:
     """The second states of each first one."""
 
 
-class _Search:
+class _RecoverySearch:
     """The state of one exploration of second crashes."""
 
     def __init__(self, run: TargetRun, folder: Path, plan: ExplorePlan) -> None:
@@ -214,6 +216,7 @@ class _Search:
             start=plan.start,
             until=lambda count: deadline is not None and time.monotonic() > deadline,
         )
+        self._is_cut = found.reached is not None
         self._first_keys = {state.key for state in found.states}
         self._marks = marks_of(run.records)
         self._firsts = [
@@ -250,9 +253,9 @@ class _Search:
             if first.key not in self._recorded and _name(first.key) not in self._done
         ]
 
-    def round(self, recording: RecoveryRecorder, todo: Sequence[State]) -> _Round:
+    def round(self, recording: RecoveryRecorder, todo: Sequence[State]) -> _RecordedRound:
         """Record recoveries for a part of the time that is left, at least one."""
-        found, held_bytes = _Round(), 0
+        found, held_bytes = _RecordedRound(), 0
         until = None if self.left_s is None else time.monotonic() + self.left_s * RECORDING_SHARE
         for first in todo:
             recorded = recording.record(first)
@@ -291,7 +294,7 @@ class _Search:
         return [state.key for state in own]
 
     def judge(
-        self, found: _Round, make_check: Callable[[], Check], progress: Callable[[int, int], None]
+        self, found: _RecordedRound, make_check: Callable[[], Check], progress: Callable[[int, int], None]
     ) -> None:
         states = [state for state, _ in found.states.values()]
         random.Random(len(states)).shuffle(states)
@@ -308,7 +311,9 @@ class _Search:
             quiet = all(key in self._known and self._known[key].anomaly is None for key in keys)
             if quiet and first not in self._cut:
                 name = _name(first)
-                self._done[name] = _Done(name, recorded.calls, tuple((f"{d:032x}", m) for d, m in keys))
+                self._done[name] = _SettledFirst(
+                    name, recorded.calls, tuple((f"{d:032x}", m) for d, m in keys)
+                )
 
     def save(self) -> None:
         save_judgements(self._folder / JUDGEMENTS, self._known)
@@ -338,7 +343,7 @@ class _Search:
         calls |= {_name(key): one.calls for key, one in self._recorded.items()}
         quiet = sum(count == 0 for count in calls.values())
         under_way = None if worst is None else self._seen[worst[0].key]
-        return explored, Recoveries(len(self._firsts), recorded, quiet, under_way)
+        return explored, Recoveries(len(self._firsts), recorded, quiet, self._is_cut, under_way)
 
 
 def _is_sound(judgement: Judgement | None) -> bool:
@@ -351,12 +356,12 @@ def _name(key: Key) -> str:
     return f"{key[0]:032x}-{key[1]}"
 
 
-def _load(file: Path) -> dict[str, _Done]:
+def _load(file: Path) -> dict[str, _SettledFirst]:
     if not file.exists():
         return {}
     try:
-        rows: Iterable[_Done] = [
-            msgspec.json.decode(line, type=_Done) for line in read_file(file).splitlines()
+        rows: Iterable[_SettledFirst] = [
+            msgspec.json.decode(line, type=_SettledFirst) for line in read_file(file).splitlines()
         ]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedRecording(f"{file} is damaged: {error}") from error

@@ -38,6 +38,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.suite.service_disk import RecordedFolder
 from recollect.verify.suite.service_engine import EngineLink
 from recollect.verify.suite.service_failed import ServiceFailed as ServiceFailed
+from recollect.verify.suite.striking import for_a_block, seconds_of
 
 PROXY = Path(__file__).with_name("service_proxy.py")
 POLL_S = 0.02
@@ -250,7 +251,7 @@ class Service:
 
     # ---- striking
 
-    @contextlib.contextmanager
+    @for_a_block
     def kill_after_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
         """The next such request is answered in full, and the service is dead before the answer arrives.
 
@@ -261,7 +262,7 @@ class Service:
         assert self._process is not None
         self._reap(self._process)
 
-    @contextlib.contextmanager
+    @for_a_block
     def power_loss_after_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
         """The next such request is answered in full, and the power is gone: what was not synced to disk by then is not
         in the data folder. `restart` brings the service back on it. Needs ``disk=True``."""
@@ -277,7 +278,7 @@ class Service:
             self.kill()
         return disk.cut_power()
 
-    @contextlib.contextmanager
+    @for_a_block
     def stop_during_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
         """SIGTERM as soon as the first piece of the next such answer has gone to the client; what else the service
         sends is passed on. After the block it has ended, or `ServiceFailed` says that it did not."""
@@ -286,7 +287,7 @@ class Service:
             yield
         self._await_end(process)
 
-    @contextlib.contextmanager
+    @for_a_block
     def pause(self) -> Iterator[None]:
         """All its processes stand still; connections stay open."""
         group = self._running().pid
@@ -299,16 +300,16 @@ class Service:
 
     # ---- a bad network
 
-    @contextlib.contextmanager
+    @for_a_block
     def latency(self, seconds: float) -> Iterator[None]:
         """Requests and answers through `base_url` take this much longer, each way."""
-        self._proxy.order(delay_s=seconds)
+        self._proxy.order(delay_s=seconds_of("latency", seconds))
         try:
             yield
         finally:
             self._proxy.order(delay_s=0.0)
 
-    @contextlib.contextmanager
+    @for_a_block
     def cut(self) -> Iterator[None]:
         """Connections through `base_url` are reset, new ones too. The service still does what it was asked before."""
         self._proxy.order(cut=True)
@@ -329,19 +330,19 @@ class Service:
 
     # ---- a bad disk, and a bad clock
 
-    @contextlib.contextmanager
+    @for_a_block
     def slow_fsync(self, seconds: float = 1.5) -> Iterator[None]:
         """Every fsync takes this much longer."""
-        with self._disk_faults("slow_fsync", Faults(sync_delay_s=seconds)):
+        with self._disk_faults("slow_fsync", Faults(sync_delay_s=seconds_of("slow_fsync", seconds))):
             yield
 
-    @contextlib.contextmanager
+    @for_a_block
     def failing_fsync(self) -> Iterator[None]:
         """Every fsync fails with EIO, and what it should have written is not on the disk."""
         with self._disk_faults("failing_fsync", Faults.fsync_error()):
             yield
 
-    @contextlib.contextmanager
+    @for_a_block
     def disk_full(self, left_bytes: int = 0) -> Iterator[None]:
         """Its files may grow by this many bytes, then writes fail with ENOSPC."""
         with self._disk_faults("disk_full", Faults(space_left_bytes=left_bytes)):
@@ -372,7 +373,7 @@ class Service:
             )
         return self._clock
 
-    @contextlib.contextmanager
+    @for_a_block
     def drop_response(self, method: str = "POST", path: str = "/") -> Iterator[None]:
         """The next such request is served, but its answer never arrives: the client is cut off."""
         with self._strike("drop", method, path):

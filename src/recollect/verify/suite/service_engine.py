@@ -5,7 +5,6 @@ The service gets the proxy's address in the environment variable that it reads i
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.running.proxy import Proxy
 from recollect.verify.suite.service_failed import ServiceFailed
+from recollect.verify.suite.striking import for_a_block, seconds_of
 
 
 class EngineLink:
@@ -22,16 +22,17 @@ class EngineLink:
         self._proxy = Proxy(_endpoint(engine), random.Random(0))
         self.url = self._proxy.in_front().url
 
-    @contextlib.contextmanager
+    @for_a_block
     def latency(self, seconds: float) -> Iterator[None]:
         """Everything takes this much longer, each way."""
-        self._proxy.delay(seconds, seconds)
+        delay_s = seconds_of("latency", seconds)
+        self._proxy.delay(delay_s, delay_s)
         try:
             yield
         finally:
             self._proxy.delay(0.0, 0.0)
 
-    @contextlib.contextmanager
+    @for_a_block
     def cut(self) -> Iterator[None]:
         """Connections are reset, and new ones refused."""
         self._proxy.refuse()
@@ -41,7 +42,7 @@ class EngineLink:
         finally:
             self._proxy.accept()
 
-    @contextlib.contextmanager
+    @for_a_block
     def silent(self) -> Iterator[None]:
         """Nothing gets through and nobody sees an error; what was sent is delivered afterwards."""
         self._proxy.hold()
