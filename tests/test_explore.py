@@ -225,7 +225,7 @@ def test_a_budget_that_ends_says_how_far_it_came(tmp_path: Path) -> None:
     assert "The budget ended. States were looked for at the first" in first.output
     again = first.output.rpartition("Go on with: ")[2].split()
     assert again[:2] == ["recollect", "explore"]
-    second = CliRunner().invoke(build(again[1:]), again[1:])
+    second = CliRunner().invoke(build(again[1:]), [*again[1:], "--budget", "20m"])
     assert second.exit_code == 0, second.output
     assert "The budget ended" not in second.output
     [found] = explore(*again[2:], out=tmp_path / "out", expect=0)["explorations"]

@@ -137,8 +137,8 @@ def test_latency_and_a_cut_in_front_of_the_service(service_under_test: Start) ->
         service.latency(30)
     with (
         pytest.raises(ValueError, match=r"latency\('1s'\): give the seconds as a number"),
-        service.latency("1s"),
-    ):  # type: ignore[arg-type]
+        service.latency("1s"),  # type: ignore[arg-type]
+    ):
         pass
     assert post(service, "after").status_code == 200
     assert "never" not in notes(service)

@@ -126,7 +126,7 @@ class RecoveryRecorder:
             self._workers.recorded = recorder.env() if self._recovery.embedded else None
             self._open_and_read(endpoint)
         except EngineError:
-            pass  # it held when it was judged; whatever this start wrote can be crashed into all the same
+            pass  # it held when it was judged; whatever this start wrote counts anyway
         finally:
             self._recovery.stop()
         calls = tuple(recorder.read())
