@@ -34,3 +34,14 @@ def test_ours_hold(ours: str, tmp_path: Path) -> None:
     assert found.trouble is None
     assert found.programs[0].judged
     assert found.programs[0].diverged == 0
+
+
+def test_threads_of_its_own_are_told_and_do_not_get_in_the_way(tmp_path: Path) -> None:
+    """Our synchronous stores work in a thread of their own: what it does is out of sight, but the same each time."""
+    found = Cell("our_own:sync_sqlite", "sqlite", "threads").explore(tmp_path, 3.0, programs=("a | a",)).found
+    assert found.failure is None, found.failure
+    assert found.status == "unknown"
+    assert found.reason is not None
+    assert "threads of its own" in found.reason
+    assert found.programs[0].judged
+    assert found.programs[0].diverged == 0

@@ -20,7 +20,9 @@ from recollect import private
 from recollect.verify import engines
 from recollect.verify.engines import Engine
 from recollect.verify.engines.postgres import PostgresEngine
+from recollect.verify.engines.redis import RedisEngine
 from recollect.verify.explore.interleavings.judge import Judge, JudgedSchedule
+from recollect.verify.explore.interleavings.other_threads import is_asleep
 from recollect.verify.explore.interleavings.processes import ProcessWorld
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram, ProgramOp, programs
 from recollect.verify.explore.interleavings.results import (
@@ -47,6 +49,7 @@ from recollect.verify.target import pipe
 from recollect.verify.target.login import logged_in
 from recollect.verify.target.registry import imports_of
 from recollect.verify.target.workers import TargetBroken, Worker, Workers
+from recollect.verify.wire import resp
 from recollect.verify.wire.pgwire import Connection
 
 POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
@@ -58,6 +61,10 @@ SMALLER_RUNS_MAX = 300
 REPLAYS_SECONDS = 10.0
 
 BLOCKED = "SELECT 1 WHERE cardinality(pg_blocking_pids({backend})) > 0"
+BACKENDS = (
+    "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+)
+BUSY = f"{BACKENDS} AND state <> 'idle' AND state NOT LIKE 'idle in%' AND wait_event_type IS DISTINCT FROM 'Lock'"
 Listener = Callable[[ProgramExplored], None]
 
 
@@ -105,11 +112,23 @@ class Explorer:
         """PostgreSQL says who waits for whom; it is set to find its own deadlocks quickly enough for us."""
         if not isinstance(self._engine, PostgresEngine):
             return None
-        watch = Connection(self._engine.address)
+        self._watch = watch = Connection(self._engine.address)
         self._held.callback(watch.close)
         watch.ask("ALTER SYSTEM SET deadlock_timeout = '50ms'")
         watch.ask("SELECT pg_reload_conf()")
         return lambda backend: bool(watch.ask(BLOCKED.format(backend=backend)))
+
+    def _idleness(self) -> Callable[[], bool]:
+        """Says whether the engine has nothing to do: what was asked is answered, or waits for a lock."""
+        if isinstance(self._engine, PostgresEngine):
+            watch = self._watch
+            return lambda: all(is_asleep(str(row[0])) for row in watch.ask(BACKENDS)) and not watch.ask(BUSY)
+        if isinstance(self._engine, RedisEngine):
+            redis = resp.Connection(self._engine.address)
+            self._held.callback(redis.close)
+            # One thread serves all: what had come before the first is answered before the second.
+            return lambda: all(redis.ask("PING") is not None for _ in range(2))
+        return lambda: True
 
     def _make_world(self) -> World:
         asked = self._asked
@@ -130,7 +149,7 @@ class Explorer:
         if self.how == "threads":
             if self.ready.is_async:
                 raise TargetBroken(f"{asked.target} is asynchronous: explore its tasks, not threads")
-            return ThreadWorld(asked.target, self._endpoint, self._judge.history)
+            return ThreadWorld(asked.target, self._endpoint, self._judge.history, self._idleness())
         return TaskWorld(
             asked.target,
             self._endpoint,

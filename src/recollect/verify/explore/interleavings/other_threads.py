@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,10 +36,41 @@ def await_idle(limit_s: float = 0.5) -> None:
 
 
 def all_asleep() -> bool:
-    """Whether every thread but this one waits, including those that Python does not know."""
-    me = str(threading.get_native_id())
-    others = (path.name for path in Path("/proc/self/task").iterdir())
-    return all(is_asleep(f"self/task/{number}") for number in others if number != me)
+    """Whether every thread but this one waits."""
+    return _asleep(native_threads() - {str(threading.get_native_id())})
+
+
+def all_wait(is_idle: Callable[[], bool], numbers: Collection[str] | None = None) -> bool:
+    """Whether these threads, or all but this one, wait for something other than an answer of the engine. They are
+    looked at one after the other, and one may have woken another meanwhile: then it does not count."""
+    found = native_threads() - {str(threading.get_native_id())} if numbers is None else numbers
+    before = _turns(found)
+    return _asleep(found) and is_idle() and _asleep(found) and _turns(found) == before
+
+
+def await_wait(is_idle: Callable[[], bool], numbers: Collection[str], limit_s: float = 5.0) -> None:
+    """Waits until these threads have nothing more to do."""
+    end = real_clock() + limit_s
+    while not all_wait(is_idle, numbers) and real_clock() < end:
+        sleep(0.0002)
+
+
+def _asleep(numbers: Collection[str]) -> bool:
+    return all(is_asleep(f"self/task/{number}") for number in numbers)
+
+
+def _turns(numbers: Collection[str]) -> list[str]:
+    """How often each has run."""
+    found = []
+    for number in numbers:
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/self/task/{number}/schedstat").read_text())
+    return found
+
+
+def native_threads() -> set[str]:
+    """The numbers of this process's threads, including those that Python does not know."""
+    return {path.name for path in Path("/proc/self/task").iterdir()}
 
 
 def is_asleep(who: str) -> bool:

@@ -2,8 +2,8 @@
 
 One thread runs at a time. At each line of the files that define the store, the running thread asks for the next choice,
 and hands over if that is another thread: as long as the same thread goes on, a switch point costs a function call.
-Locks that the store makes are known; whatever else makes a thread wait (a lock of the engine) is noticed after a
-moment, and the others go on.
+Locks that the store makes are known; whatever else makes a thread wait (a lock of the engine) is noticed: every thread
+sleeps, and the engine has nothing to do. Then the others go on.
 
 Lines, not instructions: since 3.10 CPython hands over only at calls and at the ends of loops, so a line without a call
 is not interrupted in practice. Two calls on one line are not told apart.
@@ -15,15 +15,17 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.footprints import WRITES_ALL
 from recollect.verify.explore.interleavings.known_locks import KnownLock, adopt, known_locks
-from recollect.verify.explore.interleavings.other_threads import all_asleep
+from recollect.verify.explore.interleavings.line_stops import LineStops, line_stops
+from recollect.verify.explore.interleavings.other_threads import all_wait, await_wait, native_threads
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
 from recollect.verify.explore.interleavings.search import Choice, Strategy
@@ -71,10 +73,17 @@ class _GivenUp(BaseException):
 
 
 class ThreadWorld:
+    """`is_idle` says whether the engine has nothing to do: then whoever waits for its answer has got it."""
+
     unseen: str | None = None
 
-    def __init__(self, spec: str, endpoint: Endpoint, new_history: NewHistory) -> None:
+    def __init__(
+        self, spec: str, endpoint: Endpoint, new_history: NewHistory, is_idle: Callable[[], bool]
+    ) -> None:
         self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
+        self._idle, self._asking = is_idle, threading.Lock()
+        self._stops: LineStops | None = None
+        self._threads_before: set[str] = set()
         self.session = SessionNames("h")
         self._held = ExitStack()
         self._files: set[str] = set()
@@ -115,6 +124,7 @@ class ThreadWorld:
         for runner in self._runners:
             runner.thread.join(0.5)
         self._running = None
+        self._look_for_strangers()
         alive = any(runner.thread.is_alive() for runner in self._runners)
         if self._error is not None:
             self._dirty = alive or self._history.disturbed
@@ -129,7 +139,7 @@ class ThreadWorld:
             if self._progress != seen:
                 seen, since, calm = self._progress, time.monotonic(), 0
                 continue
-            calm = calm + 1 if all_asleep() else 0
+            calm = calm + 1 if all_wait(self._is_idle) else 0
             runner = self._running
             if runner is not None and not runner.away and calm >= CALM_MIN:
                 calm = 0
@@ -161,10 +171,26 @@ class ThreadWorld:
         self._files = set(files_of(factory))
         adopt(self, sys.modules[factory.__module__])
         self._held.enter_context(known_locks(self, self._files))
+        self._threads_before = native_threads()
         self._target = Target(self._spec, self._endpoint)
         _driven(self._target.open())
         self._files |= files_of(*self._target.stores)
+        self._stops = line_stops(self._files)
+        self._held.callback(self._stops.close)
+        self._look_for_strangers()
         self._used, self._dirty = 0, False
+
+    def _look_for_strangers(self) -> set[str]:
+        """Threads that the store or its driver has started. They are not stopped at lines."""
+        runners = {str(runner.thread.native_id) for runner in self._runners}
+        found = native_threads() - self._threads_before - runners
+        if found:
+            self.unseen = "the store works in threads of its own"
+        return found
+
+    def _is_idle(self) -> bool:
+        with self._asking:  # a client's thread may ask, and so may the one that watches
+            return self._idle()
 
     def close(self) -> None:
         self._held.close()
@@ -297,32 +323,18 @@ class ThreadWorld:
             return pipe.Failed(outcome, said, outcomes.kinds(error))
 
     def _lines_of(self, runner: _Runner | None) -> Any:
-        return contextlib.nullcontext() if runner is None else _Traced(self, runner)
+        if runner is None:
+            return contextlib.nullcontext()
+        assert self._stops is not None
+        return self._stops.watching(partial(self._on_line, runner))
 
-
-class _Traced:
-    """Stops at each line of the store's own code."""
-
-    def __init__(self, world: ThreadWorld, runner: _Runner) -> None:
-        self._world, self._runner = world, runner
-
-    def __enter__(self) -> None:
-        sys.settrace(self._on_call)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
-        return self._on_line if frame.f_code.co_filename in self._world._files else None
-
-    def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
-        if self._world._hung:
+    def _on_line(self, runner: _Runner, file: str, line: int) -> None:
+        if self._hung:
             raise _GivenUp
-        if event == "line":
-            where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-            self._world._course.note(self._runner.name, "line", where)
-            self._world._switch(self._runner)
-        return self._on_line
+        if self.unseen is not None:  # whatever they do, they have done it before the next choice, each time
+            await_wait(self._is_idle, self._look_for_strangers())
+        self._course.note(runner.name, "line", f"{Path(file).name}:{line}")
+        self._switch(runner)
 
 
 def _driven(work: Any) -> Any:
