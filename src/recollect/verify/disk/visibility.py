@@ -1,8 +1,8 @@
 """Can the shim see into this program? Checked before an engine is started, so that the user gets a reason and
 not a riddle.
 
-LD_PRELOAD works through the dynamic loader of glibc. A static program has no loader, musl's loader does not
-take our shim, a set-user-id program ignores the variable, and a script runs its interpreter instead. What
+LD_PRELOAD works through the dynamic loader. A static program has none, a set-user-id program ignores the variable, and
+a script runs its interpreter instead. The shim asks for no particular libc, so glibc and musl load it alike. What
 this check cannot tell (a program that enters the kernel by itself, io_uring) the self-check finds at the
 end of the run.
 """
@@ -45,14 +45,7 @@ def _judge(executable: Path, start: bytes, mode: int, rest: bytes) -> str | None
         return f"{executable} is set-user-id or set-group-id: the loader ignores LD_PRELOAD there"
     data = start + rest
     (table,), (size, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
-    segments = {}
-    for index in range(count):
-        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", data, table + index * size)
-        segments[kind] = (offset, length)
-    if _PT_INTERP not in segments:
+    kinds = {struct.unpack_from("<I", data, table + index * size)[0] for index in range(count)}
+    if _PT_INTERP not in kinds:
         return f"{executable} is linked statically: nothing can be preloaded into it"
-    offset, length = segments[_PT_INTERP]
-    loader = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
-    if "ld-musl" in loader:
-        return f"{executable} uses musl ({loader}): what is built for glibc cannot be preloaded into it"
     return None

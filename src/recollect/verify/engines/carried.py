@@ -2,15 +2,18 @@
 file.
 
 They are slower than native ones by an order of magnitude, but only they can show what a deleted, anonymous or
-tmpfs volume costs, and run the very image that production runs. Replicas and preloaded shims are for native
-engines only.
+tmpfs volume costs, and run the very image that production runs.
+
+Their data is in a volume. If the daemon runs on this machine and we may look into its volumes, `data` is that folder,
+and whatever is done to the files of a native engine can be done to these.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.life import EngineLife
@@ -18,6 +21,7 @@ from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host.errors import EngineError, StartFailed
 from recollect.verify.host.waiting import wait_until
+from recollect.verify.providers import docker
 
 
 class Carrier(Protocol):
@@ -41,6 +45,8 @@ class Carrier(Protocol):
 
     def logs(self, lines_max: int) -> str: ...
 
+    def mounts(self) -> list[dict[str, Any]]: ...
+
 
 class CarriedEngine(EngineLife):
     """An engine in a container. Subclasses say how it is brought up and where it then answers."""
@@ -52,6 +58,8 @@ class CarriedEngine(EngineLife):
         self._recipe = recipe
         self._carrier = carrier
         self._login: Login | None = None
+        self._folder: str | None = None
+        """Where its data is inside the container, once it has told."""
 
     @property
     def name(self) -> str:
@@ -74,12 +82,13 @@ class CarriedEngine(EngineLife):
         return self.endpoint.version
 
     @property
-    def data(self) -> None:
-        """None: the data is inside a volume, not in a folder on this machine."""
-        return
+    def data(self) -> Path | None:
+        """Its folder as this machine sees it, once it has been started; None if it is in memory or out of reach."""
+        return None if self._folder is None else docker.seen_from_here(self._folder, self._carrier.mounts())
 
     def _endpoint_when_ready(self) -> Endpoint:
         self._login = self._wait_until_ready()
+        self._folder = self._recipe.folder(self._login)
         return self._endpoint_at(self._login)
 
     def _wait_until_ready(self) -> Login:
@@ -149,6 +158,11 @@ class CarriedEngine(EngineLife):
         if self._login is None:
             raise EngineError(f"{self.name} has not been started yet; call start() first")
         return self._recipe.settings(self._login)
+
+    def written(self) -> int:
+        if self._login is None or self._recipe.written is None:
+            raise EngineError(f"{self.name} cannot be asked how much was written to it")
+        return self._recipe.written(self._login)
 
     @abstractmethod
     def _login_now(self) -> Login: ...

@@ -8,26 +8,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from recollect.verify import providers
 from recollect.verify.engines.carried import CarriedEngine
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.mounted import inside, shared_files
 from recollect.verify.engines.options import EngineOptions
+from recollect.verify.engines.policy_choice import named
+from recollect.verify.engines.protocols import Policy
 from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host.errors import EngineError
-from recollect.verify.providers import compose
+from recollect.verify.providers import compose, docker
 from recollect.verify.providers.compose import ComposeService
 
 
 class ComposeEngine(CarriedEngine):
-    """The file decides its version and policy."""
+    """The file decides its version and policy, until a fault changes them: another image on the same volumes, or words
+    added to the command."""
 
-    def __init__(self, recipe: Recipe, named: str, options: EngineOptions) -> None:
-        file, _, service = named.partition("#")
+    def __init__(self, recipe: Recipe, place: str, options: EngineOptions) -> None:
+        file, _, service = place.partition("#")
         if not file or not service:
-            raise EngineError(f"compose:{named} names no service; write --provider compose:FILE#SERVICE")
+            raise EngineError(f"compose:{place} names no service; write --provider compose:FILE#SERVICE")
         if options.config is not None or options.policy not in (None, "custom"):
             raise EngineError(
                 "a compose service is configured by its file: its policy is 'custom'; give no other"
             )
         self._service = ComposeService(Path(file), service)
+        self._image: str | None = None
+        self._changed_to: Policy | None = None
         super().__init__(recipe, self._service, options, f"service {service!r}")
 
     @property
@@ -36,14 +44,49 @@ class ComposeEngine(CarriedEngine):
 
     @property
     def policy(self) -> str:
-        return "custom"
+        return "custom" if self._changed_to is None else self._changed_to.name
 
     def _bring_up(self, env: Mapping[str, str]) -> None:
-        if env:
-            raise EngineError(
-                "the environment of a compose service is in its file; it cannot be added to here"
-            )
+        self._service.add(
+            image=self._image,
+            command=self._command(),
+            environment=inside(env, self._folder),
+            volumes=[f"{path}:{path}:{mode}" for path, mode in shared_files(env).items()],
+        )
         self._service.start()
+
+    def _command(self) -> list[str] | None:
+        """The file's command or the image's own, with the settings of the changed policy at its end."""
+        if self._changed_to is None:
+            return None
+        given = _words(self._service.of_file.get("command")) or docker.command_of(self._service.image)
+        return [*given, *self._recipe.change(self._changed_to)]
+
+    def reconfigure(self, policy: str) -> Endpoint:
+        """What an operator does: adds the setting to the command in the file, and brings the service up again."""
+        chosen = named(self.name, self._recipe.policies, policy)
+        self.stop()
+        self._changed_to = chosen
+        return self.start()
+
+    def upgrade(self, version: str) -> Endpoint:
+        return self.swap(version)
+
+    def downgrade(self, version: str) -> Endpoint:
+        return self.swap(version)
+
+    def swap(self, version: str) -> Endpoint:
+        """Another `image:` in the file, on the same volumes."""
+        build = providers.find(
+            version if "@" in version else f"{docker.spec_name(self._service.image)}@{version}", docker.NAME
+        )
+        self.stop()
+        former, self._image = self._image, build.location
+        try:
+            return self.start()
+        except EngineError:
+            self._image = former
+            raise
 
     def _login_now(self) -> Login:
         host, port = self._service.address(self._recipe.port)

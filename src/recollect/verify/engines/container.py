@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from recollect.verify import providers
 from recollect.verify.engines.carried import CarriedEngine
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.mounted import inside, shared_files
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.password import new_password
 from recollect.verify.engines.policy_choice import choose, named
@@ -48,8 +49,9 @@ class ContainerEngine(CarriedEngine):
                 command=tuple(self._recipe.command(self.build.product, self._policy)),
                 port=self._recipe.port,
                 data=self._recipe.data,
-                env={**self._recipe.env(self._password), **self.options.env, **env},
+                env={**self._recipe.env(self._password), **self.options.env, **inside(env, self._folder)},
                 files=self._recipe.files(self._policy, self._password),
+                shared=shared_files(env),
             )
         )
 

@@ -104,6 +104,9 @@ def identify(address: Address) -> tuple[str, str]:
         return "PostgreSQL", (connection.value("SHOW server_version") or "").split(" ")[0]
 
 
+_WRITTEN = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
+
+
 class PostgresEngine(LocalServer):
     name = "postgres"
     policies = POLICIES
@@ -267,7 +270,7 @@ class PostgresEngine(LocalServer):
 
     def written(self) -> int:
         """The end of the write-ahead log, including what is not committed."""
-        return int(self.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")[0][0] or 0)
+        return int(self.ask(_WRITTEN)[0][0] or 0)
 
     def upgrade(self, version: str) -> Endpoint:
         """pg_upgrade to another major version; within one, the same folder under the other build."""
@@ -421,6 +424,11 @@ def _url(login: Login) -> str:
     return f"postgresql://{who}@{address.host}:{address.port}/{quote(address.database, safe='')}"
 
 
+def _value(login: Login, sql: str) -> str:
+    with Connection(_address(login)) as connection:
+        return connection.value(sql) or ""
+
+
 def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> Login:
     return replace(
         login,
@@ -445,6 +453,9 @@ RECIPE = Recipe(
     is_ready=lambda login: is_ready(_address(login)),
     identify=lambda login: identify(_address(login)),
     settings=lambda login: read_settings(_address(login)),
+    folder=lambda login: _value(login, "SHOW data_directory"),
+    written=lambda login: int(_value(login, _WRITTEN)),
+    change=lambda policy: [w for key, value in policy.settings.items() for w in ("-c", f"{key}={value}")],
     url=_url,
     credentials=_compose_login,
 )

@@ -38,6 +38,12 @@ class Recipe:
     is_ready: Callable[[Login], bool]
     identify: Callable[[Login], tuple[str, str]]
     settings: Callable[[Login], dict[str, str]]
+    folder: Callable[[Login], str]
+    """Where the running server keeps its data, inside its container."""
+    written: Callable[[Login], int] | None
+    """A number that grows with every write; None if it cannot be asked."""
+    change: Callable[[Policy], list[str]]
+    """A policy → the words that set it at the end of any command of this server, whatever came before."""
     url: Callable[[Login], str]
     credentials: Callable[[Mapping[str, str], list[str], Login], Login]
     """A compose service's environment and command → the login that they set."""

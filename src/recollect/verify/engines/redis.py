@@ -170,6 +170,21 @@ def _auth(user: str | None, password: str | None) -> str:
     return f"{user or ''}:{quote(password, safe='')}@" if password else ""
 
 
+class RedisConsole:
+    """Commands straight to a server, wherever it runs: what the engine really has, whatever a store says."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def ask(self, *words: str) -> Reply:
+        with Connection(self.address) as connection:
+            return connection.ask(*words)
+
+    def written(self) -> int:
+        """Changes since the last snapshot; nobody takes a snapshot in between."""
+        return int(fields_of(self.ask("INFO", "persistence"))["rdb_changes_since_last_save"])
+
+
 class RedisEngine(LocalServer):
     name = "redis"
     policies = POLICIES
@@ -260,15 +275,13 @@ class RedisEngine(LocalServer):
         return read_settings(self.address)
 
     def ask(self, *words: str) -> Reply:
-        """One command, straight to the server: what the engine really has, whatever a store says."""
-        with Connection(self.address) as connection:
-            return connection.ask(*words)
+        """One command, straight to the server."""
+        return RedisConsole(self.address).ask(*words)
 
     # Capabilities ---------------------------------------------------------------------------------
 
     def written(self) -> int:
-        """Changes since the last snapshot; nobody takes a snapshot in between."""
-        return int(fields_of(self.ask("INFO", "persistence"))["rdb_changes_since_last_save"])
+        return RedisConsole(self.address).written()
 
     def upgrade(self, version: str) -> Endpoint:
         """The same folder under another version, as after a package or image upgrade."""
@@ -390,6 +403,18 @@ def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> 
     return replace(login, password=env.get("REDIS_PASSWORD") or env.get("VALKEY_PASSWORD"))
 
 
+def _folder(login: Login) -> str:
+    reply = RedisConsole(_address(login)).ask("CONFIG", "GET", "dir")
+    if not isinstance(reply, list) or len(reply) != 2:
+        raise EngineError(f"CONFIG GET dir was answered with {reply!r}, not with a folder")
+    return str(reply[1])
+
+
+def _options(policy: Policy) -> list[str]:
+    """The last one counts; `save` is one word with all its points, as every release from 7 on takes it, and 6.2 too."""
+    return [word for key, value in policy.settings.items() for word in (f"--{key}", value)]
+
+
 RECIPE = Recipe(
     engine="redis",
     port=6379,
@@ -403,6 +428,9 @@ RECIPE = Recipe(
     is_ready=lambda login: is_ready(_address(login)),
     identify=lambda login: identify(_address(login)),
     settings=lambda login: read_settings(_address(login)),
+    folder=_folder,
+    written=lambda login: RedisConsole(_address(login)).written(),
+    change=_options,
     url=lambda login: f"redis://{_auth(login.user, login.password)}{login.host}:{login.port}/0",
     credentials=_compose_login,
 )

@@ -24,8 +24,13 @@ from pathlib import Path
 from recollect.verify.host import folder
 
 COMPILE_TIMEOUT_S = 60
-_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
-_LIBRARIES = ("-ldl", "-lpthread")
+_FLAGS = (
+    *("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"),
+    # Not linked with this machine's libc, whose version it would then ask for: what it needs is in every process that it
+    # is loaded into, and that may be one in a container, with an older glibc or with musl.
+    *("-nostdlib", "-fno-stack-protector"),
+    *(("-mno-outline-atomics",) if platform.machine() == "aarch64" else ()),
+)
 
 
 class NativeUnavailableError(Exception):
@@ -84,7 +89,7 @@ class Native:
                 built = Path(building) / f"{self.name}.so"
                 sources = map(str, sorted(self.sources.glob("*.c")))
                 done = subprocess.run(
-                    [found, *_FLAGS, "-o", str(built), *sources, *_LIBRARIES],
+                    [found, *_FLAGS, "-o", str(built), *sources],
                     capture_output=True,
                     text=True,
                     timeout=COMPILE_TIMEOUT_S,

@@ -5,7 +5,8 @@ The user's file is not run as it is: two runs would fight over its published por
 a volume that has a fixed name in the file. Compose itself resolves the file, and these things are changed in
 the result:
 
-- every published port becomes a random one of this host, read with `compose port` after each start;
+- every published port becomes a free one of this host, the same at every start (if the daemon is elsewhere, a random
+  one), read with `compose port` after each start;
 - `container_name`, `restart` and fixed volume and network names are removed, so that all belongs to our project;
 - folders of the host are mounted read-only: data in them is the user's, not ours to break;
 - an external volume is refused for the same reason;
@@ -58,6 +59,7 @@ class ComposeService:
         self.file = file.resolve()
         self.service = service
         self.project = docker_sweep.name_of(next(_numbers))
+        self._ports: list[ports.Reservation] = []
         self.resolved = self._resolve()
         services: dict[str, Any] = self.resolved["services"]
         if service not in services:
@@ -66,6 +68,9 @@ class ComposeService:
         self._ours = folder.subfolder("compose") / "compose.yaml"
         # JSON is YAML, and every version of compose reads it.
         self._ours.write_text(json.dumps(self.resolved, default=str))
+        self._as_resolved = json.dumps(self.definition, default=str)
+        self._added: dict[str, Any] = {}
+        self._changed = False
         self._brought_up = False
         self._number: str | None = None
         """The id of the service's container, once it is up."""
@@ -102,18 +107,55 @@ class ComposeService:
         for key in ("container_name", "restart"):
             definition.pop(key, None)
         if definition.get("ports"):
-            definition["ports"] = [_container_port(port) for port in definition["ports"]]
+            definition["ports"] = [self._published(port) for port in definition["ports"]]
         if "image" in definition:
             docker.ensure_local(definition["image"])
         definition["labels"] = _labelled(definition.get("labels"))
         definition["volumes"] = [_read_only(volume) for volume in definition.get("volumes") or []]
 
+    def _published(self, port: Any) -> str:
+        """The container's side is the file's. On this host, its other side is ours, and not open to the network."""
+        if isinstance(port, dict):
+            container = f"{port['target']}/{port.get('protocol', 'tcp')}"
+        else:
+            container = str(port).rpartition(":")[2]
+        if not docker.is_on_this_host():
+            return container
+        self._ports.append(ports.Reservation())
+        return f"{ports.HOST}:{self._ports[-1].port}:{container}"
+
+    def add(self, **added: Any) -> None:
+        """From the next start on: `image` and `command` instead of the file's, `environment` and `volumes` beside them.
+        What the service had before is forgotten. Compose makes a new container then, on the same volumes."""
+        added = {key: value for key, value in added.items() if value}
+        if added == self._added:
+            return
+        self._added, self._changed = added, True
+        definition = self.of_file
+        environment = {**_mapping(definition.get("environment")), **added.get("environment", {})}
+        definition |= {key: added[key] for key in ("image", "command") if key in added}
+        definition |= {"environment": environment} if environment else {}
+        definition["volumes"] = [*definition.get("volumes", ()), *added.get("volumes", ())]
+        self.definition = self.resolved["services"][self.service] = definition
+        self._ours.write_text(json.dumps(self.resolved, default=str))
+
+    @property
+    def of_file(self) -> dict[str, Any]:
+        """Its definition before anything was added to it."""
+        definition: dict[str, Any] = json.loads(self._as_resolved)
+        return definition
+
+    @property
+    def image(self) -> str:
+        """The image that its file names, or that compose would build under the project's name."""
+        return str(self.of_file.get("image") or f"{self.project}_{self.service}")
+
     # Running it ---------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Brings it up with what it depends on, or starts it again; returns when its health check, if any, passes."""
-        if self._number is None:
-            self._brought_up = True
+        if self._number is None or self._changed:
+            self._brought_up, self._changed = True, False
             self._run(["up", "-d", self.service])
             self._number = self._run(["ps", "-q", self.service]).split()[0]
         else:
@@ -149,6 +191,8 @@ class ComposeService:
     def remove(self) -> None:
         self.wipe()
         self._client.close()
+        for port in self._ports:
+            port.close()
 
     def running(self) -> bool:
         return self._number is not None and bool(self._state()["Running"])
@@ -163,8 +207,12 @@ class ComposeService:
         state: dict[str, Any] = self._container().attrs["State"]
         return state
 
+    def mounts(self) -> list[dict[str, Any]]:
+        """As the daemon lists them; none before the first start."""
+        return [] if self._number is None else list(self._container().attrs["Mounts"])
+
     def address(self, port: int) -> tuple[str, int]:
-        """The current host and port; the port changes with every start."""
+        """The current host and port."""
         published = self._run(["port", self.service, str(port)]).strip().rpartition(":")
         if not published[2].isdigit() or published[2] == "0":
             raise EngineError(
@@ -191,20 +239,13 @@ class ComposeService:
         return done.stdout
 
 
-def _labelled(labels: Any) -> dict[str, str]:
+def _mapping(value: Any) -> dict[str, Any]:
     """Compose allows a mapping or a list of NAME=VALUE."""
-    own = labels if isinstance(labels, dict) else dict(str(item).partition("=")[::2] for item in labels or ())
-    return {**own, **docker_sweep.labels()}
+    return value if isinstance(value, dict) else dict(str(item).partition("=")[::2] for item in value or ())
 
 
-def _container_port(port: Any) -> str:
-    """Only the container's side: the host's port is then chosen at random, and if the daemon is on this host, it is not
-    published to the network."""
-    if isinstance(port, dict):
-        container = f"{port['target']}/{port.get('protocol', 'tcp')}"
-    else:
-        container = str(port).rpartition(":")[2]
-    return f"{ports.HOST}::{container}" if docker.is_on_this_host() else container
+def _labelled(labels: Any) -> dict[str, str]:
+    return {**_mapping(labels), **docker_sweep.labels()}
 
 
 def _read_only(volume: Any) -> Any:

@@ -7,8 +7,9 @@ PostgreSQL.
 | `anonymous` | kept           | gone: the volume dies with the container   |
 | `tmpfs`     | gone           | gone                                       |
 
-The published port changes at every start, so it is read again each time; the host is what testcontainers
-finds, which is not always localhost. If it is, the port is published there and not to the network.
+If the daemon is on this machine, the port is published on its loopback address only, and is the same at every start: an
+address that changes would make every store look as if it did not recover. Elsewhere the port changes at every start and
+is read again each time; the host is then what testcontainers finds.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class ContainerSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     """Text files to put into the container: path → content."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Files of this machine that are mounted at the same place: path → `ro` or `rw`."""
 
 
 class Container:
@@ -51,6 +54,7 @@ class Container:
         self.storage = storage
         self._labels = docker_sweep.labels()
         self._volume = docker_sweep.name_of(next(_numbers))
+        self._port = ports.Reservation() if docker.is_on_this_host() else None
         self._made: Any = None
         self._spec: ContainerSpec | None = None
 
@@ -78,11 +82,13 @@ class Container:
             made.with_tmpfs_mount(spec.data)
         else:
             more["mounts"] = [docker_api.types.Mount(spec.data, None, type="volume", labels=self._labels)]
+        for path, mode in spec.shared.items():
+            made.with_volume_mapping(path, path, mode)
         made.with_kwargs(**more)
         for path, content in spec.files.items():
             made.with_copy_into_container(content.encode(), path, 0o644)
-        if docker.is_on_this_host():
-            made.ports[str(spec.port)] = (ports.HOST,)  # type: ignore[assignment]
+        if self._port is not None:
+            made.ports[str(spec.port)] = (ports.HOST, self._port.port)  # type: ignore[assignment]
         self._made, self._spec = made, spec
         try:
             made.start()
@@ -100,6 +106,8 @@ class Container:
     def address(self) -> tuple[str, int]:
         """The current host and port."""
         assert self._spec is not None
+        if self._port is not None:
+            return ports.HOST, self._port.port
         return self._made.get_container_host_ip(), int(self._made.get_exposed_port(self._spec.port))
 
     def running(self) -> bool:
@@ -134,6 +142,13 @@ class Container:
     def resume(self) -> None:
         self._wrapped.unpause()
 
+    def mounts(self) -> list[dict[str, Any]]:
+        """As the daemon lists them; none before the first start."""
+        if self._made is None or self._made._container is None:
+            return []
+        self._wrapped.reload()
+        return list(self._wrapped.attrs["Mounts"])
+
     def logs(self, lines_max: int) -> str:
         if self._made is None or self._made._container is None:
             return ""
@@ -159,4 +174,7 @@ class Container:
             with contextlib.suppress(docker_api.errors.NotFound):
                 connected.volumes.get(self._volume).remove(force=True)
 
-    remove = wipe
+    def remove(self) -> None:
+        self.wipe()
+        if self._port is not None:
+            self._port.close()

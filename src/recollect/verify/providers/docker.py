@@ -10,9 +10,9 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from recollect.verify.host.errors import NotInstalled
@@ -49,6 +49,8 @@ PULLS = {"redis": ("6.2", "7", "8"), "postgres": ("15", "16", "17", "18")}
 
 def is_on_this_host() -> bool:
     """Whether ports that the daemon publishes on its loopback address can be reached from here."""
+    if _root() is not None:
+        return True
     from testcontainers.core.config import ConnectionMode
     from testcontainers.core.docker_client import DockerClient
 
@@ -60,6 +62,51 @@ def is_on_this_host() -> bool:
         connected.client.close()
 
 
+@functools.cache
+def _root() -> Path | None:
+    """The daemon's own folder, if the daemon sees the same files as we do; not so if it is on another machine, in a
+    virtual machine, or outside the container that we are in."""
+    if not _where().startswith("unix:"):
+        return None
+    with contextlib.closing(client()) as connected:
+        root = Path(connected.info()["DockerRootDir"])
+    return root if root.exists() else None
+
+
+def unmountable() -> str | None:
+    """Why files of this machine cannot be mounted into a container; None if they can."""
+    if _root() is None:
+        return "the Docker daemon does not see this machine's files, so nothing can be mounted into its containers"
+    return None
+
+
+def unseen_volumes() -> str | None:
+    """Why the files in the daemon's volumes cannot be reached from here; None if they can."""
+    root = _root()
+    if root is None:
+        return unmountable()
+    if not os.access(root / "volumes", os.R_OK | os.W_OK | os.X_OK):
+        return f"only the user of the Docker daemon can reach its volumes ({root}): run recollect as that user"
+    return None
+
+
+def seen_from_here(folder: str, mounts: Sequence[Mapping[str, Any]]) -> Path | None:
+    """Where this machine has a folder of a container; None if it is in memory, or out of reach."""
+    inside = PurePosixPath(folder)
+    found = [
+        Path(mount["Source"], inside.relative_to(mount["Destination"]))
+        for mount in sorted(mounts, key=lambda mount: len(mount["Destination"]))
+        if mount["Type"] in ("volume", "bind") and inside.is_relative_to(mount["Destination"])
+    ]
+    if not found or unmountable() is not None:
+        return None
+    return found[-1] if os.access(found[-1], os.R_OK | os.W_OK | os.X_OK) else None
+
+
+def _where() -> str:
+    return os.environ.get("DOCKER_HOST") or f"unix://{_DEFAULT_SOCKET}"
+
+
 def client() -> DockerClient:
     """A connection to the user's daemon, or one sentence on why there is none."""
     try:
@@ -68,7 +115,7 @@ def client() -> DockerClient:
         raise NotInstalled(
             f"the docker provider needs a package: `pip install testcontainers` ({error})"
         ) from error
-    where = os.environ.get("DOCKER_HOST") or f"unix://{_DEFAULT_SOCKET}"
+    where = _where()
     if where.startswith("unix:") and not Path(where.removeprefix("unix:").removeprefix("//")).exists():
         raise NotInstalled(f"no Docker daemon at {where}: start one, or set DOCKER_HOST")
     try:
@@ -127,6 +174,21 @@ def _builds_of(image: Any) -> Iterator[Build]:
                 tagged = re.match(r"\D*?(\d+(?:\.\d+)*)", tag)
                 version = exact[0] if exact else tagged[1] if tagged else tag
                 yield Build(family.engine, family.product, version, NAME, reference)
+
+
+def command_of(image: str) -> list[str]:
+    """The image's own CMD."""
+    with contextlib.closing(client()) as connected:
+        return list(connected.images.get(image).attrs["Config"].get("Cmd") or [])
+
+
+def spec_name(image: str) -> str:
+    """What to ask for to get another version of this image: `valkey`, `redis`, `postgres`."""
+    repository = image.rpartition("/")[2].partition(":")[0]
+    for family in _FAMILIES:
+        if family.pattern.search(repository):
+            return "valkey" if family.product == "Valkey" else family.engine
+    raise NotInstalled(f"the image {image} is of no known engine, so no other version of it can be found")
 
 
 def ensure_local(image: str) -> None:

@@ -374,7 +374,7 @@ static int allocate(int fd, int mode, off_t offset, off_t length, int posix)
         return posix ? ENOSPC : -1;
     if (tracked)
         depart(OP_ALLOCATE, file.ino);
-    int result = posix ? NEXT(posix_fallocate, "posix_fallocate64")(fd, offset, length)
+    int result = posix ? NEXT(posix_fallocate, "posix_fallocate")(fd, offset, length)
                        : (int)syscall(SYS_fallocate, fd, mode, offset, length);
     if (tracked) {
         struct record fields = {.op = OP_ALLOCATE, .flags = (uint16_t)mode, .ino = file.ino, .offset = offset, .length = (uint64_t)length};

@@ -23,7 +23,7 @@ sigset_t hold(enum lock lock)
 {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigprocmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&locks[lock]);
     return before;
 }
@@ -31,7 +31,7 @@ sigset_t hold(enum lock lock)
 void let_go(enum lock lock, sigset_t before)
 {
     pthread_mutex_unlock(&locks[lock]);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
 static void begin_in_child(void)
@@ -41,4 +41,18 @@ static void begin_in_child(void)
     forget_all_sums();
 }
 
-__attribute__((constructor)) static void prepare_for_forks(void) { pthread_atfork(NULL, NULL, begin_in_child); }
+/* By name, so that the same library loads into any libc: glibc's pthread_atfork is not in its shared object, only what
+ * it calls is, and musl has nothing but pthread_atfork. */
+void at_fork_in_child(void (*begin)(void))
+{
+    int (*glibc)(void (*)(void), void (*)(void), void (*)(void), void *) =
+        (int (*)(void (*)(void), void (*)(void), void (*)(void), void *))dlsym(RTLD_DEFAULT, "__register_atfork");
+    int (*posix)(void (*)(void), void (*)(void), void (*)(void)) =
+        (int (*)(void (*)(void), void (*)(void), void (*)(void)))dlsym(RTLD_DEFAULT, "pthread_atfork");
+    if (glibc)
+        glibc(NULL, NULL, begin, NULL);
+    else if (posix)
+        posix(NULL, NULL, begin);
+}
+
+__attribute__((constructor)) static void prepare_for_forks(void) { at_fork_in_child(begin_in_child); }

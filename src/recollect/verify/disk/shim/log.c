@@ -1,7 +1,6 @@
 /* The log: one file, mapped shared by every process of the engine and by the runner. */
 #include "shim.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +64,7 @@ EXPORT int recollect_attach(const char *path, const char *folder)
     strcpy(root, folder);
     shared = map;
     register_process();
-    pthread_atfork(NULL, NULL, register_process);
+    at_fork_in_child(register_process);
     return 0;
 }
 
@@ -175,6 +174,8 @@ void halt(void)
         if (other.pid > 0 && other.pid != self && other.start && start_of(other.pid) == other.start)
             kill((pid_t)other.pid, SIGKILL);
     }
+    if (self == 1) /* the first process of a container is not killed by its own signal; the others end with it */
+        syscall(SYS_exit_group, 128 + SIGKILL);
     for (;;) /* not own_pid: in a vforked child that is the parent, who may be gone, and its number given away */
         kill((pid_t)syscall(SYS_getpid), SIGKILL);
 }

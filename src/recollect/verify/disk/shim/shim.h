@@ -160,6 +160,7 @@ void arrive(void);
 enum lock { LOCK_MAPPINGS, LOCK_SUMS, LOCKS };
 sigset_t hold(enum lock lock); /* blocks all signals; returns the mask to restore */
 void let_go(enum lock lock, sigset_t before);
+void at_fork_in_child(void (*begin)(void));
 
 /* track.c */
 struct file {

@@ -39,7 +39,7 @@ EXPORT FILE *fopen(const char *path, const char *mode)
 {
     char relative[PATH_MAX];
     if (!writes(mode) || !locate(AT_FDCWD, path, relative))
-        return NEXT(fopen, "fopen64")(path, mode);
+        return NEXT(fopen, "fopen")(path, mode);
     int fd = open_recorded(AT_FDCWD, path, flags_of(mode), 0666);
     if (fd < 0)
         return NULL;
@@ -59,7 +59,7 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *stream)
             close(fd);
     }
     forget(fileno(stream));
-    FILE *opened = NEXT(freopen, "freopen64")(path, mode, stream);
+    FILE *opened = NEXT(freopen, "freopen")(path, mode, stream);
     if (shared && opened && writes(mode))
         watch(fileno(opened));
     return opened;

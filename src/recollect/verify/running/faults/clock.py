@@ -18,7 +18,7 @@ from recollect.verify.disk.visibility import cannot_see
 from recollect.verify.engines import Endpoint, EngineError
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.server_address import postgres_address, redis_address
-from recollect.verify.running.faults.fault import Fault, Injection
+from recollect.verify.running.faults.fault import Fault, Injection, mounting_obstacle
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.wire import pgwire, resp
@@ -73,7 +73,7 @@ def _engine_obstacle(scenario: Scenario) -> str | None:
             return None  # starting it will report what is missing
         if build.provider != "docker":
             return cannot_see(Path(build.location))
-    return "the engine is in a container, where nothing can be preloaded; see the variant `target`"
+    return mounting_obstacle(scenario)
 
 
 def _asked(scenario: Scenario) -> str:

@@ -11,11 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from recollect.guarantees import MADE_OF
 from recollect.verify import providers
 from recollect.verify.engines import Endpoint
 from recollect.verify.host.errors import EngineError
+from recollect.verify.providers import docker
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
 
@@ -128,6 +130,10 @@ def ours_only(scenario: Scenario) -> str | None:
 
 
 _CARRIED = ("docker", "compose")
+_NEVER_THE_SAME = {
+    "tmpfs": "the data is in the container's memory (docker:tmpfs): it has no files on this machine",
+    "anonymous": "an anonymous volume is gone with its container, and this needs a new container on the same data",
+}
 
 
 def container_of(scenario: Scenario) -> str | None:
@@ -139,3 +145,24 @@ def container_of(scenario: Scenario) -> str | None:
         except EngineError:
             return None  # the matrix itself reports an engine that is not there
     return name if name in _CARRIED else None
+
+
+def mounting_obstacle(scenario: Scenario) -> str | None:
+    """Why nothing can be preloaded into the engine's container; None if it can, or if there is no container."""
+    return None if container_of(scenario) is None else docker.unmountable()
+
+
+def files_obstacle(scenario: Scenario) -> str | None:
+    """Why the files of the engine's container cannot be reached; None if they can, or if there is no container."""
+    if container_of(scenario) is None:
+        return None
+    storage = (scenario.provider or "").partition(":")[2]
+    return _NEVER_THE_SAME.get(storage) or docker.unseen_volumes()
+
+
+def reachable_data(run: FaultedRun) -> Path:
+    """The engine's folder as this machine sees it; a container's may turn out to be in memory."""
+    data = run.engine.data
+    if data is None:
+        run.skip("the data of this container is not in a volume that can be reached from here")
+    return data

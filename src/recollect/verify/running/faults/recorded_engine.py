@@ -9,9 +9,16 @@ from recollect.verify import providers
 from recollect.verify.disk.building import ShimUnavailableError, shim_path
 from recollect.verify.disk.recorder import Recorder
 from recollect.verify.disk.visibility import cannot_see
+from recollect.verify.engines.carried import CarriedEngine
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.host.errors import EngineError
-from recollect.verify.running.faults.fault import Injection, container_of, ours_only
+from recollect.verify.running.faults.fault import (
+    Injection,
+    container_of,
+    files_obstacle,
+    ours_only,
+    reachable_data,
+)
 from recollect.verify.running.scenario import Scenario
 
 _IN_PYTHON = ("sqlite", "chroma")
@@ -22,10 +29,10 @@ _BESIDE_VECTORS = ("chroma",)
 def recording_obstacle(scenario: Scenario) -> str | None:
     if (reason := ours_only(scenario)) is not None:
         return reason
-    if (carrier := container_of(scenario)) is not None:
-        return f"the engine runs in a container ({carrier}): the disk recorder needs it as a process on this machine"
     try:
         shim_path()
+        if container_of(scenario) is not None:
+            return files_obstacle(scenario)
         build = providers.find(scenario.engine, scenario.provider)
     except ShimUnavailableError as reason_why:
         return str(reason_why)
@@ -45,18 +52,27 @@ class Recorded(Injection):
         engine, env = self.run.engine, self.run.engine_env
         if isinstance(engine, PostgresEngine):
             engine.prepare()
-        assert engine.data is not None
-        engine.data.mkdir(parents=True, exist_ok=True)
-        if self.run.scenario.variant == "strict" and not engine.embedded:
+        carried = isinstance(engine, CarriedEngine)
+        if not carried:
+            reachable_data(self.run).mkdir(parents=True, exist_ok=True)
+        if carried or (self.run.scenario.variant == "strict" and not engine.embedded):
             # Redis makes `appendonlydir` at its first start and never syncs the folder above it: strictly, all its data
             # depends on that one name for ever. The question here is what happens to an engine that has run before.
+            # A container's folder is made, and filled by its image, at its first start.
             engine.start()
             engine.stop()
-        self.recorder = Recorder(engine.data)
+        self.recorder = Recorder(reachable_data(self.run))
         self.run.at_end(self.recorder.close)
         env.update(self.recorder.env())
         if engine.embedded or self._clients_share_the_disk:
             self.run.clients.record(self.recorder.env())
+
+    def attach(self) -> None:
+        if isinstance(self.run.engine, CarriedEngine) and hasattr(self, "recorder") and not self.recorder.pids():
+            self.run.skip(
+                "no process in the container has loaded the disk recorder: its server is linked statically, or"
+                " changes its user by a set-user-id program"
+            )
 
     def down(self) -> None:
         """Kills the engine, the clients that an embedded one lives in, and the kit's own process on its files."""
