@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -375,6 +376,42 @@ def _started(request: pytest.FixtureRequest, name: str) -> Iterator[Engine | Att
             yield engine
     finally:
         engine.close() if isinstance(engine, engines.Engine) else engine.stop()
+
+
+@contextmanager
+def _alone(engine: Engine) -> Iterator[Engine]:
+    """Its login is known to drivers meanwhile; closed at the end."""
+    from recollect.verify.target.login import logged_in
+
+    try:
+        with logged_in(engine.endpoint):
+            yield engine
+    finally:
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def recollect_engine(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[Engine]]:
+    """An engine for a fixture of your own, of any scope: ``with recollect_engine("redis@7", "aof-always") as engine``,
+    or of your own testcontainer: ``with RedisContainer("redis:7") as made, recollect_engine(made) as engine``."""
+    declaring = _kit()
+
+    def engine_of(what: Any, policy: str | None = None) -> AbstractContextManager[Engine]:
+        from recollect.verify import engines
+
+        try:
+            if not isinstance(what, str):
+                if policy is not None:
+                    pytest.fail("a container of yours has the policy that you gave it", pytrace=False)
+                return _alone(engines.hand_over(what))
+            chosen = _session(request.config).chosen
+            engine = engines.create(chosen.engine(what), policy, provider=chosen.provider)
+            engine.start()
+        except (declaring.BadRequest, declaring.EngineError) as error:
+            pytest.fail(f"{what}: {error}", pytrace=False)
+        return _alone(engine)
+
+    return engine_of
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ MACHINE = {"x86_64": 62, "aarch64": 183}[platform.machine()]
     ("content", "reason"),
     [
         (elf(None, MACHINE), "linked statically"),
-        (elf(b"/lib/ld-musl-x86_64.so.1", MACHINE), "uses musl"),
+        (elf(b"/lib/ld-musl-x86_64.so.1", MACHINE), None),
         (elf(b"/lib64/ld-linux-x86-64.so.2", 243), "another architecture"),
         (b"MZ not an ELF", "not a 64-bit ELF program"),
         (elf(b"/lib64/ld-linux-x86-64.so.2", MACHINE), None),

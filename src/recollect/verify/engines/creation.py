@@ -13,6 +13,7 @@ from recollect.verify.engines.chroma import ChromaEngine
 from recollect.verify.engines.compose import ComposeEngine
 from recollect.verify.engines.container import ContainerEngine
 from recollect.verify.engines.group import ServerGroup
+from recollect.verify.engines.handed import HandedEngine
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.postgres_ha import PostgresHaEngine
@@ -23,6 +24,7 @@ from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
 from recollect.verify.engines.sqlite import SqliteEngine
 from recollect.verify.host.errors import NotOurs, UnknownName
 from recollect.verify.providers import compose, docker
+from recollect.verify.providers.handed import HandedContainer
 
 ENGINES: Mapping[str, type[LocalServer] | type[ServerGroup[Any]]] = {
     "redis": redis.RedisEngine,
@@ -78,6 +80,13 @@ def _service(spec: str, service: str, options: EngineOptions) -> Engine:
     if engine not in CONTAINER_RECIPES:
         raise UnknownName("engine for compose", engine, CONTAINER_RECIPES)
     return ComposeEngine(CONTAINER_RECIPES[engine], service, options)
+
+
+def hand_over(container: Any) -> Engine:
+    """The engine in a container that somebody else has started, to be broken and never removed; see `HandedEngine`."""
+    given = HandedContainer(container)
+    engine, _, _ = providers.parse(docker.spec_name(given.image))
+    return HandedEngine(CONTAINER_RECIPES[engine], given)
 
 
 def policies(engine: str) -> Mapping[str, Policy]:

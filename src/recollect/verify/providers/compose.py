@@ -6,7 +6,7 @@ a volume that has a fixed name in the file. Compose itself resolves the file, an
 the result:
 
 - every published port becomes a free one of this host, the same at every start (if the daemon is elsewhere, a random
-  one), read with `compose port` after each start;
+  one), read again after each start;
 - `container_name`, `restart` and fixed volume and network names are removed, so that all belongs to our project;
 - folders of the host are mounted read-only: data in them is the user's, not ours to break;
 - an external volume is refused for the same reason;
@@ -46,6 +46,14 @@ def command() -> tuple[str, ...]:
     raise NotInstalled(
         "the compose provider needs `docker compose` or `docker-compose`: `apt-get install docker-compose`"
     )
+
+
+@functools.cache
+def image_of(file: str, service: str) -> str:
+    """The image that a compose file names for a service."""
+    made = ComposeService(Path(file), service)
+    made.remove()
+    return made.image
 
 
 class ComposeService:
@@ -121,6 +129,8 @@ class ComposeService:
             container = str(port).rpartition(":")[2]
         if not docker.is_on_this_host():
             return container
+        if "-" in container:  # a range
+            return f"{ports.HOST}::{container}"
         self._ports.append(ports.Reservation())
         return f"{ports.HOST}:{self._ports[-1].port}:{container}"
 
@@ -157,15 +167,23 @@ class ComposeService:
         if self._number is None or self._changed:
             self._brought_up, self._changed = True, False
             self._run(["up", "-d", self.service])
-            self._number = self._run(["ps", "-q", self.service]).split()[0]
+            self._number = self._found()
         else:
-            self._run(["start", self.service])
+            self._container().start()
         if self.definition.get("healthcheck"):
             wait_until(
                 lambda: self._state().get("Health", {}).get("Status") == "healthy" or not self.running(),
                 _TIMEOUT_S,
                 f"service {self.service!r} did not become healthy",
             )
+
+    def _found(self) -> str:
+        """Asked of the daemon, as is everything but `up` and `down`: each call of compose takes a second."""
+        labels = [f"com.docker.compose.project={self.project}", f"com.docker.compose.service={self.service}"]
+        made = self._client.containers.list(all=True, filters={"label": labels})
+        if not made:
+            raise EngineError(f"compose up of {self.file} made no container for the service {self.service!r}")
+        return str(made[0].id)
 
     def kill(self) -> None:
         if self.running():
@@ -213,12 +231,12 @@ class ComposeService:
 
     def address(self, port: int) -> tuple[str, int]:
         """The current host and port."""
-        published = self._run(["port", self.service, str(port)]).strip().rpartition(":")
-        if not published[2].isdigit() or published[2] == "0":
+        published = self._container().attrs["NetworkSettings"]["Ports"].get(f"{port}/tcp")
+        if not published:
             raise EngineError(
                 f"service {self.service!r} publishes no port {port}; add it under `ports:` in {self.file}"
             )
-        return _host_of(published[0]), int(published[2])
+        return docker.host_of(published[0]["HostIp"]), int(published[0]["HostPort"])
 
     def logs(self, lines_max: int) -> str:
         if self._number is None:
@@ -255,16 +273,3 @@ def _read_only(volume: Any) -> Any:
     if rest and source.startswith((".", "/", "~")):
         return f"{source}:{rest[0]}:ro"
     return volume
-
-
-def _host_of(published: str) -> str:
-    """A wildcard address means this machine, or the daemon's if that is elsewhere."""
-    if published not in ("0.0.0.0", "[::]", "::", ""):
-        return published.strip("[]")
-    from testcontainers.core.docker_client import DockerClient
-
-    remote = DockerClient()
-    try:
-        return remote.host()
-    finally:
-        remote.client.close()

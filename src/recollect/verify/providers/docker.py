@@ -86,7 +86,9 @@ def unseen_volumes() -> str | None:
     if root is None:
         return unmountable()
     if not os.access(root / "volumes", os.R_OK | os.W_OK | os.X_OK):
-        return f"only the user of the Docker daemon can reach its volumes ({root}): run recollect as that user"
+        return (
+            f"only the user of the Docker daemon can reach its volumes ({root}): run recollect as that user"
+        )
     return None
 
 
@@ -174,6 +176,19 @@ def _builds_of(image: Any) -> Iterator[Build]:
                 tagged = re.match(r"\D*?(\d+(?:\.\d+)*)", tag)
                 version = exact[0] if exact else tagged[1] if tagged else tag
                 yield Build(family.engine, family.product, version, NAME, reference)
+
+
+def host_of(published: str) -> str:
+    """The host of a published port: a wildcard address means this machine, or the daemon's if that is elsewhere."""
+    if published not in ("0.0.0.0", "[::]", "::", ""):
+        return published.strip("[]")
+    from testcontainers.core.docker_client import DockerClient
+
+    remote = DockerClient()
+    try:
+        return remote.host()
+    finally:
+        remote.client.close()
 
 
 def command_of(image: str) -> list[str]:

@@ -16,8 +16,9 @@ from pathlib import Path
 from recollect.verify.engines import Endpoint, Engine
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.postgres import PostgresEngine
-from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.engines.redis import RedisConsole
 from recollect.verify.host.waiting import wait_until
+from recollect.verify.running.faults.consoles import redis_console
 from recollect.verify.wire.resp import fields_of
 
 TOOL_TIMEOUT_S = 60.0
@@ -44,27 +45,32 @@ class Backup:
 
 def _snapshot(engine: Engine, endpoint: Endpoint, copy: Path) -> None:
     """BGSAVE, wait, copy the file: it is replaced by a rename, so it can be copied at any time."""
-    assert isinstance(engine, RedisEngine)
-    wait_until(lambda: not _saving(engine), TOOL_TIMEOUT_S, "another snapshot did not end")
-    engine.ask("BGSAVE")
-    wait_until(lambda: not _saving(engine), TOOL_TIMEOUT_S, "the snapshot did not end")
-    shutil.copy2(engine.data / _SNAPSHOT, copy)
+    redis = redis_console(endpoint)
+    wait_until(lambda: not _saving(redis), TOOL_TIMEOUT_S, "another snapshot did not end")
+    redis.ask("BGSAVE")
+    wait_until(lambda: not _saving(redis), TOOL_TIMEOUT_S, "the snapshot did not end")
+    shutil.copy2(_data(engine) / _SNAPSHOT, copy)
 
 
-def _saving(engine: RedisEngine) -> bool:
-    return fields_of(engine.ask("INFO", "persistence"))["rdb_bgsave_in_progress"] != "0"
+def _saving(redis: RedisConsole) -> bool:
+    return fields_of(redis.ask("INFO", "persistence"))["rdb_bgsave_in_progress"] != "0"
+
+
+def _data(engine: Engine) -> Path:
+    assert engine.data is not None, "the fault has looked for it"
+    return engine.data
 
 
 def _append_only_files(engine: Engine, endpoint: Endpoint, copy: Path) -> None:
     """The documented way: no rewrite meanwhile, then the folder as it is; its last command may be cut off."""
-    assert isinstance(engine, RedisEngine)
-    engine.ask("CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
+    redis = redis_console(endpoint)
+    redis.ask("CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
     wait_until(
-        lambda: fields_of(engine.ask("INFO", "persistence"))["aof_rewrite_in_progress"] == "0",
+        lambda: fields_of(redis.ask("INFO", "persistence"))["aof_rewrite_in_progress"] == "0",
         TOOL_TIMEOUT_S,
         "the rewrite did not end",
     )
-    for path in engine.data.iterdir():
+    for path in _data(engine).iterdir():
         if path.name.startswith("append"):
             (shutil.copytree if path.is_dir() else shutil.copy2)(path, copy / path.name)
 
@@ -135,8 +141,8 @@ def _plain_copy(engine: Engine, endpoint: Endpoint, copy: Path) -> None:
 
 
 def _folder_copy(engine: Engine, endpoint: Endpoint, copy: Path) -> None:
-    assert endpoint.path is not None
-    folder = endpoint.path if endpoint.path.is_dir() else endpoint.path.parent
+    path = endpoint.path or _data(engine)
+    folder = path if path.is_dir() else path.parent
     shutil.copytree(folder, copy, dirs_exist_ok=True, symlinks=True, ignore_dangling_symlinks=True)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from recollect.verify.running.faults.fault import Fault, Witnessed, container_of, ours_only
+from recollect.verify.running.faults.fault import Fault, Witnessed, files_obstacle, ours_only
 from recollect.verify.running.faults.storage import data_folder
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.target.marked_text import marks_in
@@ -109,9 +109,7 @@ def _obstacle(scenario: Scenario) -> str | None:
         return reason
     if (scenario.engine_kind, scenario.policy) == ("redis", "none"):
         return "without persistence Redis has nothing at rest"
-    if (provider := container_of(scenario)) is not None:
-        return f"the files of an engine from {provider} are inside its container"
-    return None
+    return files_obstacle(scenario)
 
 
 ROT_FAULTS = (

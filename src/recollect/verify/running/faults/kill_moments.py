@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 
 from recollect.verify.engines import Counting
-from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.engines.redis import RedisConsole
 from recollect.verify.running.faults.at_line import guest_writes, watching
+from recollect.verify.running.faults.consoles import redis_console
 from recollect.verify.running.faults.fault import only
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
@@ -37,7 +38,7 @@ def during_bgrewriteaof(run: FaultedRun) -> str:
 
 
 def after_snapshot(run: FaultedRun) -> str:
-    redis = _redis(run)
+    redis = redis_console(run.endpoint)
     redis.ask("SAVE")
     run.go_on(WORK_S)
     return f"after-snapshot: {redis.written()} changes since the snapshot"
@@ -45,7 +46,7 @@ def after_snapshot(run: FaultedRun) -> str:
 
 def _beside_a_child(run: FaultedRun, command: str, flag: str) -> str:
     """Starts the child that saves or rewrites, slowed down key by key, and lets clients write beside it."""
-    redis = _redis(run)
+    redis = redis_console(run.endpoint)
     redis.ask("CONFIG", "SET", "rdb-key-save-delay", str(CHILD_DELAY_US))
     redis.ask(command)
     end = time.monotonic() + CHILD_TIMEOUT_S
@@ -61,14 +62,8 @@ def _beside_a_child(run: FaultedRun, command: str, flag: str) -> str:
     return f"{command.lower()}: {saved} of {all_keys} keys are saved"
 
 
-def _persistence(redis: RedisEngine) -> dict[str, str]:
+def _persistence(redis: RedisConsole) -> dict[str, str]:
     return fields_of(redis.ask("INFO", "persistence"))
-
-
-def _redis(run: FaultedRun) -> RedisEngine:
-    if not isinstance(run.engine, RedisEngine):
-        run.skip("this moment can only be seen in a Redis that runs as a process on this machine")
-    return run.engine
 
 
 BESIDE_A_CHILD: dict[str, Callable[[FaultedRun], str]] = {
@@ -92,7 +87,7 @@ def kill_between_writes(run: FaultedRun) -> None:
     """
     engine = run.engine
     if not isinstance(engine, Counting):
-        run.skip("only an engine that runs as a process on this machine can be asked what was written to it")
+        run.skip(f"{engine.name} cannot be asked what was written to it")
     run.settle()
     line = run.rng.choice(_lines_between(run, engine))
     guest = watching(run, pipe.Watch("stop", line))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.verify.engines import Endpoint, Reconfigurable
+from recollect.verify.engines import Endpoint, Engine, Reconfigurable, policies
 from recollect.verify.engines.sqlite import POLICIES as SQLITE_POLICIES
 from recollect.verify.running.faults.fault import Fault, Witnessed, ours_only
 from recollect.verify.running.scenario import Scenario
@@ -19,7 +19,27 @@ CHANGED_TO: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
+IN_A_FILE = {"redis": "aof-always", "postgres": "async-commit"}
+"""What the settings of a compose file are changed to if they are none of the named policies."""
+
+
+def _in_a_file(scenario: Scenario) -> bool:
+    """Whether the policy is what a compose file says: the running service tells which one that is."""
+    return (scenario.provider or "").startswith("compose:") and scenario.engine_kind in IN_A_FILE
+
+
+def _policy_of(engine: Engine) -> str:
+    """The named policy that the running engine's settings are; `custom` if they are none."""
+    told = engine.settings()
+    for name, policy in policies(engine.name).items():
+        if policy.read_back.items() <= told.items():
+            return name
+    return "custom"
+
+
 def _obstacle(scenario: Scenario) -> str | None:
+    if _in_a_file(scenario) and scenario.variant in ("", *CHANGED_TO[scenario.engine_kind]):
+        return None
     if scenario.policy not in CHANGED_TO.get(scenario.engine_kind, {}):
         return f"no other policy is known to change {scenario.policy} of {scenario.engine_kind} to"
     if scenario.variant and scenario.variant not in CHANGED_TO[scenario.engine_kind]:
@@ -29,8 +49,9 @@ def _obstacle(scenario: Scenario) -> str | None:
 
 class PolicyChange(Witnessed):
     def strike(self) -> None:
-        run, policy = self.run, self.run.scenario.policy
-        other = run.scenario.variant or CHANGED_TO[run.scenario.engine_kind][policy]
+        run, kind = self.run, self.run.scenario.engine_kind
+        policy = _policy_of(run.engine) if _in_a_file(run.scenario) else run.scenario.policy
+        other = run.scenario.variant or CHANGED_TO[kind].get(policy) or IN_A_FILE[kind]
         with run.striking("policy-change", f"{policy} to {other}"):
             run.stop_engine()
             run.start_engine(lambda: self._changed(other))

@@ -68,7 +68,11 @@ class Recorded(Injection):
             self.run.clients.record(self.recorder.env())
 
     def attach(self) -> None:
-        if isinstance(self.run.engine, CarriedEngine) and hasattr(self, "recorder") and not self.recorder.pids():
+        if (
+            isinstance(self.run.engine, CarriedEngine)
+            and hasattr(self, "recorder")
+            and not self.recorder.pids()
+        ):
             self.run.skip(
                 "no process in the container has loaded the disk recorder: its server is linked statically, or"
                 " changes its user by a set-user-id program"

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.redis import RedisEngine
 from recollect.verify.host import ports
+from recollect.verify.running.faults.consoles import postgres_console, redis_console
 from recollect.verify.running.faults.fault import Fault, Injection, container_of, ours_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.faults.sqlite_refusals import damage_tables, lock_file, lock_tables
@@ -36,6 +36,8 @@ DEADLOCKS = 3
 WAITER_TIMEOUT_S = 2.0
 _LOCK_ONE, _LOCK_TWO = 7_340_001, 7_340_002
 _EACH_PADDING = "for i = 1, 8000 do {} end"
+LOADING = "loading"
+_NATIVE_ONLY = "only a Redis that runs as a process on this machine is slowed down while it loads"
 _SLOW_TO_LOAD = ("key-load-delay 50", "loading-process-events-interval-bytes 1024")
 """Microseconds for each key, and how often it looks at its clients meanwhile."""
 
@@ -59,14 +61,8 @@ def _repeatedly(run: FaultedRun, once: Callable[[], object]) -> None:
 # ---- Redis
 
 
-def _redis(run: FaultedRun) -> RedisEngine:
-    if not isinstance(run.engine, RedisEngine):
-        run.skip("only a Redis that runs as a process on this machine is made to refuse")
-    return run.engine
-
-
 def _out_of_memory(run: FaultedRun) -> None:
-    engine = _redis(run)
+    engine = redis_console(run.endpoint)
     used = int(fields_of(engine.ask("INFO", "memory"))["used_memory"])
     engine.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
     engine.ask("CONFIG", "SET", "maxmemory", str(max(1, used // 2)))
@@ -76,7 +72,7 @@ def _out_of_memory(run: FaultedRun) -> None:
 
 def _read_only_replica(run: FaultedRun) -> None:
     """It is told to follow a primary that is not there: it keeps its data and takes no more writes."""
-    engine = _redis(run)
+    engine = redis_console(run.endpoint)
     with contextlib.closing(ports.Reservation()) as nobody:
         engine.ask("REPLICAOF", ports.HOST, str(nobody.port))
         run.go_on(HELD_S)
@@ -85,7 +81,7 @@ def _read_only_replica(run: FaultedRun) -> None:
 
 def _busy_script(run: FaultedRun) -> None:
     """A script that does not end, until it is killed."""
-    engine = _redis(run)
+    engine = redis_console(run.endpoint)
     engine.ask("CONFIG", "SET", "lua-time-limit", str(BUSY_AFTER_MS))
 
     def spin() -> None:
@@ -103,13 +99,15 @@ def _busy_script(run: FaultedRun) -> None:
 
 
 def _no_script(run: FaultedRun) -> None:
-    engine = _redis(run)
+    engine = redis_console(run.endpoint)
     _repeatedly(run, lambda: engine.ask("SCRIPT", "FLUSH"))
 
 
 def _still_loading(run: FaultedRun) -> None:
     """A restart of a server with many keys, each of which takes it a moment to load: it answers, and says LOADING."""
-    engine, policy = _redis(run), run.scenario.policy
+    engine, policy = run.engine, run.scenario.policy
+    if not isinstance(engine, RedisEngine):
+        run.skip(_NATIVE_ONLY)
     if policy in ("none", "custom"):
         run.skip("after a restart there is nothing to load, or nobody knows whether there is")
     engine.ask("EVAL", _EACH_PADDING.format("redis.call('SET', 'recollect:padding:' .. i, i)"), "0")
@@ -136,10 +134,7 @@ def _started_beside(run: FaultedRun, engine: RedisEngine) -> Endpoint:
 @contextlib.contextmanager
 def _settings(run: FaultedRun, **settings: str) -> Iterator[PgConnection]:
     """Settings of the server, in force for every session that has none of its own. Ours has: it outlives them."""
-    engine = run.engine
-    if not isinstance(engine, PostgresEngine):
-        run.skip("only a PostgreSQL that runs as a process on this machine is made to refuse")
-    with PgConnection(engine.address) as control:
+    with postgres_console(run.endpoint) as control:
         for name in ("statement_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout"):
             control.ask(f"SET {name} = 0")
         for name, value in settings.items():
@@ -235,7 +230,7 @@ REFUSALS: dict[str, ProvokedRefusal] = {
         ProvokedRefusal("readonly", "redis", "READONLY", _read_only_replica),
         ProvokedRefusal("busy", "redis", "BUSY", _busy_script),
         ProvokedRefusal("noscript", "redis", "NOSCRIPT", _no_script),
-        ProvokedRefusal("loading", "redis", "LOADING", _still_loading),
+        ProvokedRefusal(LOADING, "redis", "LOADING", _still_loading),
         ProvokedRefusal("deadlock", "postgres", "40P01", _deadlock),
         ProvokedRefusal(
             "serialization", "postgres", "40001", _with_settings(default_transaction_isolation="serializable")
@@ -260,6 +255,8 @@ class EngineSaysNo(Injection):
     def strike(self) -> None:
         run, named = self.run, self.run.scenario.variant
         of_engine = [refusal for refusal in REFUSALS.values() if refusal.engine == run.scenario.engine_kind]
+        if container_of(run.scenario) is not None:
+            of_engine = [refusal for refusal in of_engine if refusal.name != LOADING]
         for refusal in [REFUSALS[named]] if named else of_engine:
             with run.striking("refused", refusal.name):
                 refusal.provoke(run)
@@ -274,8 +271,8 @@ def _obstacle(scenario: Scenario) -> str | None:
         return f"how {scenario.engine_kind} refuses is not known here"
     if scenario.variant and (wrong := REFUSALS[scenario.variant]).engine != scenario.engine_kind:
         return f"{wrong.name} is what {wrong.engine} says, not {scenario.engine_kind}"
-    if (provider := container_of(scenario)) is not None:
-        return f"the settings of an engine from {provider} are not touched"
+    if scenario.variant == LOADING and container_of(scenario) is not None:
+        return _NATIVE_ONLY
     return None
 
 

@@ -7,6 +7,7 @@ operator does, and removes the witness, so that what was restored is read too.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -19,7 +20,14 @@ from recollect.verify.host import folder
 from recollect.verify.host.errors import EngineError
 from recollect.verify.judging.evidence import NOTICED, UNSAFE_COPY
 from recollect.verify.running.faults.backups import BACKUPS, Backup
-from recollect.verify.running.faults.fault import WITNESS, Fault, Witnessed, container_of, ours_only
+from recollect.verify.running.faults.fault import (
+    WITNESS,
+    Fault,
+    Witnessed,
+    container_of,
+    files_obstacle,
+    ours_only,
+)
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.faults.storage import data_folder, empty
 from recollect.verify.running.scenario import Scenario
@@ -48,11 +56,14 @@ class Restore(Witnessed):
             run.close_clients()  # nobody restores under a running application
             run.stop_engine()
             data = data_folder(run)
-            if run.engine.embedded:
+            owner = data.stat()
+            if run.engine.embedded or run.endpoint.path is None:  # a container's volume stays, emptied
                 empty(data)
             else:
                 run.engine.wipe()
             backup.put_back(run.engine, data, copy)
+            if run.endpoint.path is None:
+                _give(data, owner.st_uid, owner.st_gid)
             run.start_engine(_starting(run, backup, copy))
             run.clients.start_missing()
         if not run.clients.writers:
@@ -93,6 +104,12 @@ class Restore(Witnessed):
             self.run.restart_clients()
 
 
+def _give(data: Path, uid: int, gid: int) -> None:
+    """What was put back belongs to whom the folder belongs to, as a container's server has another user than we."""
+    for path in data.rglob("*"):
+        os.chown(path, uid, gid, follow_symlinks=False)
+
+
 def _starting(run: FaultedRun, backup: Backup, copy: Path) -> Callable[[], Endpoint] | None:
     start = backup.start
     return None if start is None else lambda: start(run.engine, copy)
@@ -104,8 +121,11 @@ def _obstacle(scenario: Scenario) -> str | None:
     backup = backup_of(scenario)
     if backup.engine != scenario.engine_kind:
         return f"{backup.name} is a backup of {backup.engine}, not of {scenario.engine_kind}"
-    if (provider := container_of(scenario)) is not None:
-        return f"the files of an engine from {provider} are inside its container"
+    if container_of(scenario) is not None:
+        if backup.engine == "postgres":
+            return "PostgreSQL's backup tools are run on this machine: a container's are not"
+        if (reason := files_obstacle(scenario)) is not None:
+            return reason
     if scenario.engine_kind == "redis" and scenario.policy in ("none", "custom"):
         return "which files to keep depends on the settings: it is known for rdb and the append-only policies"
     if backup.name == "rdb-copy" and scenario.policy != "rdb":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from recollect.verify.running.faults.fault import Fault, Injection, Witnessed, only, ours_only
+from recollect.verify.running.faults.consoles import redis_console
+from recollect.verify.running.faults.fault import Fault, Injection, Witnessed, only, ours_only, reachable_data
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.wire.resp import fields_of
@@ -17,7 +18,8 @@ _DATABASE, _VECTORS = "chroma.sqlite3", "data_level0.bin"
 
 def data_folder(run: FaultedRun) -> Path:
     path = run.endpoint.path
-    assert path is not None, "only of an engine whose files are on this machine"
+    if path is None:
+        return reachable_data(run)
     return path if path.is_dir() else path.parent
 
 
@@ -32,7 +34,7 @@ def empty(folder: Path) -> None:
 class WipeVolume(Witnessed):
     def strike(self) -> None:
         run, variant = self.run, self.run.scenario.variant
-        # A container's folder cannot be reached from here: its volume is recycled with the container.
+        # A container's volume is recycled with the container.
         running = variant != "between-runs" and run.endpoint.path is not None
         only_index = variant == INDEX
         delete, wipe = (_without_chroma, _wipe_chroma) if only_index else (empty, _wipe)
@@ -80,11 +82,7 @@ def _wipe_obstacle(scenario: Scenario) -> str | None:
 
 class Evict(Injection):
     def strike(self) -> None:
-        from recollect.verify.engines.redis import RedisEngine
-
-        run, engine = self.run, self.run.engine
-        if not isinstance(engine, RedisEngine):
-            run.skip("only a Redis that runs as a process on this machine is given a limit")
+        run, engine = self.run, redis_console(self.run.endpoint)
         memory = fields_of(engine.ask("INFO", "memory"))
         used, dataset = int(memory["used_memory"]), int(memory["used_memory_dataset"])
         with run.striking("evict"):

@@ -17,8 +17,6 @@ _OPTIONS = "--previous package.module:factory, or --previous-python PATH"
 def _obstacle(scenario: Scenario) -> str | None:
     if (reason := servers_only(scenario)) is not None:
         return reason
-    if (scenario.provider or "").startswith("compose:"):
-        return "a compose service has the version that its file says"
     try:
         step(scenario)
     except NoStep as missing:

@@ -2,7 +2,8 @@
 
 The version in ``--engine redis@7`` is the one that the user runs: the step begins there, and goes to the nearest
 installed one in its direction, or to the one that ``--variant 8`` names. Without a version, the first pair of `PAIRS`
-that this machine has is taken.
+that this machine has is taken. A compose service starts at the version of the image in its file, and goes to another
+image on this machine.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from recollect.verify import providers
 from recollect.verify.host.errors import EngineError
+from recollect.verify.providers import compose, docker
 from recollect.verify.providers.build import Build
 from recollect.verify.running.scenario import Scenario
 
@@ -41,8 +43,8 @@ def step(scenario: Scenario) -> VersionStep:
     up = scenario.fault == "upgrade"
     _, _, start = scenario.engine.partition("@")
     try:
-        if start:
-            first = _find(scenario, start)
+        if start or _is_service(scenario):
+            first = _of_service(scenario) if _is_service(scenario) else _find(scenario, start)
             goal = _find(scenario, scenario.variant) if scenario.variant else _nearest(scenario, first, up)
             return _checked(first, goal, up)
         if scenario.variant:
@@ -58,7 +60,22 @@ def _find(scenario: Scenario, version: str) -> Build:
 
 
 def _provider(scenario: Scenario) -> str | None:
-    return (scenario.provider or "").partition(":")[0] or None
+    name = (scenario.provider or "").partition(":")[0] or None
+    return docker.NAME if name == compose.NAME else name
+
+
+def _is_service(scenario: Scenario) -> bool:
+    return (scenario.provider or "").startswith(f"{compose.NAME}:")
+
+
+def _of_service(scenario: Scenario) -> Build:
+    """The build that a compose file names."""
+    file, _, service = (scenario.provider or "").partition(":")[2].partition("#")
+    image = compose.image_of(file, service)
+    for build in providers.found(scenario.engine_kind, docker.NAME):
+        if build.location == (image if ":" in image else f"{image}:latest"):
+            return build
+    raise NoStep(f"the version of the image {image} of {service!r} in {file} is not known")
 
 
 def _checked(start: Build, goal: Build, up: bool) -> VersionStep:
