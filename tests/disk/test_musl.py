@@ -1,4 +1,4 @@
-"""The recorder inside a program on musl, as the servers of `*-alpine` images are: Debian's `musl` is enough to run one."""
+"""The recorder inside a program on musl, as the servers of `*-alpine` images are; Debian's `musl` can run one."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_wrong_content_before_any_bit_flipped_is_the_stores_own() -> None:
     ("engine", "policy", "more", "says"),
     [
         ("redis", "none", {}, "nothing at rest"),
-        ("redis", "rdb", {"provider": "docker"}, "inside its container"),
+        ("redis", "rdb", {"provider": "docker:tmpfs"}, "in the container's memory"),
     ],
 )
 def test_where_no_bit_can_flip(engine: str, policy: str, more: dict[str, Any], says: str) -> None:

@@ -195,11 +195,15 @@ def test_an_embedded_engine_has_only_the_targets_clock() -> None:
 
 
 @pytest.mark.parametrize("where", [{"provider": "docker"}, {"provider": "compose:file#redis"}])
-def test_a_container_is_a_reason(where: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_that_nothing_can_be_mounted_into_is_a_reason(
+    where: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from recollect.verify import providers
+    from recollect.verify.providers import docker
     from recollect.verify.providers.build import Build
 
     monkeypatch.setattr(providers, "find", lambda *_: Build("redis", "Redis", "7", "docker", "redis:7"))
+    monkeypatch.setattr(docker, "unmountable", lambda: "nothing can be mounted into its container")
     obstacle = FAULTS["clock-back"].obstacle
     assert "container" in str(obstacle(our_cell("redis", "clock-back", variant="engine", **where)))
     assert obstacle(our_cell("redis", "clock-back", variant="target", **where)) is None

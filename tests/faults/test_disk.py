@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from recollect.verify.judging.verdict import Verdict
+from recollect.verify.providers import docker
 from recollect.verify.running.faults import FAULTS, recorded_engine
 from recollect.verify.running.faults import disk as disk_faults
 from recollect.verify.running.scenario import Scenario
@@ -154,7 +155,9 @@ def test_reasons_are_given_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("provider", ["docker", "docker:tmpfs", "compose:stack.yml#memory"])
-def test_an_engine_in_a_container_keeps_its_files_to_itself(provider: str) -> None:
+def test_a_container_whose_files_are_out_of_reach(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker, "unseen_volumes", lambda: "the daemon is elsewhere")
+
     def said(fault: str, variant: str = "") -> str:
         scenario = Scenario(
             target="redis",
@@ -167,5 +170,5 @@ def test_an_engine_in_a_container_keeps_its_files_to_itself(provider: str) -> No
         return FAULTS[fault].obstacle(scenario) or ""
 
     for fault in ("power-loss", "slow-fsync", "fsync-error", "disk-full"):
-        assert "needs it as a process on this machine" in said(fault)
+        assert ("container's memory" if "tmpfs" in provider else "the daemon is elsewhere") in said(fault)
     assert said("wipe-volume") == ""  # its volume can be recycled

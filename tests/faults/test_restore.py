@@ -68,7 +68,7 @@ def test_a_torn_copy_is_told_and_nobody_is_accused_of_it() -> None:
         ("redis", "aof-always", "rdb-copy", {}, "does not load a dump.rdb"),
         ("redis", "none", "", {}, "depends on the settings"),
         ("redis", "rdb", "pg-dump", {}, "pg-dump is a backup of postgres"),
-        ("redis", "rdb", "", {"provider": "docker"}, "inside its container"),
+        ("redis", "rdb", "", {"provider": "docker:tmpfs"}, "in the container's memory"),
     ],
 )
 def test_what_cannot_be_restored_says_why(

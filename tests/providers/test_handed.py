@@ -11,7 +11,7 @@ import pytest
 
 from recollect.verify import engines
 from recollect.verify.providers import docker
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.wire import pgwire, resp
 from tests.providers.conftest import POSTGRES_16, REDIS_7
 
@@ -44,8 +44,8 @@ def test_a_testcontainer_is_killed_paused_and_restarted_on_its_volume(redis_cont
     engine.pause()
     engine.close()
     assert _ask(engine, "GET", "row") == "kept", "awake again, and still there: its owner removes it"
+    engine.stop()
     with pytest.raises(engines.NotOurs, match="the container is yours"):
-        engine.stop()
         engine.wipe()
 
 

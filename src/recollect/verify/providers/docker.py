@@ -62,11 +62,18 @@ def is_on_this_host() -> bool:
         connected.client.close()
 
 
-@functools.cache
 def _root() -> Path | None:
     """The daemon's own folder, if the daemon sees the same files as we do; not so if it is on another machine, in a
     virtual machine, or outside the container that we are in."""
-    if not _where().startswith("unix:"):
+    try:
+        return _root_at(_where())
+    except NotInstalled:
+        return None
+
+
+@functools.cache
+def _root_at(where: str) -> Path | None:
+    if not where.startswith("unix:"):
         return None
     with contextlib.closing(client()) as connected:
         root = Path(connected.info()["DockerRootDir"])
@@ -76,7 +83,9 @@ def _root() -> Path | None:
 def unmountable() -> str | None:
     """Why files of this machine cannot be mounted into a container; None if they can."""
     if _root() is None:
-        return "the Docker daemon does not see this machine's files, so nothing can be mounted into its containers"
+        return _daemon_missing() or (
+            "the Docker daemon does not see this machine's files, so nothing can be mounted into its containers"
+        )
     return None
 
 

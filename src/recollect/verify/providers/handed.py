@@ -22,7 +22,8 @@ class HandedContainer:
         self._wrapped = given.get_wrapped_container() if hasattr(given, "get_wrapped_container") else given
         if self._wrapped is None or not hasattr(self._wrapped, "attrs"):
             raise EngineError(
-                f"{type(given).__name__} is no started container: hand it over inside its `with` block, or after start()"
+                f"{type(given).__name__} is no started container: hand it over inside its `with` block, or after"
+                " start()"
             )
         config = self._attributes()["Config"]
         self.image: str = config["Image"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.redis import RedisConsole
-from recollect.verify.providers.url import postgres_address, redis_address
+from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.wire import pgwire
 
 
