@@ -14,7 +14,7 @@ PLANTED = Planted(
     "wal-full",
     "refused",
     "turns",
-    ("lost-tail", "hole", "dropped"),
+    ("lost-tail", "hole", "dropped", "lost-update"),
     variant="table-locked",
 )
 

@@ -19,6 +19,9 @@ from pathlib import Path
 from recollect.verify.running.faults.faulted_run import FaultedRun
 
 LOCKED_S = 1.0
+NEIGHBOURS = 4
+HELD_S = 0.4
+BETWEEN_S = 0.05
 DAMAGED_S = 0.4
 ALONE_TIMEOUT_S = 10.0
 _NO_PAGE = b"\xff"
@@ -34,8 +37,11 @@ def lock_file(run: FaultedRun) -> None:
 
 
 def lock_tables(run: FaultedRun) -> None:
-    run.clients.hold_tables(LOCKED_S)
-    run.go_on(LOCKED_S)
+    """Several times: of the neighbours in all processes one has the file, and the others' stores only wait for it."""
+    for _ in range(NEIGHBOURS):
+        run.clients.hold_tables(HELD_S)
+        run.go_on(HELD_S)
+        run.go_on(BETWEEN_S)
 
 
 def damage_tables(run: FaultedRun) -> None:
