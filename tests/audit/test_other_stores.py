@@ -327,7 +327,10 @@ async def test_the_command_has_the_codes_and_documents_of_an_audit(
     [
         (["--sessions", "-"], "give it with --target"),
         (["--target", TARGET, "--witness", "w"], "--witness belongs to"),
-        (["--target", TARGET, "--sessions", "nowhere.txt"], "nowhere.txt cannot be read"),
+        (
+            ["--target", TARGET, "--sessions", "nowhere.txt"],
+            "--sessions nowhere.txt: No such file or directory; a file",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: list[str], why: str, tmp_path: Path) -> None:

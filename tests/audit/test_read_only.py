@@ -1,7 +1,9 @@
 """An audit changes nothing: with no right to write it works as well, and not a byte is another one afterwards."""
 
+import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import asyncpg
@@ -9,10 +11,10 @@ import pytest
 
 from recollect import open_store
 from recollect.audit import audit
-from recollect.audit.sqlite import SqliteAudit
+from recollect.audit.sqlite import SqliteAudit, copied
 from recollect.errors import RecollectError
 from recollect.verify.engines import Engine
-from tests.audit.memories import memory_of, said, written
+from tests.audit.memories import Memory, memory_of, said, written
 from tests.doctor.bytes import contents
 
 
@@ -26,6 +28,46 @@ async def test_a_sqlite_file_that_nobody_has_open_is_not_touched(
     assert list(before) == [memory.path.name]  # no log: it was closed
     assert (await memory.audit()).messages == 10
     assert contents(tmp_path) == before
+
+
+async def test_a_sqlite_file_with_a_log_that_nobody_has_open_is_read_with_the_log_and_not_touched(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    """As a killed process, a copy or a restore leaves it: the newest messages are in the log only."""
+    memory = await memory_of("sqlite", engine_of, tmp_path)
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    async with open_store(memory.url) as store:
+        await written(store)
+        for path in (memory.path, memory.path.with_name(f"{memory.path.name}-wal")):
+            shutil.copy2(path, restored)
+    there = Memory("sqlite", memory.engine, f"sqlite:///{restored / memory.path.name}", memory.namespace)
+    before = contents(restored)
+    assert len(before) == 2
+    assert (await there.audit()).messages == 10
+    assert contents(restored) == before
+    await copied(there.url, tmp_path / "copy.db", 10.0)
+    assert contents(restored) == before
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        assert copy.execute("SELECT count(*) FROM recollect_messages").fetchone() == (10,)
+
+
+async def test_a_sqlite_file_with_a_log_that_is_opened_meanwhile_is_read_again(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await memory_of("sqlite", engine_of, tmp_path)
+    async with open_store(memory.url) as store:
+        await written(store)
+        kept = {path: path.read_bytes() for path in (memory.path, Path(f"{memory.path}-wal"))}
+    for path, content in kept.items():
+        path.write_bytes(content)
+    source = await SqliteAudit.open(memory.url, 10.0)
+    assert await source.position(b"s") == 9
+    async with open_store(memory.url) as store:
+        await store.append("late", said("a"))
+        assert await source.position(b"late") == 1
+    assert await source.position(b"late") == 1
+    await source.close()
 
 
 async def test_a_sqlite_file_in_use_keeps_its_bytes(

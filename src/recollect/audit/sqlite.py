@@ -1,14 +1,17 @@
 """A SQLite file, as an audit reads it: nothing is written, and no lock is held longer than a piece takes.
 
 Even a read-only connection creates the log's shared memory beside a file in WAL mode, if there is none. So a file that
-nobody has open (there is no log beside it) is read as `immutable`, which touches nothing at all. If somebody opens it
+nobody has open is not opened there: without a log beside it, it is read as `immutable`, which touches nothing at all;
+with one (its process was killed, or it was restored), from a private copy of both. If somebody opens the file
 meanwhile, which shows in the log and the file's header, the last read is repeated with an ordinary connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing, suppress
@@ -27,6 +30,8 @@ from recollect.stores.sqlite.rows import SEQUENCE_MAX
 Read = TypeVar("Read")
 
 WAL_VERSION = 2
+SPARE = 1.1
+"""How much room a copy needs, as a multiple of the file's size."""
 
 _SESSION = f"""
 SELECT floor, ended, expires_at, {{marked}}, {{created}}, (
@@ -51,7 +56,9 @@ class SqliteAudit:
         self._path = path
         self._timeout_s = timeout_s
         self._connection: sqlite3.Connection | None = None
-        self._immutable = False
+        self._unopened = False
+        """Whether nobody has the file open, as far as can be seen; then neither do we."""
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._seen: tuple[Any, ...] = ()
         self.place = str(path)
         self.identity: str | None = None
@@ -73,9 +80,15 @@ class SqliteAudit:
         return audit
 
     async def close(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
 
     # ---- what an audit asks
 
@@ -217,10 +230,10 @@ class SqliteAudit:
                     else self._snapshot(reader, ask)
                 )
             except sqlite3.Error as error:
-                if not (self._immutable and self._changed(before)):
+                if not (self._unopened and self._changed(before)):
                     raise self._failed(error) from error
                 continue
-            if not (self._immutable and self._changed(before)):
+            if not (self._unopened and self._changed(before)):
                 return answer
 
     def _snapshot(self, reader: sqlite3.Connection, ask: Callable[[sqlite3.Connection], Read]) -> Read:
@@ -250,32 +263,49 @@ class SqliteAudit:
                 reader.execute("COMMIT")
 
     def _reader(self) -> sqlite3.Connection:
-        if self._immutable:
+        if self._unopened:
             self._changed(self._seen)
-        if self._connection is None:
+        while self._connection is None:
             self._seen = _state(self._path)
-            self._immutable = _is_wal(self._path) and self._seen[0] is None
-            how = "mode=ro&immutable=1" if self._immutable else "mode=ro"
-            try:
-                self._connection = sqlite3.connect(
-                    f"{self._path.as_uri()}?{how}",
-                    uri=True,
-                    timeout=0,
-                    isolation_level=None,
-                    check_same_thread=False,
-                )
-                self._connection.text_factory = any_text
-            except sqlite3.Error as error:
-                raise self._failed(error) from error
+            log_bytes, has_shared = self._seen[:2]
+            self._unopened = _is_wal(self._path) and not has_shared
+            if not self._unopened:
+                self._connection = self._connected(self._path, "mode=ro")
+            elif not log_bytes:
+                self._connection = self._connected(self._path, "mode=ro&immutable=1")
+            else:
+                copy = self._copied()
+                if not self._changed(self._seen):
+                    self._connection = self._connected(copy, "mode=ro")
         return self._connection
+
+    def _connected(self, path: Path, how: str) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                f"{path.as_uri()}?{how}", uri=True, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        connection.text_factory = any_text
+        return connection
+
+    def _copied(self) -> Path:
+        """The file and its log, in a folder that only we have."""
+        self._copy = tempfile.TemporaryDirectory(prefix="recollect-audit-")
+        real, folder = self._path.resolve(), Path(self._copy.name)
+        check_room(real, folder)
+        try:
+            for name in (real.name, f"{real.name}-wal"):
+                shutil.copyfile(real.with_name(name), folder / name)
+        except OSError as error:
+            raise CannotOpen(f"{self._path}: {error.strerror}") from error
+        return folder / real.name
 
     def _changed(self, before: object) -> bool:
         """Whether somebody has opened the file since; then the connection is no longer usable."""
         if _state(self._path) == before:
             return False
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._let_go()
         return True
 
     def _failed(self, error: sqlite3.Error) -> Exception:
@@ -293,6 +323,18 @@ def file_of(url: str) -> Path:
         why = "Not a regular file" if path.exists() else "there is no such file"
         raise CannotOpen(f"sqlite:///{path}: {why}")
     return path
+
+
+def check_room(path: Path, folder: Path) -> None:
+    """For a copy of the file and its log in the folder."""
+    log = path.with_name(f"{path.name}-wal")
+    size = path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+    needed, free = SPARE * size, shutil.disk_usage(folder).free
+    if needed > free:
+        raise Refused(
+            f"{path} is read as a copy, and {folder.parent} has no room for it: {free:,} bytes free, {needed:,.0f} "
+            "needed; set TMPDIR to a larger filesystem"
+        )
 
 
 async def copied(url: str, to: Path, timeout_s: float) -> str:
@@ -321,19 +363,20 @@ def _one(query: str, arguments: tuple[int, ...], reader: sqlite3.Connection) -> 
 
 
 def _state(path: Path) -> tuple[Any, ...]:
-    """What changes when somebody opens the file for writing: a log appears, the file's header changes. Behind a link,
-    SQLite has the log beside what the link names."""
+    """What changes when somebody opens the file for writing: a log or its shared memory appears, the file's header
+    changes. Behind a link, SQLite has them beside what the link names."""
     real = path.resolve()
-    wal = real.with_name(real.name + "-wal")
+    wal, shared = real.with_name(f"{real.name}-wal"), real.with_name(f"{real.name}-shm")
     with suppress(OSError):
         found = path.stat()
         return (
             wal.stat().st_size if wal.exists() else None,
+            shared.exists(),
             first_bytes(path, 100),
             found.st_size,
             found.st_mtime_ns,
         )
-    return (None, None)
+    return (None, False)
 
 
 def _is_wal(path: Path) -> bool:

@@ -146,8 +146,10 @@ async def _of_target(
 def _ids(file: str) -> list[str]:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{file} cannot be read: {error}") from None
+    except OSError as error:
+        raise Refused(f"--sessions {file}: {error.strerror}; a file with one id on each line") from None
+    except UnicodeDecodeError:
+        raise Refused(f"--sessions {file}: it is not UTF-8 text; a file with one id on each line") from None
     return [line for line in text.splitlines() if line]
 
 

@@ -28,7 +28,7 @@ from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refu
 from recollect.printable import counted
 from recollect.secret import Scrubber, check_address, shown
 from recollect.verify.auditing.existing import answers, engine_at, existing
-from recollect.verify.auditing.gate import REFUSED
+from recollect.verify.auditing.statements import REFUSED
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.registry import row_of
 from recollect.verify.target.shape import BadTarget

@@ -7,13 +7,12 @@ is removed afterwards. A server is reached through the gate.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from recollect.audit.sqlite import copied, file_of
+from recollect.audit.sqlite import check_room, copied, file_of
 from recollect.errors import EngineUnavailable, Refused
 from recollect.guarantees import MADE_OF
 from recollect.secret import scheme_of, shown
@@ -24,9 +23,6 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.providers.url import engine_of
 from recollect.verify.wire import pgwire, resp
-
-SPARE = 1.1
-"""How much room a copy needs, as a multiple of the file's size."""
 
 
 def engine_at(url: str) -> str:
@@ -63,12 +59,7 @@ async def existing(url: str, timeout_s: float) -> AsyncIterator[Endpoint]:
 async def _copy(url: str, folder: Path, timeout_s: float) -> Endpoint:
     path = file_of(url)
     copy = folder / path.name
-    needed, free = SPARE * path.stat().st_size, shutil.disk_usage(folder).free
-    if needed > free:
-        raise Refused(
-            f"{path} is read as a copy, and {folder.parent} has no room for it: {free:,} bytes free, {needed:,.0f} "
-            "needed; set TMPDIR to a larger filesystem"
-        )
+    check_room(path, folder)
     version = await copied(url, copy, timeout_s)
     return Endpoint(
         url=f"sqlite:///{copy}",

@@ -3,8 +3,8 @@
 Stores create tables when they are opened, and some touch what they read. None of that may happen to a database that is
 only looked at, whatever driver the store has. So the store gets the address of this gate:
 
-* PostgreSQL: every session begins with `default_transaction_read_only`, and the server itself refuses to write. A
-  statement that asks for a transaction that writes gets one that only reads.
+* PostgreSQL: every session begins with `default_transaction_read_only`, and the server itself refuses to write.
+  `statements` keeps it so.
 * Redis: a command that is not in `READS` is sent under a name that no server knows. The server answers it with an
   error, in its place among the other answers.
 
@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import ssl
 import struct
 from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urlsplit, urlunsplit
 
+from recollect.verify.auditing.statements import REFUSED, NotItsClient, Statements
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.running.proxy import Link, Proxy
 
@@ -39,8 +39,6 @@ READS = frozenset(name for line in _READS for name in line.split())
 """Commands of Redis that change nothing."""
 CLIENT_READS = frozenset(("GETNAME", "ID", "INFO", "SETINFO", "SETNAME"))
 """What drivers say about themselves."""
-REFUSED = "recollect-audit-only-reads:"
-"""What the name of any other command begins with when it reaches the server."""
 READ_ONLY = b"default_transaction_read_only\0on\0"
 
 _PROTOCOL = 3
@@ -51,10 +49,6 @@ _START_BYTES_MAX = 10_000
 
 SCHEMES = {"rediss": "redis", "unix": "redis", "valkey": "redis", "postgres": "postgresql"}
 """As drivers write them."""
-
-
-class NotItsClient(Exception):
-    """The bytes are not the server's protocol."""
 
 
 class ReadGate(Proxy):
@@ -108,47 +102,6 @@ async def _started(reader: asyncio.StreamReader, client: asyncio.StreamWriter) -
             return struct.pack("!ii", len(settings) + 8, code) + settings
         else:  # a cancellation: it has a number, and nothing to read
             return struct.pack("!ii", length, code) + rest
-
-
-class Statements:
-    """What a client of PostgreSQL asks for, message by message. What would end the session's reading is replaced by as
-    many bytes: the mode of a transaction by the other one, the setting by one that nobody has."""
-
-    def __init__(self) -> None:
-        self._buffer = b""
-
-    def take(self, data: bytes) -> bytes:
-        self._buffer += data
-        sent, place = [], 0
-        while len(self._buffer) >= place + _HEAD_BYTES:
-            (length,) = struct.unpack_from("!i", self._buffer, place + 1)
-            if length < 4:
-                raise NotItsClient
-            end = place + 1 + length
-            if len(self._buffer) < end:
-                break
-            message = self._buffer[place:end]
-            sent.append(_reading(message) if message[:1] in _WITH_SQL else message)
-            place = end
-        self._buffer = self._buffer[place:]
-        return b"".join(sent)
-
-
-_HEAD_BYTES = 5
-"""The kind of a message, and its length."""
-_WITH_SQL = (b"Q", b"P")
-"""A query, and a statement to be prepared."""
-_MODE = re.compile(rb"(\b(?:begin|start|set)\b[^;']*?\bread\s+)write\b", re.IGNORECASE)
-_SETTING = re.compile(rb"(\bset(?:_config)?\b[^;]*?)transaction_read_only", re.IGNORECASE)
-
-
-def _reading(message: bytes) -> bytes:
-    head, sql = message[:_HEAD_BYTES], message[_HEAD_BYTES:]
-    for pattern, instead in ((_MODE, rb"\1only "), (_SETTING, rb"\1recollect.reads_only_")):
-        found = 1
-        while found:  # a list of modes or settings may have several
-            sql, found = pattern.subn(instead, sql)
-    return head + sql
 
 
 class Commands:
