@@ -11,6 +11,7 @@ NEEDS = {
     "test_agent_framework.py": "agent_framework",
     "test_examples.py": "google.adk",
     "test_openai_agents.py": "agents",
+    "test_pages.py": "google.adk",
     "test_langchain.py": "langchain_core",
     "test_langgraph.py": "langgraph",
     "test_langgraph_store.py": "langgraph",

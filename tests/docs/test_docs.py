@@ -13,21 +13,13 @@ import typer
 from recollect import cli
 from recollect.commands.init import GITHUB, GITLAB
 from tests.docs import faults_page
+from tests.docs.blocks import FENCED, PAGES, PROJECT
 
-PROJECT = Path(__file__).parent.parent.parent
-PAGES = [
-    PROJECT / "README.md",
-    *sorted((PROJECT / "docs").rglob("*.md")),
-    *sorted(PROJECT.glob("examples/*/*.md")),
-]
 NAMES = [str(page.relative_to(PROJECT)) for page in PAGES]
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(recollect [^`]+)`")
 OPTION = re.compile(r"--recollect-[a-z]+")
-
-pytest_plugins = ["pytester"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -53,7 +45,7 @@ def _commands(page: Path) -> list[str]:
     text = page.read_text()
     shown = [
         line.removeprefix("$ ").partition("  #")[0].strip()
-        for _, block in BLOCK.findall(text)
+        for _, block in FENCED.findall(text)
         for line in block.splitlines()
         if line.startswith(("recollect ", "$ recollect "))
     ]
@@ -87,7 +79,7 @@ def test_options_of_the_plugin_exist(page: Path, pytestconfig: pytest.Config) ->
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_python_is_python(page: Path) -> None:
-    for language, block in BLOCK.findall(page.read_text()):
+    for language, block in FENCED.findall(page.read_text()):
         if language == "python":
             compile(block, str(page), "exec", flags=0x2000)  # top-level await, as in an asynchronous shell
 
@@ -101,14 +93,6 @@ def test_ci_recipes_are_those_of_init() -> None:
     for recipe in (GITHUB, GITLAB):
         written = recipe.format(install="pip install -e . pytest 'recollect[verify]'", tests="tests")
         assert written.partition("\n")[2] in page
-
-
-def test_fixtures_of_the_page_work(pytester: pytest.Pytester) -> None:
-    blocks = BLOCK.findall((PROJECT / "docs" / "pytest.md").read_text())
-    code = next(block for language, block in blocks if language == "python" and "redis_engine" in block)
-    pytester.makepyfile(code)
-    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
-    pytester.runpytest_inprocess("-p", "no:xdist").assert_outcomes(passed=2)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["engines"], ["verify", "--help"], ["init", "--help"]])
