@@ -148,6 +148,7 @@ def _write_dump(folder: Path) -> None:
         for message in session["messages"]:
             client.rpush(f"memory:{session['session']}", json.dumps(message))
         client.save()
+        assert engine.data is not None
         shutil.copy(engine.data / "dump.rdb", folder / "backup")
 
 
