@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,14 @@ def rows() -> Iterator[Row]:
     yield Row("Chroma `server`, vector index after a flush", plain, flushes, ours=False)
 
 
+def words_of(row: Row, seed: int) -> list[str]:
+    faults = [word for fault in row.faults for word in ("--fault", fault)]
+    return ["recollect", "verify", *row.words, *faults, "--seed", str(seed)]
+
+
 def cells_of(row: Row, seed: int) -> dict[str, dict[str, Any]]:
     """By fault; of several workloads the one that fared worst."""
-    words = ["recollect", "verify", *row.words]
-    for fault in row.faults:
-        words += ["--fault", fault]
-    words += ["--seed", str(seed), "--budget", "10m", "--json", "-"]
+    words = [*words_of(row, seed), "--budget", "10m", "--json", "-"]
     print(f"$ {' '.join(words)}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", *words, "--out", out]
@@ -108,7 +111,7 @@ HEAD = """\
 
 Measured, beside what the engine's own documentation says. A store of ours writes to the engine, the fault strikes in
 the middle, the engine comes back, and everything that had been acknowledged is looked for. Made by
-`python bench/losses.py`; the figures are those of one run with one seed, on one machine: how many messages were lost
+`python bench/losses.py`; each row is one run with one seed, on one machine: how many messages were lost
 depends on its speed, whether any can be lost does not.
 
 - `restart` stops the server as an operator does. `kill-engine` is `kill -9`: what was handed to the operating system
@@ -129,7 +132,7 @@ def page(kept: dict[str, dict[str, Any]]) -> str:
         for fault in sorted(row["cells"], key=FAULTS.index):
             cell = row["cells"][fault]
             parts.append(f"| `{fault}` | {cell['told']} | {cell['promise']} |\n")
-        parts.append(f"\n{row['version']}, `{row['command']}`\n\n")
+        parts.append(f"\n{row['version']}, recorded {row['recorded']}: `{row['command']}`\n\n")
     return "".join(parts).rstrip("\n") + "\n"
 
 
@@ -139,8 +142,12 @@ def kept_row(row: Row, cells: dict[str, dict[str, Any]], seed: int) -> dict[str,
         fault: {"told": told(cell), "promise": cell["promise"] or "nothing is lost"}
         for fault, cell in cells.items()
     }
-    command = " ".join(["recollect verify", *row.words, f"--seed {seed}"])
-    return {"version": f"{first['engine']} {first['engine_version']}", "command": command, "cells": shown}
+    return {
+        "version": f"{first['engine']} {first['engine_version']}",
+        "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
+        "command": " ".join(words_of(row, seed)),
+        "cells": shown,
+    }
 
 
 def main() -> int:
