@@ -9,7 +9,7 @@ from recollect.verify.auditing.existing import _server
 from recollect.verify.auditing.gate import ReadGate
 from recollect.verify.auditing.statements import reading
 from recollect.verify.engines import Engine
-from recollect.verify.providers.url import postgres_address
+from recollect.verify.providers.server_address import postgres_address
 from recollect.verify.wire import pgwire
 
 TABLE = "audit_gate"

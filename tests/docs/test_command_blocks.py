@@ -26,7 +26,7 @@ from recollect import Message
 from recollect.cli import build
 from recollect.sync import open_store
 from recollect.verify.engines import Engine
-from recollect.verify.providers.url import postgres_address
+from recollect.verify.providers.server_address import postgres_address
 from recollect.verify.wire import pgwire
 from tests.docs.blocks import ALL, ELSEWHERE, NIGHTLY, NOT_HERE, PROJECT, python_of
 from tests.stores.redis_places import started
@@ -196,8 +196,8 @@ def test_the_audit_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COLUMNS", "112")
     with open_store("sqlite:///memory.db") as store:
         for name, sizes in {"alice": (3, 3), "bob": (4,), "carol": (3,)}.items():
-            for size in sizes:
-                store.append(name, [Message("user", "hello")] * size)
+            for turn, size in enumerate(sizes):
+                store.append(name, [Message("user", "hello")] * size, turn=f"turn-{turn}")
     with closing(sqlite3.connect("memory.db", isolation_level=None)) as somebody:
         ((number,),) = somebody.execute("SELECT id FROM recollect_sessions WHERE key = ?", (b"alice",))
         somebody.execute("DELETE FROM recollect_messages WHERE place = ?", ((number << 32) + 5,))
@@ -228,6 +228,6 @@ def test_the_order_of_the_page(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _drawing(report: str) -> list[list[str]]:
-    """The columns, whatever their width."""
-    lines = report[report.index("\nA   ") :].partition("\n\n")[0].splitlines()
+    """The columns, whatever their width, down to what was read afterwards."""
+    lines = report[report.index("\nA   ") :].partition("\n\n")[0].partition("\nIts history")[0].splitlines()
     return [line.replace("─", "").split() for line in lines]
