@@ -109,15 +109,15 @@ def reading(sql: bytes) -> bytes:
     try:
         statements = list(_statements(sql))
         changes = [change for statement in statements for change in _changes(statement)]
-    except _Refusal as refusal:
-        word = re.sub(rb"[^a-z_ ]", b"", refusal.args[0])[:30]
+    except _NotPassed as error:
+        word = re.sub(rb"[^a-z_ ]", b"", error.args[0])[:30]
         return b'SELECT "%s %s"()' % (REFUSED.encode(), word)
     for token, instead in reversed(changes):
         sql = sql[: token.first] + instead + sql[token.end :]
     return sql
 
 
-class _Refusal(Exception):
+class _NotPassed(Exception):
     """The argument says what is not passed on."""
 
 
@@ -143,12 +143,12 @@ def _tokens(sql: bytes) -> Iterator[_Token]:
         elif kind == "dollar":
             end = sql.find(text, end) + len(text)
             if end < match.end() + len(text):
-                raise _Refusal(b"a string without an end")
+                raise _NotPassed(b"a string without an end")
             yield _Token("string", text, place, end)
         elif kind == "quoted":
             yield _Token("word", text[1:-1].replace(b'""', b'"'), place, end)
         elif kind == "other" and text in b"'\"":
-            raise _Refusal(b"a string without an end")
+            raise _NotPassed(b"a string without an end")
         elif kind != "space":
             yield _Token(kind, text.lower() if kind == "word" else text, place, end)
         place = end
@@ -160,7 +160,7 @@ def _end_of_comment(sql: bytes, place: int) -> int:
     while depth:
         part = _COMMENT_PART.search(sql, place)
         if part is None:
-            raise _Refusal(b"a comment without an end")
+            raise _NotPassed(b"a comment without an end")
         depth += 1 if part[0] == b"/*" else -1
         place = part.end()
     return place
@@ -186,22 +186,22 @@ def _changes(tokens: list[_Token]) -> Iterator[tuple[_Token, bytes]]:
 
 def _check_allowed(first: bytes, words: list[bytes], tokens: list[_Token]) -> None:
     if first not in PASSED:
-        raise _Refusal(first)
+        raise _NotPassed(first)
     if first == b"alter" and b"system" in words[:2]:
-        raise _Refusal(b"alter system")
+        raise _NotPassed(b"alter system")
     if first == b"copy" and b"stdout" not in words:
-        raise _Refusal(b"copy")
+        raise _NotPassed(b"copy")
     if b"update" in words and b"pg_settings" in words:
-        raise _Refusal(b"update pg_settings")
+        raise _NotPassed(b"update pg_settings")
     if any(token.kind == "odd" and token.text[:1] in b"uU" for token in tokens):
-        raise _Refusal(b"an escaped name")
+        raise _NotPassed(b"an escaped name")
 
 
 def _configured(after: list[_Token]) -> _Token:
     """The name in `set_config('name', …`; it has to stand there as it is."""
     kinds = [(token.kind, token.text) for token in after]
     if len(after) < 3 or kinds[0] != ("other", b"(") or kinds[2] != ("other", b","):
-        raise _Refusal(b"set_config")
+        raise _NotPassed(b"set_config")
     if after[1].kind != "string" or not after[1].text.startswith(b"'"):
-        raise _Refusal(b"set_config")
+        raise _NotPassed(b"set_config")
     return after[1]
