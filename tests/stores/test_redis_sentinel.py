@@ -81,7 +81,9 @@ async def test_a_sentinel_is_no_store_and_says_what_to_open(group: RedisSentinel
         assert str(refusal.value).endswith(f"open the service it watches: {opened}")
     with pytest.raises(CannotOpen, match="is a Sentinel, which keeps no data"):
         await audit(url)
-    with pytest.raises(engines.EngineError, match=r"is a Sentinel, which keeps no data; give redis\+sentinel://"):
+    with pytest.raises(
+        engines.EngineError, match=r"is a Sentinel, which keeps no data; give redis\+sentinel://"
+    ):
         await asyncio.to_thread(engines.attach(url).start)
     assert [symptom.name for symptom in (await examine(url)).findings] == ["is-a-sentinel"]
 
