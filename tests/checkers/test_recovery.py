@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.checkers.does_not_recover import FAILED_MIN, OUTAGE_S
 
 from .history_script import Script, written
@@ -72,3 +73,8 @@ def test_an_error_that_is_a_sentence_ends_with_one_full_stop() -> None:
         script.fail(1, "TimeoutError: no replica has answered.")
     assert script.only().sentence.endswith("no replica has answered.")
     assert not script.only().sentence.endswith("..")
+
+
+def test_where_the_end_is_missing_it_may_have_recovered() -> None:
+    verdict = analyze(failing(healed()).history(truncated=True))
+    assert (verdict.status, verdict.anomalies) == ("unknown", ())

@@ -231,7 +231,8 @@ def test_a_violation_stands_even_on_little_evidence() -> None:
 def test_a_cut_off_history_is_never_held() -> None:
     script = crashed("aof-always", "power-loss", lost=0)
     verdict = analyze(script.history(truncated=True))
-    assert (verdict.status, verdict.reason) == ("unknown", "the history is cut off")
+    assert verdict.status == "unknown"
+    assert (verdict.reason or "").startswith("the history ends in the middle")
 
 
 def test_a_crashed_checker_is_unknown_never_held(monkeypatch: pytest.MonkeyPatch) -> None:

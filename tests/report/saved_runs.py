@@ -109,6 +109,7 @@ def save_run(
         policy=scenario.policy,
         fault=scenario.fault,
         workload=scenario.workload,
+        ends=True,
     )
     path = folder / "history.jsonl"
     with path.open("wb") as file, HistoryWriter(file, header, clock=clock, wall=clock) as writer:
@@ -131,6 +132,7 @@ def save_run(
             writer.invoke_read(READER, session)
             clock.now_s += 0.002
             writer.ok_read(READER, run.elements(session))
+        writer.run_ended()
     return Result(
         scenario=scenario,
         verdict=analyze(History(path)),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from recollect.guarantees import promise
+from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
 from recollect.verify.judging.op import WriteAsked
 from recollect.verify.judging.verdict import Verdict
@@ -67,8 +68,12 @@ def test_what_another_run_left_is_no_evidence_for_one_that_did_not_begin(tmp_pat
 
 
 def test_sqlite_killed_with_its_processes_holds(tmp_path: Path) -> None:
-    _, verdict = run(tmp_path, "sqlite", "wal-full", "kill-engine", workload="turns")
+    one, verdict = run(tmp_path, "sqlite", "wal-full", "kill-engine", workload="turns")
     assert (verdict.status, verdict.lost) == ("held", 0), verdict
+    lines = one.history.read_bytes().splitlines(keepends=True)
+    one.history.write_bytes(b"".join(lines[: len(lines) * 4 // 5]))
+    again = analyze(History(one.history))
+    assert (again.status, again.truncated) == ("unknown", True), "the end of the run was cut off"
 
 
 def test_everything_needed_to_run_it_again_is_saved(tmp_path: Path) -> None:

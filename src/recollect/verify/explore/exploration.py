@@ -296,9 +296,11 @@ def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcri
         fault=_FAULT,
         workload="turns",
         ok_ops_min=0,
+        ends=True,
     )
     with HistoryWriter(private.artifact(path), header) as history:
         yield history, Transcript(history, retries=False)
+        history.run_ended()
 
 
 def _tell_appends(transcript: Transcript, turns: Sequence[Turn], claims: Sequence[str | None]) -> None:

@@ -349,7 +349,10 @@ class Evidence:
     stopped: str = ""
     """Why the run was stopped early, if it was."""
     uncertain_forgets: int = 0
+    ended: bool = False
+    """The end of the run is on record, whether it was stopped or not."""
     truncated: bool = False
+    """The end of the history is missing."""
     operations: set[str] = field(default_factory=set)  # the rarer ones that were acknowledged
     has_batches: bool = False
     injected: set[str] = field(default_factory=set)

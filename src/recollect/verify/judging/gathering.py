@@ -70,8 +70,9 @@ def collect(history: AnyHistory) -> Evidence:
     for block in history.blocks():
         collector.feed(block)
     collector.finish()
-    collector.evidence.truncated = history.truncated
-    return collector.evidence
+    evidence = collector.evidence
+    evidence.truncated = history.truncated or (history.header.ends and not evidence.ended)
+    return evidence
 
 
 class _Collector:
@@ -469,6 +470,9 @@ class _Collector:
         kind, fault = event.kind, event.operation
         if kind == "run-stopped":
             self.evidence.stopped = event.error or "the run was stopped"
+            self.evidence.ended = True
+        elif kind == "run-ended":
+            self.evidence.ended = True
         elif kind == "engine-refused":
             self.evidence.refusals.append(Refusal(event.index, event.time_s, event.error or ""))
             self.engine_down = True

@@ -5,7 +5,8 @@ runner alone, which numbers the events and stamps their times; `History` streams
 history never has to fit in memory.
 
 A history whose last line was cut off (the machine died) is read up to its last whole line, and `truncated`
-says so. Anything else that is not a history raises `HistoryError` with the line number.
+says so. One that was cut between two lines lacks the end that its header announces (`HistoryHeader.ends`). Anything
+else that is not a history raises `HistoryError` with the line number.
 """
 
 from __future__ import annotations
@@ -158,6 +159,10 @@ class HistoryWriter:
     def run_stopped(self, reason: str) -> int:
         """The run was stopped early, so its verdict cannot be `held`."""
         return self._disturb("run-stopped", "", None, reason)
+
+    def run_ended(self) -> int:
+        """Everything was done and recorded: nothing follows."""
+        return self._write("run-ended", -1, "", "", None)
 
     def flush(self) -> None:
         self._file.flush()

@@ -32,6 +32,7 @@ Kind = Literal[
     "engine-started",
     "engine-refused",
     "run-stopped",
+    "run-ended",
 ]
 Operation = Literal[
     "", "append", "save", "replace", "retract", "read", "context", "forget", "search", "count"
@@ -254,6 +255,8 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     clock_bound_s: float = 1.0
     ok_ops_min: int = OK_OPS_MIN
     started_s: float = 0.0
+    ends: bool = False
+    """Whether the last event is the end of the run; a history of an earlier release has none."""
     program: str = ""
     """In an interleaving: what the clients did."""
     schedule: str = ""

@@ -403,7 +403,10 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     if evidence.stopped and not evidence.refusals:
         return evidence.stopped
     if evidence.truncated:
-        return "the history is cut off"
+        return (
+            f"the history ends in the middle: it has {counted(evidence.events, 'event')}, and the end of the run is "
+            "not among them. Run it again, or find the whole file"
+        )
     if evidence.ok_ops < header.ok_ops_min:
         return f"only {evidence.ok_ops} operations succeeded, {header.ok_ops_min} are needed"
     if not evidence.acked:

@@ -109,7 +109,8 @@ class Run:
         try:
             self._work(*self._start())
         except (NotInstalled, RunSkipped) as nothing:
-            return Verdict(status="skipped", reason=str(nothing))
+            reason = str(nothing)
+            return Verdict(status="skipped", reason=reason)
         except (RunStopped, TargetBroken, EngineError) as stopped:
             reason = str(stopped)
         except WorkerDied as death:
@@ -118,8 +119,8 @@ class Run:
             reason = f"stopped by {type(error).__name__}"
             raise
         finally:
-            if reason is not None and self._history is not None:
-                self._history.run_stopped(reason)
+            if self._history is not None:
+                _ = self._history.run_ended() if reason is None else self._history.run_stopped(reason)
             self._end()
         return self._judged(reason)
 
@@ -205,6 +206,7 @@ class Run:
             keeps_last=keeps_last,
             # A run that was made smaller says what it can with the few operations that it has.
             ok_ops_min=OK_OPS_MIN if self.scenario.ops_max is None else 1,
+            ends=True,
         )
 
     # ---- the phases

@@ -57,6 +57,7 @@ class Judge:
             workload=INTERLEAVINGS,
             traits=traits,
             ok_ops_min=0,
+            ends=True,
         )
         self._expected = EXPECTED | expected_errors
         self._known: dict[bytes, JudgedSchedule] = {}
@@ -69,6 +70,8 @@ class Judge:
         return ScheduleHistory(header, self._schedules * NUMBERS_PER_SCHEDULE, self._expected)
 
     def judge(self, history: ScheduleHistory) -> JudgedSchedule:
+        """Ends the history, and judges it."""
+        history.writer.run_ended()
         _, _, told = history.file.getvalue().partition(b"\n")
         if told not in self._known:
             events = [_decode(line) for line in told.split(b"\n")[:-1]]

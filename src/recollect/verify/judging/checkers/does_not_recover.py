@@ -4,7 +4,7 @@ Verifies: the writes that began after the last healing, if they went on for `OUT
 whose only connection died with the engine does this: its data is safe, but nobody can add to it.
 Does not verify: how long a store takes to recover, if it takes less than that; reads that do not recover
 (`unreadable`); a target that was given no time, or no writer, after the healing; one that never acknowledged a write,
-also before the fault: it had nothing to come back to.
+also before the fault: it had nothing to come back to; a history whose end is missing, where it may have recovered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     outage = evidence.outage
     if outage is None or outage.lasted_s < OUTAGE_S or outage.failed < FAILED_MIN or evidence.refusals:
         return []
-    if not evidence.acked:
+    if not evidence.acked or evidence.truncated:
         return []
     events = (outage.healed, outage.last)
     return [Detection(-1 - outage.last, -1, events, silent=False, text=outage.error, elements=outage.failed)]
