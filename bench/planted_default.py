@@ -4,7 +4,8 @@ Usage: python bench/planted.py --default [--seeds 20] [--budget 60] [--only plan
 
 The planted bug is to be the first finding, under one of its names, with at most one more beside it. The same store
 without the bug, and every correct store, is to have no finding at all. Stores that are caught as a documented loss have
-no finding: only their twins are tried.
+no finding: only their twins are tried. A store whose fault is not among the default ones says which options it is tried
+with (`Planted.asked_for`).
 
 All of it takes days on two cores, so every run adds a line to bench/results/planted-default.jsonl, and a run that is
 there already, with the same budget, is not done again: call it as often as there is time. `--again` repeats those that
@@ -50,6 +51,7 @@ class Trial:
         target = f"tests.planted.{self.store}:{'twin' if is_twin else 'factory'}"
         return [
             *(target, "--engine", planted.engine),
+            *planted.asked_for,
             *_options(planted.more | planted.twin_more if is_twin else planted.more),
         ]
 

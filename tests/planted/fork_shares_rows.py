@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect import Conflict, Message
+from recollect.message import decode, encode
 from recollect.store import Stored
 from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
@@ -18,16 +19,14 @@ class Copied(SqliteRows):
         self.db.execute("CREATE TABLE IF NOT EXISTS forked (new TEXT PRIMARY KEY, source TEXT, upto INTEGER)")
 
     def append(self, session: str, messages: Sequence[Message]) -> None:
-        self.db.execute("BEGIN IMMEDIATE")
+        rows = [(session, encode(message)) for message in messages]
         with self.db:
-            for message in messages:
-                self.append_message(session, {"role": message.role, "content": message.content})
+            self.db.execute("BEGIN IMMEDIATE")
+            self.db.executemany("INSERT INTO said (session, content) VALUES (?, ?)", rows)
 
     def history(self, session: str) -> list[Any]:
-        select = "SELECT id, role, content FROM said WHERE session = ? ORDER BY id"
-        return [
-            Stored(row, Message(role, content)) for row, role, content in self.db.execute(select, (session,))
-        ]
+        select = "SELECT id, CAST(content AS BLOB) FROM said WHERE session = ? ORDER BY id"
+        return [Stored(row, decode(raw)) for row, raw in self.db.execute(select, (session,))]
 
     def position(self, session: str) -> int:
         return max((one.sequence for one in self.history(session)), default=0)
@@ -36,15 +35,15 @@ class Copied(SqliteRows):
         self.db.execute("DELETE FROM said WHERE session = ?", (session,))
 
     def fork(self, session: str, new: str, *, expect: int | None = None) -> None:
-        self.db.execute("BEGIN IMMEDIATE")
         with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
             if expect is not None and expect != self.position(session):
                 raise Conflict(session, expect, self.position(session))
             self.copy(session, new)
 
     def copy(self, session: str, new: str) -> None:
-        select = "SELECT ?, role, content FROM said WHERE session = ? ORDER BY id"
-        self.db.execute(f"INSERT INTO said (session, role, content) {select}", (new, session))
+        select = "SELECT ?, content FROM said WHERE session = ? ORDER BY id"
+        self.db.execute(f"INSERT INTO said (session, content) {select}", (new, session))
 
 
 class Noted(Copied):

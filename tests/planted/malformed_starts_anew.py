@@ -16,6 +16,7 @@ PLANTED = Planted(
     "turns",
     ("silent-reset", "lost-tail", "hole", "dropped", "lost-update"),
     variant="corrupt",
+    asked_for=("--fault", "refused"),
 )
 
 

@@ -33,6 +33,9 @@ class Planted:
     """Further fields of the scenario: sessions, previous, retain_s …"""
     twin_more: dict[str, Any] = field(default_factory=dict)
     """What the twin needs instead: its own other release."""
+    asked_for: tuple[str, ...] = ()
+    """Options without which `recollect verify` does not look for it: its fault is not among the default ones, because a
+    minute is too short for everything that an engine can refuse, and for every backup."""
 
     def scenario(self, module: str, seed: int, path: tuple[str, ...] = (), *, twin: bool = False) -> Scenario:
         return Scenario(

@@ -16,6 +16,7 @@ PLANTED = Planted(
     "turns",
     ("lost-tail", "hole", "dropped"),
     variant="oom",
+    asked_for=("--fault", "refused"),
 )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import asyncpg
 
 from recollect import Conflict, Message, NotFound
+from recollect.message import decode, encode
 from recollect.store import Stored
 from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
@@ -32,6 +33,11 @@ class Retractable(PostgresRows):
         async with self.pool.acquire() as connection, connection.transaction():
             await self.alone(connection, session)
             await self.insert(connection, session, messages)
+
+    async def insert(self, connection: Any, session: str, messages: Sequence[Message]) -> None:
+        statement = "INSERT INTO said (session, content) VALUES ($1, $2)"
+        for message in messages:
+            await connection.execute(statement, session, encode(message).decode())
 
     async def retract(self, session: str, *sequences: int, expect: int | None = None) -> None:
         async with self.pool.acquire() as connection, connection.transaction():
@@ -63,11 +69,11 @@ class Retractable(PostgresRows):
 
     async def history(self, session: str) -> list[Any]:
         select = (
-            "SELECT id, role, content FROM said WHERE session = $1 "
+            "SELECT id, content FROM said WHERE session = $1 "
             f"AND id NOT IN (SELECT said FROM {self.taken}) ORDER BY id"
         )
         rows = await self.pool.fetch(select, session)
-        return [Stored(row["id"], Message(row["role"], row["content"])) for row in rows]
+        return [Stored(row["id"], decode(row["content"].encode())) for row in rows]
 
 
 class TakenQuickly(Retractable):

@@ -16,6 +16,7 @@ PLANTED = Planted(
     "turns",
     ("lost-tail", "hole", "dropped", "lost-update"),
     variant="table-locked",
+    asked_for=("--fault", "refused"),
 )
 
 

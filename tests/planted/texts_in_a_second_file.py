@@ -15,6 +15,7 @@ PLANTED = Planted(
     "turns",
     ("silent-reset",),
     twin_status="exposed",
+    asked_for=("--fault", "restore"),
 )
 
 

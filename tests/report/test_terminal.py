@@ -176,3 +176,11 @@ def test_a_row_with_anything_else_than_a_documented_loss_stays_in_the_table() ->
     text = shown(*rows, Result(scenario=other, verdict=Verdict(status="violated", acked=3)))
     assert "  evict" in text
     assert "◐ evict" not in text
+
+
+def test_a_cell_whose_target_did_not_open_is_not_counted_as_one_that_ran() -> None:
+    unopened = Verdict(status="unknown", reason="it did not open")
+    never = msgspec.structs.replace(result("a:make", "unknown", fault="cut"), verdict=unopened)
+    text = shown(result("a:make", "held", operations=5), result("a:make", "unknown", operations=2), never)
+    assert "2 cells ran, 7 operations" in text
+    assert "2 unknown, 1 held" in text

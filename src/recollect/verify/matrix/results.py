@@ -87,6 +87,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     trouble: Trouble | None = None
     """Why the cell says nothing about the store at all, if so."""
 
+    @property
+    def began(self) -> bool:
+        """Whether anything was asked of the store: a cell whose target did not open ran nothing."""
+        verdict = self.verdict
+        if verdict.status in ("skipped", "unknown"):
+            asked = self.operations, verdict.acked, verdict.unknown_outcomes, verdict.failed_outcomes
+            return verdict.status == "unknown" and any(asked)
+        return True
+
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """A run's findings compared with an earlier run's: numbers for this run's findings, names for the others."""

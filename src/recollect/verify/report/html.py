@@ -186,7 +186,7 @@ def render(results: Results) -> str:
         found=[_finding_card(finding, results, anchors) for finding in found],
         worst=next(iter(counts), "unknown"),
         counts=counts,
-        ran=len(ran),
+        ran=sum(result.began for result in ran),
         operations=sum(result.operations for result in ran),
         columns=columns,
         rows=[row for row in rows if not row.held],

@@ -244,7 +244,7 @@ def _was_cut_short(reason: str) -> bool:
 
 
 def _count(console: Console, results: Results, found: Sequence[Finding]) -> None:
-    ran = [result for result in results.results if _ran(result)]
+    ran = [result for result in results.results if result.began]
     operations = sum(result.operations for result in ran)
     counts = ", ".join(
         f"{count} {status}"
