@@ -99,7 +99,7 @@ def _in_a_hurry(words: list[str]) -> list[str]:
         return ["--seconds", "1"]
     if words[0] == "explore":
         return ["--messages", "2", "--budget", "20s"]
-    quick = {"verify": ["--budget", "1s", "--no-confirm"], "replay": ["--times", "1"]}
+    quick = {"verify": ["--budget", "1s", "--no-confirm", "--workers", "1"], "replay": ["--times", "1"]}
     return ["--for", "1s"] if "--for" in words else quick.get(words[0], [])
 
 
