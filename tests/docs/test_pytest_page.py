@@ -15,6 +15,10 @@ import redis
 import redis.asyncio
 
 
+def encode(message):
+    return {"role": message.role, "content": message.text}
+
+
 class ChatMemory:
     """A session is one JSON value: read it, add to it, write it back."""
 
@@ -23,7 +27,7 @@ class ChatMemory:
 
     async def append(self, session, messages):
         known = json.loads(await self.client.get(f"chat:{session}") or "[]")
-        await self.client.set(f"chat:{session}", json.dumps(known + list(messages)))
+        await self.client.set(f"chat:{session}", json.dumps(known + list(messages), default=encode))
 
     async def history(self, session):
         return json.loads(await self.client.get(f"chat:{session}") or "[]")
@@ -58,6 +62,13 @@ def test_fixtures_of_the_page_work(project: pytest.Pytester) -> None:
     project.runpytest_inprocess("-p", "no:xdist").assert_outcomes(passed=2)
 
 
+def test_an_engine_of_any_scope(project: pytest.Pytester) -> None:
+    """A container is needed for the other fixture: tests/providers/test_handed.py hands one over."""
+    used = "def test_it(shared):\n    assert shared.policy == 'aof-always'\n    shared.restart()\n"
+    project.makepyfile(f"import pytest\n\n{_block('RedisContainer')}\n\n{used}")
+    project.runpytest_inprocess("-p", "no:xdist").assert_outcomes(passed=1)
+
+
 def test_the_suite_of_the_page(project: pytest.Pytester) -> None:
     """All of its cells take a minute, so they are only counted, unless RECOLLECT_FULL_DOCS=1."""
     project.makepyfile(_block("MemoryStoreSuite"))
@@ -83,4 +94,4 @@ def test_two_requests_at_once(project: pytest.Pytester) -> None:
 
 
 def test_the_page_has_no_other_code() -> None:
-    assert len(python_of(PAGE)) == 3
+    assert len(python_of(PAGE)) == 4

@@ -200,8 +200,9 @@ def test_python(
 def _live(block: str, engines: Callable[[str], Engine]) -> str:
     """With addresses where somebody answers."""
     if "redis+cluster:" in block:
-        nodes = ",".join(url.removeprefix("redis://") for url in engines("redis-cluster").endpoint.nodes)
-        return block.replace("10.0.0.1:7000,10.0.0.2:7000", nodes)
+        return block.replace(
+            "redis+cluster://10.0.0.1:7000,10.0.0.2:7000", engines("redis-cluster").endpoint.url
+        )
     if "redis://localhost:6379" in block:
         return block.replace("localhost:6379", f"127.0.0.1:{engines('redis').endpoint.port}")
     return block

@@ -58,6 +58,7 @@ def test_the_name_is_remembered(
     page: dict[str, Any], service_under_test: Start, remembered: Callable[..., None]
 ) -> None:
     def start(_: str, **options: Any) -> Service:
+        options["data_env"] = "DATA_DIR"  # where the page of ours looks
         return service_under_test(CHAT, health="/", env={"MODE": "honest"}, **options)
 
     page["test_the_name_is_remembered"](start, remembered)
