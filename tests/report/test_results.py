@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import build
+from recollect.verify.judging.verdict import Status, Verdict
+from recollect.verify.matrix.results import Result, Results, Trouble, exit_code
 from recollect.verify.report.one_history import main
 from recollect.verify.running import scenario
 from recollect.verify.running.scenario import Scenario
@@ -61,3 +64,29 @@ def test_a_cells_own_history_can_be_replayed(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "cell" / "history.jsonl", tmp_path / "history.jsonl")
     (cell,) = reported(tmp_path / "history.jsonl")["cells"]
     assert cell["replay"] is None
+
+
+KINDS: dict[str, tuple[Status, Trouble | None]] = {
+    "internal": ("unknown", "internal"),
+    "violated": ("violated", None),
+    "unopened": ("unknown", "unopened"),
+    "unknown": ("unknown", None),
+    "exposed": ("exposed", None),
+    "documented-loss": ("documented-loss", None),
+    "held": ("held", None),
+}
+CODES = {"internal": 4, "violated": 1, "unopened": 2, "unknown": 3}
+"""In the order in which they count."""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_of_several_exit_codes_the_first_in_the_order_counts(strict: bool) -> None:
+    for size in range(1, len(KINDS) + 1):
+        for kinds in combinations(KINDS, size):
+            cells = [
+                Result(scenario=SCENARIO, verdict=Verdict(status=KINDS[kind][0]), trouble=KINDS[kind][1])
+                for kind in kinds
+            ]
+            failing = {"violated"} if strict and {"exposed", "documented-loss"} & set(kinds) else set()
+            wanted = next((code for kind, code in CODES.items() if kind in {*kinds} | failing), 0)
+            assert exit_code(Results(results=tuple(cells)), strict=strict) == wanted, kinds
