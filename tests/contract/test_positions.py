@@ -94,6 +94,7 @@ CHANGES: dict[str, Callable[[Store, str, int], Awaitable[object]]] = {
     "retract": lambda store, session, seen: store.retract(session, 1, expect=seen),
     "annotate": lambda store, session, seen: store.annotate(session, {"a": 1}, expect=seen),
     "forget": lambda store, session, seen: store.forget(session, expect=seen),
+    "fork": lambda store, session, seen: store.fork(session, f"copy of {session}", expect=seen),
 }
 
 

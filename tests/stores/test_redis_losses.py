@@ -108,6 +108,35 @@ async def test_a_floor_that_has_changed_on_the_disk_hides_nothing(engine: Engine
         assert await store.history("s", last=5) == wanted[-5:]
 
 
+@pytest.mark.parametrize("expected", [False, True])
+async def test_a_session_evicted_whole_can_be_forgotten(engine: Engine, *, expected: bool) -> None:
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store:
+        await store.append("s", say("a", "b"))
+        with hands_on(engine) as hands:
+            hands.delete(f"{prefix}:{{ss}}:m", f"{prefix}:{{ss}}:c")
+        if expected:
+            with pytest.raises(Conflict):
+                await store.forget("s", expect=2)
+        await store.forget("s", expect=2 if expected else None)
+        assert await store.history("s") == []
+        assert await store.state("s") is SessionState.FORGOTTEN
+        assert (await store.append("s", say("c"))).first == 3
+
+
+async def test_a_copy_of_what_was_lost_shows_the_loss(engine: Engine) -> None:
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store:
+        await store.append("s", say("a", "b", "c", "d"))
+        with hands_on(engine) as hands:
+            hands.ltrim(f"{prefix}:{{ss}}:m", 1, 2)
+            hands.hset(f"{prefix}:{{ss}}:c", "last", 3)
+        wanted = [(1, "messages 1 to 1"), 2, 3, (4, "messages 4 to 4")]
+        assert shape(await store.history("s")) == wanted
+        assert (await store.fork("s", "copy")).last == 4
+        assert shape(await store.history("copy")) == wanted
+
+
 @pytest.mark.parametrize("length", [1, 64, 65, 5_000, 90_000])
 async def test_a_session_evicted_whole_is_missed_by_the_store_that_wrote_it(
     engine: Engine, length: int
@@ -339,7 +368,7 @@ async def test_the_engine_frees_expired_messages_by_itself_and_keeps_turn_ids_a_
         receipt = await store.append("s", say("a"), turn="t")
         with hands_on(engine) as hands:
             messages, counter, turns = (f"{prefix}:{{ss}}:{kind}" for kind in "mct")
-            assert 0 < hands.pttl(messages) <= 80
+            assert hands.pttl(messages) in (-2, *range(81))  # -2: gone already, on a busy machine
             assert hands.pttl(counter) == -1
             assert hands.pttl(turns) > timedelta(hours=23).total_seconds() * 1000
             await _until_gone(hands.exists, messages)

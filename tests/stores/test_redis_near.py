@@ -1,5 +1,6 @@
 """A thread that calls alone talks to the engine itself (`recollect.near`), and falls back on the store's loop."""
 
+import asyncio
 import select
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from recollect import (
     NotFound,
     NotWritten,
     OutcomeUnknown,
+    Store,
     StoreReplaced,
     TurnReused,
 )
@@ -119,6 +121,22 @@ def test_a_closed_connection_is_replaced_and_the_pool_loses_none(
         ways = LongWays(store, monkeypatch)
         assert texts(store) == [str(number) for number in range(8)]
         assert ways.taken == 0
+
+
+def test_a_caller_interrupted_while_it_borrows_costs_the_pool_no_connection(store: SyncStore) -> None:
+    """What it asked for comes after it has gone; the next caller asks again."""
+
+    async def two_reads(far: Store) -> None:
+        await asyncio.gather(far.history("warm"), far.history("warm"))
+
+    near: Any = store._near
+    store.run(two_reads)  # two connections are idle
+    near._server.disconnect()
+    asked = [asyncio.run_coroutine_threadsafe(near._server._borrow(), store._loop) for _ in range(2)]
+    for each in asked:
+        each.result()
+    assert len(near._server._far.shard.pool._lent) == 1
+    assert texts(store, "warm") != []
 
 
 def test_a_lost_connection_leaves_the_outcome_unknown_and_a_retry_stores_once(

@@ -104,9 +104,15 @@ class RedisChanges(ABC):
         key, last_seen = session_key(session), checked_expect(expect)
         self._check_open(NotWritten)
         place = self._places.of(key)
-        arguments = (place.known.last, "" if last_seen is None else last_seen)
-        write = QueuedWrite(FORGET, place.keys + pack_arguments(arguments), 2)
-        reply = await self._submit(write, place)
+        behind = b"ask"
+        while True:
+            arguments = (place.known.last, "" if last_seen is None else last_seen, behind)
+            write = QueuedWrite(FORGET, place.keys + pack_arguments(arguments), 3)
+            reply = await self._submit(write, place)
+            if not (isinstance(reply, list) and reply[0] == b"behind"):
+                break
+            await self._lost(session, place, reply[1])
+            behind = b"go on"
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
         match reply:
@@ -161,17 +167,17 @@ class RedisChanges(ABC):
         change = checked_fork(session, new, upto, turn, expect)
         self._check_open(NotWritten)
         source, place = self._places.of(change.key), self._places.of(change.new_key)
-        known = source.known.last
+        behind = b"ask"
         common = self._common(change, place, b"go on", expect=None)
         while True:
-            rest = (change.upto, "" if change.expect is None else change.expect, known)
+            rest = (change.upto, "" if change.expect is None else change.expect, source.known.last, behind)
             body = place.keys + source.keys + self._append_options + common + pack_arguments(rest)
-            write = QueuedWrite(FORK, body, 11, sessions=2)
+            write = QueuedWrite(FORK, body, 12, sessions=2)
             reply = await self._submit(write, place)
             if not (isinstance(reply, list) and reply[0] == b"source behind"):
                 break
             await self._lost(session, source, reply[1])
-            known = 0
+            behind = b"go on"
         match reply:
             case [b"nothing", _]:
                 raise change.not_found()

@@ -102,7 +102,8 @@ class NearServer:
             raise NotHere
 
     async def _borrow(self) -> None:
-        if (wire := self._far.shard.pool.take()) is not None:
+        # A caller who was interrupted while waiting for this may have left a wire here.
+        if self._wire is None and (wire := self._far.shard.pool.take()) is not None:
             self._wire = NearWire(wire)
 
     def disconnect(self) -> None:

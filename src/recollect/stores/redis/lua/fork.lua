@@ -1,6 +1,6 @@
 -- Copies a session. KEYS 5 to 8 are those of the source. ARGV from 9 on: upto, expect of the source or '', what is known
--- of the source. Gives {'nothing', last} if there is nothing to copy, {'taken', last} if the new session was there,
--- {'source', last} if the source is not where it is expected, {'source behind', last} if more is known of it.
+-- of the source, 'ask' or 'go on'. Gives {'nothing', last} if there is nothing to copy, {'taken', last} if the new session
+-- was there, {'source', last} if the source is not where it is expected, {'source behind', last} if more is known of it.
 local answer = earlier()
 if answer then return answer end
 local was
@@ -12,12 +12,20 @@ local found = redis.call('HMGET', KEYS[6], 'last', 'floor', 'metadata')
 local newest, newest_run = parsed(redis.call('LINDEX', KEYS[5], -1))
 local last = whole(found[1]) or newest or 0
 local length = redis.call('LLEN', KEYS[5])
-if tonumber(ARGV[11]) > last then return {'source behind', last} end
+local oldest, oldest_run = parsed(redis.call('LINDEX', KEYS[5], 0))
+local floor = whole(found[1]) and (whole(found[2]) or 0) or ((oldest_run or oldest or 1) - 1)
+local known_of_source = tonumber(ARGV[11])
+if known_of_source > last then -- see append.lua
+  if ARGV[12] == 'ask' then return {'source behind', last} end
+  if expected ~= '' then
+    redis.call('HSET', KEYS[6], 'last', known_of_source, 'floor', floor)
+    return {'source', known_of_source}
+  end
+  last = known_of_source
+end
 if expected ~= '' and tonumber(expected) ~= last then return {'source', last} end
 if length == 0 then return {'nothing', last} end
 if was.last > 0 then return {'taken', was.last} end
-local oldest, oldest_run = parsed(redis.call('LINDEX', KEYS[5], 0))
-local floor = whole(found[2]) or ((oldest_run or oldest or 1) - 1)
 
 local ending = math.max(1, math.min(last, upto))
 was.floor = math.min(floor, ending - 1)
