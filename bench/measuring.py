@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from contenders.apart import OursApart
 from contenders.contender import CLIENTS_MAX, Contender
 from contenders.ours import Ours
 
@@ -89,7 +90,7 @@ class Rates:
 
 
 def is_peer(contender: Contender) -> bool:
-    return not isinstance(contender, Ours) and not contender.name.startswith("raw")
+    return not isinstance(contender, Ours | OursApart) and not contender.name.startswith("raw")
 
 
 async def measure(contenders: Sequence[Contender], effort: Effort, say: Callable[[str], None]) -> Rates:
@@ -134,6 +135,10 @@ async def _note(
         rates.by_column.setdefault(column.key, {}).setdefault(contender.name, {})[number] = rate
 
 
+def _reads_large(contender: Contender, effort: Effort) -> bool:
+    return contender.reads_large and (effort.peers_large > 0 or not is_peer(contender))
+
+
 def _spared(contender: Contender, effort: Effort, number: int) -> bool:
     """Peers read the large session in a few rounds only: some of them need seconds for it."""
     return is_peer(contender) and not 0 <= number < effort.peers_large * effort.peer_every
@@ -163,7 +168,7 @@ async def _fill(
             continue
         for column in (READ_SMALL, READ_LARGE):
             assert column.read_size is not None
-            if column is READ_LARGE and is_peer(contender) and not effort.peers_large:
+            if column is READ_LARGE and not _reads_large(contender, effort):
                 continue
             say(f"filling {contender.name} with {column.read_size:,} messages")
             session = str(uuid.uuid4())

@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from contenders.apart import OursApart, OursWithApi, OursWithoutApi
 from contenders.contender import Contender
 from contenders.ours import Ours, OursObserved
 from contenders.raw import RAW
@@ -66,7 +67,9 @@ def print_table(console: Console, result: EngineResult) -> None:
         table.add_column(HEADINGS[column.key], justify="right", no_wrap=True)
     for contender in result.contenders:
         cells = [_shown(result, column, contender.name) for column in COLUMNS]
-        table.add_row(contender.name, *cells, style="bold" if isinstance(contender, Ours) else None)
+        table.add_row(
+            contender.name, *cells, style="bold" if isinstance(contender, Ours | OursApart) else None
+        )
     console.print(table)
     for contender in result.contenders:
         if contender.note:
@@ -108,6 +111,7 @@ class Finding:
 def findings(results: Sequence[EngineResult]) -> Iterator[Finding]:
     for result in results:
         yield from _figures(result)
+        yield from _unobserved(result)
         yield from _peers(result)
 
 
@@ -124,6 +128,20 @@ def _figures(result: EngineResult) -> Iterator[Finding]:
         if ratio is not None:
             yield Finding(
                 result.engine, column.title, f"≤ {most} × {what}", _ratio(ratio), ratio.median <= most
+            )
+
+
+def _unobserved(result: EngineResult) -> Iterator[Finding]:
+    """A cost can be measured if it is larger than what the rounds differ by."""
+    for column in (APPEND, READ_SMALL):
+        ratio = result.rates.ratio(column, OursWithApi.name, column, OursWithoutApi.name)
+        if ratio is not None:
+            yield Finding(
+                result.engine,
+                f"{column.title}, opentelemetry-api there",
+                "no cost beyond the spread",
+                f"{_ratio(ratio)} of the rate without",
+                ratio.high >= 1,
             )
 
 
@@ -149,13 +167,13 @@ def _peers(result: EngineResult) -> Iterator[Finding]:
 
 
 def observed_note(result: EngineResult) -> str | None:
-    """What spans and metrics cost those who ask for them. For the others the plain class runs: no cost to measure."""
+    """What spans and metrics cost those who ask for them; what they cost the others is one of the findings."""
     ratios = [
         (column.title, result.rates.ratio(column, OursObserved.name, column, Ours.name))
         for column in (APPEND, READ_SMALL)
     ]
     told = [f"{title} {_ratio(ratio)}" for title, ratio in ratios if ratio is not None]
-    return f"  with OpenTelemetry, of the rate without: {', '.join(told)}" if told else None
+    return f"  with the SDK of OpenTelemetry, of the rate without: {', '.join(told)}" if told else None
 
 
 def print_verdict(console: Console, found: Sequence[Finding]) -> None:

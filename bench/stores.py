@@ -23,6 +23,7 @@ from typing import Any
 
 from rich.console import Console
 
+from contenders.apart import OursWithApi, OursWithoutApi
 from contenders.contender import RECORD, Contender, Place
 from contenders.ours import Ours, OursObserved
 from contenders.raw import RawPostgres, RawRedis, RawSqlite, RawSqliteInTurn
@@ -38,9 +39,9 @@ LOAD_MAX = 1.0
 """Of others' work, when the benchmark starts. More than this, and its eight-client columns say little."""
 
 STANDING: dict[str, list[type[Contender]]] = {
-    "redis": [RawRedis, Ours, OursObserved],
-    "postgres": [RawPostgres, Ours, OursObserved],
-    "sqlite": [RawSqlite, Ours, OursObserved, RawSqliteInTurn],
+    "redis": [RawRedis, Ours, OursObserved, OursWithApi, OursWithoutApi],
+    "postgres": [RawPostgres, Ours, OursObserved, OursWithApi, OursWithoutApi],
+    "sqlite": [RawSqlite, Ours, OursObserved, OursWithApi, OursWithoutApi, RawSqliteInTurn],
 }
 
 PEERS: dict[str, list[tuple[str, str]]] = {

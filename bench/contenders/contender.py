@@ -59,6 +59,8 @@ class Contender(ABC):
     shares_sessions: bool = True
     """Whether several clients may append to one session at all."""
     append_clients: frozenset[int] = frozenset({1, CLIENTS_MAX})
+    reads_large: bool = True
+    """Whether it takes part in reading from the large session, which has to be filled first."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
