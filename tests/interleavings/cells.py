@@ -120,6 +120,7 @@ PLANTED = (
     Cell("our_own:two_summarisers", "postgres", "processes", ("duplicate",)),
     Cell("our_own:two_summarisers", "sqlite", "tasks", ("duplicate",), policy=IN_THREADS),
     Cell("our_own:chat_looks_first", "postgres", "tasks", ("duplicate",)),
+    Cell("our_own:chat_forgets_once", "sqlite", "tasks", ("raised",), policy=IN_THREADS),
     Cell("our_own:chat_looks_first", "sqlite", "tasks", ("duplicate",), policy=IN_THREADS),
 )  # fmt: skip
 

@@ -20,6 +20,8 @@ from recollect.chat.settings import ChatSettings
 from recollect.composite import composite_id, conversation_id
 from recollect.errors import (
     CannotOpen,
+    Conflict,
+    NotFound,
     NotWritten,
     RecollectError,
     Refused,
@@ -43,13 +45,14 @@ LOOKED_BACK = 4
 LAST_SAID_LENGTH = 80
 
 
-class TurnForgotten(Refused):
-    """The turn was stored before and forgotten since. Nothing was written: what was forgotten does not come back."""
+class TurnForgotten(RecollectError):
+    """The turn was stored, by this request or an earlier one, and its conversation has been forgotten since. What was
+    forgotten does not come back, and is not answered."""
 
     def __init__(self, turn: str) -> None:
         super().__init__(
-            f"turn {shorten(turn)} was said before and has been forgotten since; nothing was written: "
-            "send the message with a new turn"
+            f"turn {shorten(turn)} was stored, and its conversation has been forgotten since; the message is no longer "
+            "there: to have it remembered, send it with a new turn"
         )
         self.turn = turn
 
@@ -213,6 +216,9 @@ class ChatService:
         made_from = [[used.memory.sequence, float(used.score)] for used in said.used]
         reply = Message("assistant", text, metadata={"turn": said.turn, "memories": made_from})
         conversation = conversation_id(said.user, said.session)
+        if not await self._since(said):
+            raise TurnForgotten(said.turn)
+        receipt = None
         try:
             receipt = await self.store.append(conversation, [reply], turn=composite_id(said.turn, "reply"))
         except TurnReused:
@@ -222,11 +228,29 @@ class ChatService:
             raise
         else:
             self._written(receipt.durability)
-        following = await self.store.history(conversation, after=said.receipt.last)
-        stored = _reply_in(following, said.turn)
+        stored = _reply_in(await self._since(said), said.turn)
         if stored is None:
+            if receipt is not None:
+                await self._take_back(receipt)
             raise TurnForgotten(said.turn)
         return await self._answer(said.user, stored, said.used)
+
+    async def _since(self, said: StoredTurn) -> list[Stored]:
+        """The message that is being answered and what follows; nothing if it has been forgotten."""
+        since = await self.store.history(said.receipt.session, after=said.receipt.first - 1)
+        return since if since and since[0].sequence == said.receipt.first else []
+
+    async def _take_back(self, receipt: Receipt) -> None:
+        """Removes an answer that was stored just after its conversation was forgotten: it may quote what was in it."""
+        try:
+            removed = await self.store.retract(receipt.session, receipt.first)
+            if not await self.store.history(receipt.session, last=1):
+                await self.store.forget(receipt.session, expect=removed.last)  # or it stays listed, empty
+        except (NotFound, Conflict):
+            pass  # forgotten as well, or taken back by another request of this turn; or the conversation goes on
+        except RecollectError as error:
+            self._failed(error)
+            raise
 
     async def _answer(self, user: str, reply: Message, now: list[Used]) -> Answer:
         """A stored reply with the memories it names. Older releases' replies name none: then what is found now."""

@@ -142,7 +142,8 @@ class Recall:
         key = _digest(conversation)
         added: list[Memory] = []
         for _ in range(CONFLICTS_MAX):
-            through = await self.rows.summarised(key)
+            # Before the conversation is read, so that a user forgotten since is noticed when the summary is written.
+            through, times_forgotten = await self.rows.summarised(user_key(user), key)
             news = await self.conversations.history(conversation, after=through)
             if not news:
                 return added
@@ -150,13 +151,13 @@ class Recall:
             messages = [item.message for item in portion if not isinstance(item.message, Damaged)]
             facts = await self._facts(messages)
             drafts, memories = await self._drafts(facts, session)
-            cursor = Cursor(key, through, portion[-1].sequence)
+            cursor = Cursor(key, through, portion[-1].sequence, times_forgotten)
             try:
                 written = await self._write(
                     MemoryWrite(user_key(user), drafts, self._space.number, cursor=cursor)
                 )
             except CursorMoved:
-                continue  # another summariser took these; look again for what is left
+                continue  # another summariser took these, or they are forgotten; look again for what is left
             added += _numbered(memories, written.sequences)
         return added
 
@@ -280,7 +281,11 @@ class Recall:
         return [memory_of(row.sequence, row.record) for row in rows]
 
     async def forget(self, user: str, sequence: int | None = None) -> int:
-        """Forgets one memory of the user, or all; returns how many there were. The conversation is not touched."""
+        """Forgets one memory of the user, or all; returns how many there were. The conversation is not touched.
+
+        To forget a user with the conversations, forget those first. Then a summary that is being made of them meanwhile,
+        in any process, adds nothing afterwards.
+        """
         sequences = None if sequence is None else [bounded("sequence", sequence)]
         count = await self.rows.forget(user_key(user), sequences)
         if self._indexer is not None:

@@ -7,6 +7,9 @@ retried turn does not bring it back.
 
 Each row names the space (the embedder's generation) of its vector. A write names its space and is refused if the
 memory has moved to another one: vectors of two embedders are never mixed.
+
+A summary is made from a conversation that may be forgotten meanwhile. So the rows count how often a user was forgotten,
+beside the cursors, and refuse a summary whose conversation was read before the last time.
 """
 
 from collections.abc import Sequence
@@ -44,6 +47,8 @@ class Cursor(msgspec.Struct, frozen=True):
     """A digest of the conversation's id."""
     expect: int
     through: int
+    times_forgotten: int
+    """How often the user had been forgotten before the conversation was read; compared too."""
 
 
 class MemoryWrite(msgspec.Struct, frozen=True):
@@ -83,12 +88,11 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class CursorMoved(RecollectError):
-    """Another summariser was faster; nothing was written."""
+    """Another summariser was faster, or the user was forgotten meanwhile; nothing was written."""
 
     def __init__(self, expected: int, actual: int) -> None:
-        super().__init__(
-            f"the conversation is summarised up to {actual}, not {expected}; nothing was written"
-        )
+        what = f"is summarised up to {actual}, not {expected}" if actual != expected else "may be forgotten"
+        super().__init__(f"the conversation {what}; nothing was written")
         self.expected, self.actual = expected, actual
 
 
@@ -97,6 +101,16 @@ class OtherContent(RecollectError):
 
     def __init__(self) -> None:
         super().__init__("the turn was stored before with other content; nothing was written")
+
+
+def check_cursor(cursor: Cursor, through: int, times_forgotten: int) -> None:
+    if (through, times_forgotten) != (cursor.expect, cursor.times_forgotten):
+        raise CursorMoved(cursor.expect, through)
+
+
+def forgotten_key(user: bytes) -> bytes:
+    """Where, among the cursors, it is counted how often the user was forgotten. Conversations have shorter keys."""
+    return b"forgotten " + user
 
 
 def repeated(
@@ -120,7 +134,8 @@ class Rows(Protocol):
 
     async def write(self, write: MemoryWrite) -> Written: ...
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
-        """Empties these memories of the user, or all of them; returns how many there were."""
+        """Empties these memories of the user, or all of them, which counts as forgetting the user; returns how many
+        there were."""
         ...
 
     async def erase(self) -> tuple[list[str], list[Unreached]]:
@@ -156,8 +171,9 @@ class Rows(Protocol):
         """For each number, the first live row at or after it."""
         ...
 
-    async def summarised(self, conversation: bytes) -> int:
-        """The last sequence of a conversation that has been summarised; 0 if none."""
+    async def summarised(self, user: bytes, conversation: bytes) -> tuple[int, int]:
+        """The last sequence of a conversation that has been summarised (0 if none), and how often its user has been
+        forgotten: what a `Cursor` is compared with."""
         ...
 
     async def space(self, name: str, dimension: int) -> Space:

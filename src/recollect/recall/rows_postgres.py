@@ -27,12 +27,13 @@ from recollect.errors import (
 from recollect.owner import Owner
 from recollect.recall.rows import (
     Change,
-    CursorMoved,
     MemoryWrite,
     OtherContent,
     Row,
     Space,
     Written,
+    check_cursor,
+    forgotten_key,
     moved_away,
     repeated,
 )
@@ -132,6 +133,12 @@ UPDATE recall_memories m SET forgotten = base + gone.place, record = '', vector 
   FROM gone, counter WHERE m.sequence = gone.sequence AND m.forgotten IS NULL
 RETURNING m.sequence"""
 
+_COUNT_FORGOTTEN = """
+INSERT INTO recall_cursors AS known VALUES ($1, 1)
+ON CONFLICT (conversation) DO UPDATE SET through = known.through + 1"""
+
+_CURSORS = "SELECT conversation, through FROM recall_cursors WHERE conversation = ANY($1)"
+
 _ROW = "SELECT sequence, owner, record, vector FROM recall_memories "
 
 Value = TypeVar("Value")
@@ -178,10 +185,21 @@ class PostgresRows:
             raise StoreClosed("memory")
         if write.cursor is None and write.drafts:
             return await self._batcher.submit(write)
-        return await self._transaction(write)
+        return await self._transaction(
+            lambda connection: _write_with_cursor(connection, write, self.durability)
+        )
 
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
-        return len(await self._send(_FORGET, user, None if sequences is None else list(sequences)))
+        if sequences is not None:
+            return len(await self._send(_FORGET, user, list(sequences)))
+
+        async def run(connection: Connection) -> int:
+            # The lock first: a statement does not see what was committed while it waited for it.
+            await connection.execute("UPDATE recall_counter SET last = last")
+            await connection.execute(_COUNT_FORGOTTEN, forgotten_key(user))
+            return len(await connection.fetch(_FORGET, user, None))
+
+        return await self._transaction(run)
 
     async def erase(self) -> tuple[list[str], list[Unreached]]:
         async def run(connection: Connection) -> tuple[list[str], list[Unreached]]:
@@ -269,9 +287,9 @@ class PostgresRows:
         statement = _ROW + "WHERE space <> $1 AND forgotten IS NULL ORDER BY sequence LIMIT $2"
         return await self._rows(statement, space, limit)
 
-    async def summarised(self, conversation: bytes) -> int:
-        rows = await self._fetch("SELECT through FROM recall_cursors WHERE conversation = $1", conversation)
-        return rows[0][0] if rows else 0
+    async def summarised(self, user: bytes, conversation: bytes) -> tuple[int, int]:
+        keys = [conversation, forgotten_key(user)]
+        return _cursors(keys, await self._fetch(_CURSORS, keys))
 
     async def close(self) -> None:
         """In a fork this does nothing: the connections belong to the parent."""
@@ -328,13 +346,13 @@ class PostgresRows:
         found = (await self._fetch("SELECT space FROM recall_meta"))[0][0]
         return moved_away(write.space, found)
 
-    async def _transaction(self, write: MemoryWrite) -> Written:
-        async def run(connection: Connection) -> Written:
+    async def _transaction(self, run: Callable[[Connection], Awaitable[Value]]) -> Value:
+        async def within(connection: Connection) -> Value:
             async with asyncio.timeout(self._timeout_s):
                 async with connection.transaction():
-                    return await _write_with_cursor(connection, write, self.durability)
+                    return await run(connection)
 
-        return await self._on_a_connection(run)
+        return await self._on_a_connection(within)
 
     async def _rows(self, statement: str, *arguments: Any) -> list[Row]:
         return [Row(*row) for row in await self._fetch(statement, *arguments)]
@@ -424,6 +442,12 @@ async def _prepare_schema(connection: Connection, options: Options) -> str:
     return str(await connection.fetchval("SELECT identity::text FROM recall_meta"))
 
 
+def _cursors(keys: Sequence[bytes], found: Sequence[Any]) -> tuple[int, int]:
+    """See `Rows.summarised`."""
+    known = dict(found)
+    return known.get(keys[0], 0), known.get(keys[1], 0)
+
+
 async def _write_with_cursor(connection: Connection, write: MemoryWrite, durability: Durability) -> Written:
     assert write.turn is None, "a summary's cursor is its own compare-and-set"
     # The counter's lock is taken first, so that two summarisers of one conversation take turns.
@@ -438,11 +462,8 @@ async def _write_with_cursor(connection: Connection, write: MemoryWrite, durabil
         raise moved_away(write.space, space)
     if write.cursor is not None:
         cursor = write.cursor
-        through = await connection.fetchval(
-            "SELECT through FROM recall_cursors WHERE conversation = $1", cursor.conversation
-        )
-        if (through or 0) != cursor.expect:
-            raise CursorMoved(cursor.expect, through or 0)
+        keys = [cursor.conversation, forgotten_key(write.user)]
+        check_cursor(cursor, *_cursors(keys, await connection.fetch(_CURSORS, keys)))
         await connection.execute(
             "INSERT INTO recall_cursors VALUES ($1, $2) ON CONFLICT (conversation) DO UPDATE SET through = $2",
             cursor.conversation,

@@ -16,7 +16,17 @@ from typing import Any
 from recollect.bounds import INTEGER_MAX
 from recollect.erasure import Unreached
 from recollect.errors import EngineUnavailable, NotWritten, OutcomeUnknown, RecollectError, Unreadable
-from recollect.recall.rows import Change, CursorMoved, MemoryWrite, Row, Space, Written, moved_away, repeated
+from recollect.recall.rows import (
+    Change,
+    MemoryWrite,
+    Row,
+    Space,
+    Written,
+    check_cursor,
+    forgotten_key,
+    moved_away,
+    repeated,
+)
 from recollect.store import Options
 from recollect.stores.sqlite.erasing import rewrite_file
 from recollect.stores.sqlite.file import (
@@ -73,6 +83,9 @@ SELECT sequence, fingerprint FROM recall_memories LEFT JOIN recall_turns USING (
 WHERE user = ? AND turn = ? ORDER BY part"""
 
 _FORGET = "UPDATE recall_memories SET forgotten = ?, record = x'', vector = x'' WHERE sequence = ?"
+
+_COUNT_FORGOTTEN = """
+INSERT INTO recall_cursors VALUES (?, 1) ON CONFLICT (conversation) DO UPDATE SET through = through + 1"""
 
 _FIRST_TABLES = frozenset(("recall_meta", "recall_memories", "recall_cursors"))
 """The tables that every release has created, together."""
@@ -233,12 +246,8 @@ class SqliteRows(SqliteTransactions[RowsJob]):
         )
         return await self._rows(statement, (space, limit))
 
-    async def summarised(self, conversation: bytes) -> int:
-        statement = "SELECT through FROM recall_cursors WHERE conversation = ?"
-        rows = await self._read(
-            lambda connection: connection.execute(statement, (conversation,)).fetchall(), inline=True
-        )
-        return int(rows[0][0]) if rows else 0
+    async def summarised(self, user: bytes, conversation: bytes) -> tuple[int, int]:
+        return await self._read(lambda connection: _cursors(connection, user, conversation), inline=True)
 
     # ---- inside the write transaction
 
@@ -257,12 +266,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
         if found != write.space:
             raise moved_away(write.space, found)
         if write.cursor is not None:
-            row = connection.execute(
-                "SELECT through FROM recall_cursors WHERE conversation = ?", (write.cursor.conversation,)
-            ).fetchone()
-            through = 0 if row is None else row[0]
-            if through != write.cursor.expect:
-                raise CursorMoved(write.cursor.expect, through)
+            check_cursor(write.cursor, *_cursors(connection, write.user, write.cursor.conversation))
             connection.execute(
                 "INSERT OR REPLACE INTO recall_cursors VALUES (?, ?)",
                 (write.cursor.conversation, write.cursor.through),
@@ -302,7 +306,19 @@ class SqliteRows(SqliteTransactions[RowsJob]):
         return connection
 
 
+def _cursors(connection: sqlite3.Connection, user: bytes, conversation: bytes) -> tuple[int, int]:
+    """See `Rows.summarised`."""
+    keys = (conversation, forgotten_key(user))
+    known = dict(
+        connection.execute(
+            "SELECT conversation, through FROM recall_cursors WHERE conversation IN (?, ?)", keys
+        )
+    )
+    return known.get(keys[0], 0), known.get(keys[1], 0)
+
+
 def _forget_some(connection: sqlite3.Connection, user: bytes) -> int:
+    connection.execute(_COUNT_FORGOTTEN, (forgotten_key(user),))
     statement = "SELECT sequence FROM recall_memories WHERE user = ? AND forgotten IS NULL LIMIT ?"
     return _forget(connection, connection.execute(statement, (user, FORGOTTEN_AT_ONCE)).fetchall())
 

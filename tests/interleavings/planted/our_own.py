@@ -1,6 +1,7 @@
 """What recollect itself is made of, as a target: its synchronous stores, long-term memory, and the chat's handlers.
 
-Nothing is wrong with them, except with `two_summarisers` and `chat_looks_first`, which lack one precaution each.
+Nothing is wrong with them, except with `two_summarisers`, `chat_looks_first` and `chat_forgets_once`, which lack one
+precaution each.
 
 The checkers compare messages, so a message travels whole, encoded, as what the user says; the model repeats it, so that
 it is also the one fact in it.
@@ -124,16 +125,30 @@ async def two_summarisers(endpoint: Endpoint) -> Summarised:
 # ---- the chat's handlers
 
 
+class _Forgotten(Exception):
+    """The message was stored, and its conversation forgotten since."""
+
+
 class Chat:
-    """The real application, called in this process. A session of the program is a user with one conversation."""
+    """The real application, called in this process. A session of the program is a user with one conversation.
+
+    A message that its sender was told is forgotten must be gone once the forget has ended. The checkers cannot know,
+    because the write overlaps the forget; so it is looked up here.
+    """
 
     service: type[ChatService] = ChatService
+    forgets = "/history"
+
+    def __init__(self) -> None:
+        self._forgotten: Read = []
+        self._running = self._ended = 0
+        """How many forgets of ours."""
 
     async def open(self, endpoint: Endpoint) -> Chat:
         settings = ChatSettings(
             memory=_address(endpoint), index="none", durability="written", allow_ephemeral=True
         )
-        app = chat_app.create_app(settings)
+        self._app = app = chat_app.create_app(settings)
         self._held = AsyncExitStack()
         await self._held.enter_async_context(app.router.lifespan_context(app))
         app.state.service.recall.llm = _Repeats()
@@ -145,14 +160,31 @@ class Chat:
 
     async def append_message(self, session: str, message: Message, *, turn: str | None = None) -> None:
         body = {"user": session, "message": _plain(message), "turn": turn}
-        await self._ask("POST", "/chat", json=body)
+        ended_before = self._ended
+        try:
+            await self._ask("POST", "/chat", json=body)
+        except _Forgotten:  # it was stored, so this is no failure
+            self._forgotten.append(json.loads(_plain(message)))
+            if self._ended > ended_before:
+                await self._check(session)
+
+    async def forget(self, session: str) -> None:
+        self._running += 1
+        await self._ask("DELETE", self.forgets, params={"user": session})
+        self._running -= 1
+        self._ended += 1
+        await self._check(session)
+
+    async def _check(self, session: str) -> None:
+        if self._forgotten and not self._running:
+            found = await self.get_history(session)
+            assert not [each for each in self._forgotten if each in found], (
+                "told to be forgotten, and still there"
+            )
 
     async def get_history(self, session: str) -> Read:
         found = await self._ask("GET", "/history", params={"user": session})
         return [json.loads(item["text"]) for item in found if item["role"] == "user"]
-
-    async def forget(self, session: str) -> None:
-        await self._ask("DELETE", "/history", params={"user": session})
 
     async def close(self) -> None:
         await self._held.aclose()
@@ -162,19 +194,18 @@ class Chat:
         if answer.is_success:
             return answer.json() if answer.content else None
         said = answer.json()
-        kind = {"turn-forgotten": Refused, "turn-reused": Refused, "outcome-unknown": OutcomeUnknown}
+        kind = {"turn-forgotten": _Forgotten, "turn-reused": Refused, "outcome-unknown": OutcomeUnknown}
         raise kind.get(said["error"], RuntimeError)(said["detail"])
 
 
 class ChatMemories(Chat):
     """The same, where a reader looks at what is remembered about the user."""
 
+    forgets = "/everything"
+
     async def get_history(self, session: str) -> Read:
         found = await self._ask("GET", "/memories", params={"user": session})
         return [json.loads(item["text"]) for item in reversed(found)]
-
-    async def forget(self, session: str) -> None:
-        await self._ask("DELETE", "/everything", params={"user": session})
 
 
 async def chat(endpoint: Endpoint) -> Chat:
@@ -183,6 +214,36 @@ async def chat(endpoint: Endpoint) -> Chat:
 
 async def chat_memories(endpoint: Endpoint) -> Chat:
     return await ChatMemories().open(endpoint)
+
+
+class _NotCounted:
+    """Rows that do not notice that the user was forgotten while a summary was made."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rows, name)
+
+    async def write(self, write: MemoryWrite) -> Written:
+        if write.cursor is not None:
+            _, times = await self._rows.summarised(write.user, write.cursor.conversation)
+            cursor = msgspec.structs.replace(write.cursor, times_forgotten=times)
+            write = msgspec.structs.replace(write, cursor=cursor)
+        return await self._rows.write(write)  # type: ignore[no-any-return]
+
+
+class ForgetsOnce(ChatMemories):
+    async def open(self, endpoint: Endpoint) -> Chat:
+        await super().open(endpoint)
+        recall = self._app.state.service.recall
+        recall.rows = _NotCounted(recall.rows)
+        return self
+
+
+async def chat_forgets_once(endpoint: Endpoint) -> Chat:
+    """A fact is written after everything was forgotten, and stays."""
+    return await ForgetsOnce().open(endpoint)
 
 
 class _LooksFirst(ChatService):
