@@ -283,7 +283,7 @@ class Recall:
     async def forget(self, user: str, sequence: int | None = None) -> int:
         """Forgets one memory of the user, or all; returns how many there were. The conversation is not touched.
 
-        To forget a user with the conversations, forget those first. Then a summary that is being made of them meanwhile,
+        To forget a user with the conversations, forget those first. Then a summary that is being made of them,
         in any process, adds nothing afterwards.
         """
         sequences = None if sequence is None else [bounded("sequence", sequence)]
