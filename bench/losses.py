@@ -1,4 +1,4 @@
-"""What each setting loses: docs/losses.md, and the table in docs/power-loss.md, as `recollect verify` measures it.
+"""What each setting loses: docs/losses.md, as `recollect verify` measures it.
 
 For each row one command, which is printed and can be repeated by hand; its JSON document is the row. The figures are
 kept in bench/results/losses.json, from which the page is made; rows that were not run again keep theirs.
@@ -21,10 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-COLUMNS = ("kill-engine", "slow-fsync", "power-loss")
-FAULTS = ("restart", *COLUMNS)
-"""What the page has beyond the table of docs/power-loss.md: a clean stop."""
-HEADS = ("`kill-engine`", "`slow-fsync`, then a kill", "`power-loss`")
+FAULTS = ("restart", "kill-engine", "slow-fsync", "power-loss")
 RESULTS = Path(__file__).parent / "results" / "losses.json"
 PAGE = Path(__file__).parent.parent / "docs" / "losses.md"
 PAUSING = Path(__file__).with_name("no-appendfsync-on-rewrite.conf")
@@ -160,14 +157,13 @@ def main() -> int:
     if arguments.page:
         PAGE.write_text(page(kept))
         return 0
-    print(f"| engine, policy | {' | '.join(HEADS)} |")
-    print(f"|---|{'---|' * len(HEADS)}")
+    print(f"| engine, policy | {' | '.join(FAULTS)} |")
     bad = 0
     for row in (row for row in rows() if row.name.startswith(arguments.only)):
         cells = cells_of(row, arguments.seed)
         expected = ("held", "documented-loss") if row.ours else ("held", "documented-loss", "violated")
         bad += sum(cell["status"] not in expected for cell in cells.values())
-        print(f"| {row.name} | {' | '.join(told(cells.get(fault)) for fault in COLUMNS)} |", flush=True)
+        print(f"| {row.name} | {' | '.join(told(cells.get(fault)) for fault in FAULTS)} |", flush=True)
         kept[row.name] = kept_row(row, cells, arguments.seed)
         order = [row.name for row in rows()]
         kept = {name: kept[name] for name in order if name in kept}

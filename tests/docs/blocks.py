@@ -88,6 +88,7 @@ NOT_HERE = {
     "import chromadb": "langchain-chroma is in none of our environments",
     "recollect verify langgraph.sqlite": "needs the named stores: `make test-named` verifies them all",
     "recollect audit sqlite:///agents.db --target agents.sqlite": "likewise, tests/verify/test_named_audits.py",
+    "recollect verify chroma --policy server --fault upgrade": "needs a download: tests/engines",
 }
 """Code by its first line and commands as they are written, with the reason why no test here runs them."""
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from recollect.verify import engines
+from recollect.verify import engines, providers
+from recollect.verify.engines.local import LocalServer
 from tests.engines import rows
 from tests.engines.conftest import Create, need
+from tests.providers.other_chroma import other_chroma
 
 
 def test_redis_6_to_7_keeps_data_and_7_to_6_starts_empty_in_silence(create: Create) -> None:
@@ -71,6 +75,33 @@ def test_the_plain_attempt_refuses_to_start_and_the_former_version_is_back(
     assert not engine.alive()
     assert engine.start().version.startswith(f"{old}.")
     assert rows.read(engine) == ["kept"]
+
+
+def test_chroma_goes_on_with_the_same_folder_under_another_release(
+    create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    older = other_chroma(tmp_path, "1.0.20")
+    engine = create("chroma@1.0", "server")
+    assert engine.start().version == "1.0.20"
+    assert str(older) in _command_line(engine)
+    rows.write(engine, "written by 1.0")
+
+    newer = providers.find("chroma")
+    assert engine.upgrade(newer.version).version == newer.version
+    assert str(Path(newer.location).parent) in _command_line(engine)
+    assert rows.read(engine) == ["written by 1.0"]
+    assert engine.downgrade("1.0").version == "1.0.20"
+    assert str(older) in _command_line(engine)
+
+
+def test_chroma_without_a_server_has_no_release_of_its_own_to_change(create: Create) -> None:
+    with pytest.raises(engines.EngineError, match="the target's own process"):
+        create("chroma", "embedded").upgrade("1.0")
+
+
+def _command_line(engine: LocalServer) -> list[str]:
+    return Path(f"/proc/{engine.pid}/cmdline").read_text().split("\0")
 
 
 def test_an_unknown_version_leaves_the_engine_running(create: Create) -> None:

@@ -24,7 +24,7 @@ def cell(
     )
 
 
-# Whole cells for some rows of the table "What each setting loses" in docs/power-loss.md (bench/losses.py makes all of
+# Whole cells for some rows of the table "What each setting loses" in docs/losses.md (bench/losses.py makes all of
 # it). What a power loss and a mere kill do to every row is in tests/disk/test_engine_truths.py, which is cheaper.
 POWER_LOSS = {
     ("sqlite", "wal-full"): "held",

@@ -11,6 +11,7 @@ from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.faults.version_steps import NoStep, VersionStep, step
 from recollect.verify.running.scenario import Scenario
 from tests.faults.cells import run_cell
+from tests.providers.other_chroma import other_chroma
 
 
 def scenario(engine: str, fault: str, variant: str = "", policy: str = "aof-always") -> Scenario:
@@ -72,6 +73,23 @@ def test_a_step_that_cannot_be_made_says_what_is_missing(
     with pytest.raises(NoStep, match=says):
         step(scenario(engine, fault, variant))
     assert says in (FAULTS[fault].obstacle(scenario(engine, fault, variant)) or "")
+
+
+def test_chroma_goes_to_the_installed_release_and_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    installed = find("chroma").version
+    with pytest.raises(NoStep, match=f"needs an older Chroma than {installed}"):
+        step(scenario("chroma", "upgrade", policy="server"))
+
+    other_chroma(tmp_path, "1.0.20")
+    other_chroma(tmp_path, "1.4.1")
+    assert step(scenario("chroma", "upgrade", policy="server")) == ("1.4.1", installed)
+    assert step(scenario("chroma", "downgrade", policy="server")) == (installed, "1.4.1")
+    assert step(scenario("chroma@1.0", "upgrade", policy="server")) == ("1.0.20", "1.4.1")
+    assert step(scenario("chroma@1.0", "upgrade", installed, "server")) == ("1.0.20", installed)
+    assert "no server" in (FAULTS["upgrade"].obstacle(scenario("chroma", "upgrade", policy="embedded")) or "")
 
 
 @two_redis

@@ -16,6 +16,7 @@ from recollect.verify import providers
 from recollect.verify.host.errors import NotInstalled
 from recollect.verify.providers import listing, system, wheel
 from recollect.verify.providers.build import Build
+from tests.providers.other_chroma import other_chroma
 
 
 def build(product: str, version: str, provider: str = "system") -> Build:
@@ -74,6 +75,25 @@ def test_wheels_offer_every_engine() -> None:
     assert {"16", "18"} <= versions
     assert all("pgvector" in found.features[0] for found in wheel.builds("postgres"))
     assert [found.product for found in wheel.builds("chroma")] == ["Chroma"]
+
+
+def test_other_releases_of_chroma_lie_beside_the_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (installed,) = providers.found("chroma")
+    (gap,) = providers.gaps("chroma", [installed])
+    folder = tmp_path / "recollect" / "chroma" / wheel.OTHER_CHROMA
+    assert gap.command == f"pip install --no-deps --target {folder} chromadb=={wheel.OTHER_CHROMA}"
+
+    other_chroma(tmp_path, "1.0.20")
+    other_chroma(tmp_path, "99.1.0")
+    (tmp_path / "recollect" / "chroma" / "interrupted").mkdir()
+    found = list(providers.found("chroma"))
+    assert [one.version for one in found] == [installed.version, "99.1.0", "1.0.20"]
+    assert providers.find("chroma") == installed, "a newer one must be asked for by its version"
+    assert providers.find("chroma@99").version == "99.1.0"
+    assert providers.gaps("chroma", found) == []
 
 
 def test_the_first_provider_wins_and_a_redis_comes_before_a_valkey(monkeypatch: pytest.MonkeyPatch) -> None:

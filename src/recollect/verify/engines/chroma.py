@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from recollect.verify import providers
 from recollect.verify.engines import embedded
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
@@ -101,6 +102,20 @@ class ChromaEngine(LocalServer):
             return {"journal_mode": str(connection.execute("PRAGMA journal_mode").fetchone()[0])}
         finally:
             connection.close()
+
+    def upgrade(self, version: str) -> Endpoint:
+        """The same folder under another release, which migrates it when it starts."""
+        return self.swap(version)
+
+    def downgrade(self, version: str) -> Endpoint:
+        return self.swap(version)
+
+    def swap(self, version: str) -> Endpoint:
+        if self.embedded:
+            raise EngineError(
+                "the policy 'embedded' has no server: the release is that of the target's own process"
+            )
+        return self._start_under(providers.find(f"chroma@{version}", self.provider))
 
     def ask(self, call: str, collection: str, **arguments: Any) -> Any:
         """One call to the embedded engine; for a server use Chroma's own client over HTTP."""

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from recollect.verify.engines import postgres_spares
 from recollect.verify.host import folder, processes
+from recollect.verify.host.cache import cache_folder
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.processes import Identity, Launch
 
@@ -113,7 +114,7 @@ def _template(programs: Path, version: str) -> Path:
         repr((str(programs), _INITDB, os.geteuid(), _changed_ns(programs))).encode()
     ).hexdigest()[:12]
     name = f"postgres-{version}-{key}"
-    cached = _cache_folder() / name
+    cached = cache_folder() / name
     if (cached / "PG_VERSION").exists():
         return cached
     here = folder.current() / "templates" / name
@@ -125,11 +126,6 @@ def _template(programs: Path, version: str) -> Path:
 
 def _changed_ns(programs: Path) -> int:
     return (programs / "postgres").stat().st_mtime_ns
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "recollect"
 
 
 def _published(made: Path, target: Path) -> Path | None:

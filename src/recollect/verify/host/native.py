@@ -22,6 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from recollect.verify.host import folder
+from recollect.verify.host.cache import cache_folder
 
 COMPILE_TIMEOUT_S = 60
 _FLAGS = (
@@ -71,9 +72,7 @@ class Native:
 
     def cached_path(self) -> Path:
         """Where a library compiled from these sources on this machine is kept between runs."""
-        home = os.environ.get("XDG_CACHE_HOME")
-        cache = (Path(home) if home else Path.home() / ".cache") / "recollect"
-        return cache / f"{self.name}-{self._fingerprint()}.so"
+        return cache_folder() / f"{self.name}-{self._fingerprint()}.so"
 
     def compile(self, target: Path, compiler: str | None = None) -> None:
         """Compile the sources to `target`, or raise with the compiler's words."""

@@ -21,6 +21,8 @@ class Build:
     location: str
     """The server's path, the image, or the address (without credentials)."""
     features: tuple[str, ...] = ()
+    by_version: bool = False
+    """It is only used when its version is asked for: it lies beside the one that is installed."""
 
     def matches(self, version: str | None) -> bool:
         """`7` and `7.0` match 7.0.15; `7.1` and `70` do not."""
@@ -41,9 +43,14 @@ class Gap:
     command: str
 
 
-def sort_key(build: Build) -> tuple[bool, tuple[int, ...]]:
-    """Newest first when sorted in reverse; Redis before Valkey, which must be asked for by name."""
-    return build.product != "Valkey", tuple(int(part) for part in re.findall(r"\d+", build.version))
+def sort_key(build: Build) -> tuple[bool, bool, tuple[int, ...]]:
+    """Newest first when sorted in reverse; Redis before Valkey, which must be asked for by name, and what is installed
+    before other releases."""
+    return (
+        build.product != "Valkey",
+        not build.by_version,
+        tuple(int(part) for part in re.findall(r"\d+", build.version)),
+    )
 
 
 _BANNERS = {

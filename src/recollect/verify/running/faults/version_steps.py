@@ -2,8 +2,8 @@
 
 The version in ``--engine redis@7`` is the one that the user runs: the step begins there, and goes to the nearest
 installed one in its direction, or to the one that ``--variant 8`` names. Without a version, the first pair of `PAIRS`
-that this machine has is taken. A compose service starts at the version of the image in its file, and goes to another
-image on this machine.
+that this machine has is taken; of Chroma, the installed release and the one before it. A compose service starts at the
+version of the image in its file, and goes to another image on this machine.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ def _number(build: Build) -> tuple[int, ...]:
 
 
 def _known(scenario: Scenario, up: bool) -> VersionStep:
+    if scenario.engine_name == "chroma":
+        return _beside_installed(scenario, up)
     pairs = PAIRS.get(scenario.engine_name, ())
     for older, newer in pairs:
         if _present(scenario, older) and _present(scenario, newer):
@@ -115,6 +117,13 @@ def _known(scenario: Scenario, up: bool) -> VersionStep:
         raise NoStep(f"no two versions of {scenario.engine_name} are known to step between: name one with @")
     wanted = " or ".join(f"{older} and {newer}" for older, newer in pairs)
     raise NoStep(f"needs two versions of {scenario.engine_name} ({wanted}): see `recollect engines`")
+
+
+def _beside_installed(scenario: Scenario, up: bool) -> VersionStep:
+    """Between the installed release and the one before it."""
+    installed = providers.find("chroma", _provider(scenario))
+    older = _nearest(scenario, installed, up=False)
+    return _checked(older, installed, up) if up else _checked(installed, older, up)
 
 
 def _present(scenario: Scenario, version: str) -> bool:
