@@ -435,6 +435,8 @@ _KEEPS: dict[str, tuple[str, str]] = {
     "sqlite": ("nothing that was acknowledged is lost", "SQLite documentation, Atomic Commit In SQLite"),
     "chroma": ("no acknowledged document is lost", "chromadb 1.5.9: documents are SQLite transactions"),
 }
+_OF_SETTINGS = frozenset({"failover"})
+"""What an engine's rules allow only because nobody configured it otherwise; the others hold whatever the settings."""
 _CUSTOM = "custom settings promise nothing we can look up, so nothing acknowledged may be lost"
 
 
@@ -448,11 +450,13 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
         return _weaker(fault, [promise(engine, policy, part) for part in fault.split("+")])
     if fault not in FAULTS:
         raise ValueError(f"unknown fault {fault!r}; known are {', '.join(FAULTS)}")
-    rules = _ANY_ENGINE  # these apply whatever the settings
     server = MADE_OF.get(name, name)
-    if policy != "custom":
+    rules = (*_ENGINE_RULES.get(server, ()), *_ANY_ENGINE)
+    if policy == "custom":
+        rules = tuple(rule for rule in rules if not _OF_SETTINGS & set(rule.faults))
+    else:
         of_group = (*groups.OF_POLICY.get((name, policy), ()), *groups.OF_ENGINE.get(name, ()))
-        rules = (*of_group, *_RULES.get((server, policy), ()), *_ENGINE_RULES.get(server, ()), *rules)
+        rules = (*of_group, *_RULES.get((server, policy), ()), *rules)
     for rule in rules:
         if fault in rule.faults or _LIKE.get(fault) in rule.faults:
             return Promise(

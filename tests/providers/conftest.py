@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -15,24 +15,26 @@ from tests.providers import docker_daemon, docker_images
 
 REDIS_7, REDIS_6, VALKEY = "recollect-test-redis:7.0", "recollect-test-redis:6.2", "recollect-test-valkey:9.1"
 POSTGRES_16 = "recollect-test-postgres:16"
+IMAGES = {"redis@7": REDIS_7, "redis@6.2": REDIS_6, "valkey": VALKEY, "postgres@16": POSTGRES_16}
+"""What each is made of."""
 
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[str]:
     try:
         with docker_daemon.available() as address:
-            _make_images()
+            make_images()
             yield address
-            _remove_images()
+            remove_images()
     except docker_daemon.Unavailable as reason:
         pytest.skip(str(reason))
 
 
-def _make_images() -> None:
+def make_images(images: Mapping[str, str] = IMAGES) -> None:
     with contextlib.closing(docker.client()) as client:
-        for spec, image in (("redis@7", REDIS_7), ("redis@6.2", REDIS_6), ("valkey", VALKEY)):
-            docker_images.import_redis(client, _native(spec), image)
-        docker_images.import_postgres(client, _native("postgres@16"), POSTGRES_16)
+        for spec, image in images.items():
+            make = docker_images.import_postgres if "postgres" in spec else docker_images.import_redis
+            make(client, _native(spec), image)
 
 
 def _native(spec: str) -> Build:
@@ -42,7 +44,7 @@ def _native(spec: str) -> Build:
     pytest.skip(f"{spec} is not installed, so no image of it can be made")
 
 
-def _remove_images() -> None:
+def remove_images(images: Mapping[str, str] = IMAGES) -> None:
     with contextlib.closing(docker.client()) as client:
-        for image in (REDIS_7, REDIS_6, VALKEY, POSTGRES_16):
+        for image in images.values():
             client.images.remove(image, force=True)

@@ -68,7 +68,11 @@ def docker() -> Dump:
     from recollect.verify.providers import docker
 
     with contextlib.closing(docker.client()) as client:
-        collections = (client.containers.list(all=True), client.volumes.list(), client.networks.list())
+        collections = (
+            client.containers.list(all=True, ignore_removed=True),
+            client.volumes.list(),
+            client.networks.list(),
+        )
         return {f"{type(item).__name__} {item.id}": item.attrs for found in collections for item in found}
 
 

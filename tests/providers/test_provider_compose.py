@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
 
 from recollect.verify import engines
 from recollect.verify.host import folder
+from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers import compose
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.wire import pgwire, resp
 from tests.faults.cells import run_cell
 from tests.providers.conftest import POSTGRES_16, REDIS_7
-from tests.providers.test_provider_docker import left_of
+from tests.providers.test_provider_docker import DEADLINE_S, RUNNER, left_of
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.usefixtures("daemon", "compose_command")]
 
@@ -134,6 +139,53 @@ def test_the_file_is_isolated_before_it_is_run(create: Any) -> None:
     assert "name" not in (engine._service.resolved["volumes"]["memory"] or {})
     mounts = [str(volume) for volume in definition["volumes"]]
     assert any("settings" in mount and ("ro" in mount or "True" in mount) for mount in mounts)
+
+
+def test_a_folder_of_the_host_that_holds_the_data_stays_as_it_is(file: Path, create: Any) -> None:
+    """Mounted read-only, the server could not write; mounted as the file says, faults would break the user's data."""
+    data = file.parent / "data"
+    data.mkdir()
+    (data / "notes.txt").write_text("the user's")
+    (file.parent / "extra.conf").write_text("")
+    file.write_text(
+        file.read_text().replace('"memory:/data"', '"./data:/data", "./extra.conf:/data/extra.conf"')
+    )
+    engine = create("redis", "memory")
+    endpoint = engine.start()
+    with resp.Connection(resp.Address(host=endpoint.host, port=endpoint.port, password="s3cret")) as asked:
+        assert asked.ask("SET", "row", "kept") == "OK"
+    assert [path.name for path in data.iterdir()] == ["notes.txt"]
+    [mount] = [mount for mount in engine._service.mounts() if mount["Destination"] == "/data"]
+    assert mount["Type"] == "volume"
+    assert any("extra.conf:ro" in str(volume) for volume in engine._service.definition["volumes"])
+
+
+def test_a_runner_that_is_killed_while_compose_is_at_work_leaves_nothing(file: Path) -> None:
+    """Compose would go on without it, and create what nobody removes."""
+    argv = [sys.executable, str(RUNNER), f"redis/compose:{file}#memory"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as runner:
+        wait_until(lambda: bool(_at_work(file)), DEADLINE_S, "compose did not begin")
+        [(pid, run)] = _at_work(file)
+        wait_until(
+            lambda: bool(left_of(run)), DEADLINE_S, "compose created nothing"
+        )  # the network is its first
+        runner.kill()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), DEADLINE_S, "compose goes on")
+    wait_until(
+        lambda: not (Path(gettempdir()) / f"{folder.PREFIX}{run}").exists(), DEADLINE_S, "its folder was left"
+    )
+    assert left_of(run) == []
+
+
+def _at_work(file: Path) -> list[tuple[int, str]]:
+    """Processes of `compose up` for this file, and the runs that they belong to."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_text().split("\0")
+            if str(file.parent) in words and "up" in words:
+                found.append((int(process.name), words[words.index("-p") + 1].split("-")[1]))
+    return found
 
 
 def test_bad_input(file: Path) -> None:

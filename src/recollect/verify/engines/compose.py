@@ -33,7 +33,7 @@ class ComposeEngine(CarriedEngine):
             raise EngineError(
                 "a compose service is configured by its file: its policy is 'custom'; give no other"
             )
-        self._service = ComposeService(Path(file), service)
+        self._service = ComposeService(Path(file), service, recipe.data)
         self._image: str | None = None
         self._changed_to: Policy | None = None
         super().__init__(recipe, self._service, options, f"service {service!r}")

@@ -8,7 +8,8 @@ the result:
 - every published port becomes a free one of this host, the same at every start (if the daemon is elsewhere, a random
   one), read again after each start;
 - `container_name`, `restart` and fixed volume and network names are removed, so that all belongs to our project;
-- folders of the host are mounted read-only: data in them is the user's, not ours to break;
+- folders of the host are mounted read-only: data in them is the user's, not ours to break; one that is where the
+  image keeps its data (`./data:/data`) becomes an empty volume of ours, so that the service can write;
 - an external volume is refused for the same reason;
 - everything that compose creates from it carries our labels, by which it is removed.
 """
@@ -21,7 +22,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from recollect.verify.host import folder, ports
@@ -59,7 +60,8 @@ def image_of(file: str, service: str) -> str:
 class ComposeService:
     """One service of one file, in a project of this run."""
 
-    def __init__(self, file: Path, service: str) -> None:
+    def __init__(self, file: Path, service: str, data: str | None = None) -> None:
+        """`data` is where the service keeps its data, whatever its image says."""
         if not file.is_file():
             raise EngineError(f"no compose file {file}; write --provider compose:FILE#SERVICE")
         self._client = docker.client()
@@ -67,6 +69,7 @@ class ComposeService:
         self.file = file.resolve()
         self.service = service
         self.project = docker_sweep.name_of(next(_numbers))
+        self._data = data
         self._ports: list[ports.Reservation] = []
         self.resolved = self._resolve()
         services: dict[str, Any] = self.resolved["services"]
@@ -90,8 +93,10 @@ class ComposeService:
 
         resolved: dict[str, Any] = yaml.safe_load(self._run(["config"], self.file))
         resolved.pop("name", None)
+        resolved["volumes"] = resolved.get("volumes") or {}
         for name, definition in resolved["services"].items():
             self._isolate(name, definition)
+            definition["volumes"] = self._mounts(name, definition, resolved["volumes"])
         resolved["networks"] = {"default": None, **(resolved.get("networks") or {})}
         for kind in ("volumes", "networks"):
             resolved[kind] = {
@@ -119,7 +124,21 @@ class ComposeService:
         if "image" in definition:
             docker.ensure_local(definition["image"])
         definition["labels"] = _labelled(definition.get("labels"))
-        definition["volumes"] = [_read_only(volume) for volume in definition.get("volumes") or []]
+
+    def _mounts(self, name: str, definition: dict[str, Any], volumes: dict[str, Any]) -> list[Any]:
+        """Folders of the host read-only, or as a volume of ours that is added to those of the file."""
+        kept = docker.volumes_of(definition["image"]) if "image" in definition else []
+        if name == self.service and self._data:
+            kept += [self._data, f"{self._data}/data"]
+        mounts: list[Any] = []
+        for number, volume in enumerate(definition.get("volumes") or ()):
+            source, target = _bound(volume)
+            if target and not Path(source).is_file() and any(_holds(target, place) for place in kept):
+                volumes[f"{name}-data-{number}"] = None
+                mounts.append(f"{name}-data-{number}:{target}")
+            else:
+                mounts.append(_read_only(volume) if target else volume)
+        return mounts
 
     def _published(self, port: Any) -> str:
         """The container's side is the file's. On this host, its other side is ours, and not open to the network."""
@@ -180,7 +199,7 @@ class ComposeService:
     def _found(self) -> str:
         """Asked of the daemon, as is everything but `up` and `down`: each call of compose takes a second."""
         labels = [f"com.docker.compose.project={self.project}", f"com.docker.compose.service={self.service}"]
-        made = self._client.containers.list(all=True, filters={"label": labels})
+        made = self._client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
         if not made:
             raise EngineError(f"compose up of {self.file} made no container for the service {self.service!r}")
         return str(made[0].id)
@@ -248,7 +267,10 @@ class ComposeService:
         argv = [*command(), "-p", self.project, "-f", str(file or self._ours)]
         argv += ["--project-directory", str(self.file.parent), *arguments]
         try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+            # Marked as this run's, so that the warden ends it before it sweeps: a killed runner's compose would go on
+            # and create what nobody removes.
+            with folder.marked():
+                done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired as error:
             raise EngineError(f"compose {arguments[0]} did not end within {_TIMEOUT_S:g} s") from error
         if done.returncode != 0:
@@ -266,10 +288,21 @@ def _labelled(labels: Any) -> dict[str, str]:
     return {**_mapping(labels), **docker_sweep.labels()}
 
 
+def _bound(volume: Any) -> tuple[str, str]:
+    """The folder or file of the host, and where it is mounted; both empty if it is a volume."""
+    if isinstance(volume, dict):
+        return (str(volume["source"]), str(volume["target"])) if volume.get("type") == "bind" else ("", "")
+    source, *rest = str(volume).split(":")
+    return (source, rest[0]) if rest and source.startswith((".", "/", "~")) else ("", "")
+
+
+def _holds(target: str, place: str) -> bool:
+    """Whether what is mounted there holds this folder."""
+    return PurePosixPath(place).is_relative_to(PurePosixPath(target))
+
+
 def _read_only(volume: Any) -> Any:
     if isinstance(volume, dict):
-        return {**volume, "read_only": True} if volume.get("type") == "bind" else volume
-    source, *rest = str(volume).split(":")
-    if rest and source.startswith((".", "/", "~")):
-        return f"{source}:{rest[0]}:ro"
-    return volume
+        return {**volume, "read_only": True}
+    source, target, *_ = str(volume).split(":")
+    return f"{source}:{target}:ro"

@@ -206,6 +206,12 @@ def command_of(image: str) -> list[str]:
         return list(connected.images.get(image).attrs["Config"].get("Cmd") or [])
 
 
+def volumes_of(image: str) -> list[str]:
+    """Where the image keeps data: its own VOLUMEs."""
+    with contextlib.closing(client()) as connected:
+        return list(connected.images.get(image).attrs["Config"].get("Volumes") or [])
+
+
 def spec_name(image: str) -> str:
     """What to ask for to get another version of this image: `valkey`, `redis`, `postgres`."""
     repository = image.rpartition("/")[2].partition(":")[0]

@@ -11,17 +11,23 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recollect.verify.host import folder
 from recollect.verify.host.errors import NotInstalled
 from recollect.verify.host.marker import Marker
 from recollect.verify.providers.docker import client
 
+if TYPE_CHECKING:
+    from docker import DockerClient
+
 RUN_LABEL = "recollect.run"
 PROOF_LABEL = "recollect.proof"
+_PASSES_MAX = 20
+_PASS_S = 0.25
 
 
 def labels() -> dict[str, str]:
@@ -43,13 +49,26 @@ def register() -> None:
 
 
 def sweep(run: str) -> None:
+    """Until nothing is left: what a killed compose had asked for, the daemon may still be creating."""
     with contextlib.closing(client()) as connected:
-        for container in _of_run(connected.containers, run, all=True):
-            _quietly(container.remove, force=True, v=True)
-        for volume in _of_run(connected.volumes, run):
-            _quietly(volume.remove, force=True)
-        for network in _of_run(connected.networks, run):
-            _quietly(network.remove)
+        for _ in range(_PASSES_MAX):
+            if not _removed(connected, run):
+                return
+            time.sleep(_PASS_S)
+
+
+def _removed(connected: DockerClient, run: str) -> int:
+    """How many things of the run there were."""
+    count = 0
+    for collection, listing, options in (
+        (connected.containers, {"all": True, "ignore_removed": True}, {"force": True, "v": True}),
+        (connected.volumes, {}, {"force": True}),
+        (connected.networks, {}, {}),
+    ):
+        for item in _of_run(collection, run, **listing):
+            _quietly(item.remove, **options)
+            count += 1
+    return count
 
 
 def _of_run(collection: Any, run: str, **options: Any) -> Iterator[Any]:
@@ -60,7 +79,7 @@ def _of_run(collection: Any, run: str, **options: Any) -> Iterator[Any]:
 
 
 def _quietly(remove: Any, **options: Any) -> None:
-    """Another sweep may have been faster; what remains is left to the next."""
+    """Another sweep may have been faster; what remains is tried again."""
     import docker
 
     with contextlib.suppress(docker.errors.APIError):
