@@ -28,7 +28,7 @@ COMPILE_TIMEOUT_S = 60
 _FLAGS = (
     *("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"),
     # Not linked with this machine's libc, whose version it would then ask for: what it needs is in every process that
-    # it is loaded into, and that may be one in a container, with an older glibc or with musl.
+    # it is loaded into, and that may be one in a container, with another glibc or with musl.
     *("-nostdlib", "-fno-stack-protector"),
     *(("-mno-outline-atomics",) if platform.machine() == "aarch64" else ()),
 )
