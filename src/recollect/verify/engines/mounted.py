@@ -2,7 +2,7 @@
 the clock), and the files through which they talk to us. Each is mounted at the same place, so its name is the same.
 
 The libraries ask for no particular version of a libc, and load into images with musl (`*-alpine`) as well as glibc. In
-a glibc before 2.34 `dlsym` is in libdl.so.2: a program that does not load that would fail, which has not been tried. The
+a glibc before 2.34 `dlsym` is in libdl.so.2: a program that does not load that would fail, which is not tried. The
 recorder names files relative to the data folder, which has another name inside.
 """
 
