@@ -5,8 +5,9 @@
 Rates depend on the machine; their ratio is what counts. Each number is the best of several rounds that take turns, so
 that a busy moment strikes all of them. redis-py stores a bare list element; ours keeps order, turn ids and identity.
 
-- starting: seconds until a cluster of three primaries and three replicas takes writes, cold, and started again in its
-  own folders.
+- starting: seconds until a cluster of three primaries and three replicas takes writes: the first of a process (cold),
+  each further one (next; all are new), and one that was killed and is started again in its own folders. The processor
+  time is that of this process and of the servers. Sentinel and replicated PostgreSQL beside it.
 - appends: ours and redis-py's, with 8 and 64 tasks; `WAIT 1` is `replicas=1`.
 - primaries: microseconds of this process for an append, on 1, 3, 6 and 12 primaries without replicas.
 
@@ -16,12 +17,15 @@ All of it goes to bench/results/cluster.json.
 import argparse
 import asyncio
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio import RedisCluster
 
@@ -32,7 +36,10 @@ from recollect.verify.engines.redis_cluster import RedisClusterEngine
 
 RESULTS = Path(__file__).parent / "results" / "cluster.json"
 PRIMARIES = (1, 3, 6, 12)
-STARTS = 5
+PROCESSES = 3
+STARTS = 2
+"""In each process, after the first."""
+BUSY_LOOP = "import time\nend = time.monotonic() + 300\nwhile time.monotonic() < end: pass"
 TASKS = (8, 64)
 TEXT = "x" * 200
 
@@ -155,23 +162,62 @@ async def _costs(urls: dict[int, str], rounds: int, each: int) -> dict[str, dict
 
 
 def starting(name: str) -> dict[str, Any]:
-    """Cold is a cluster that is made anew; warm the same one, emptied and started again."""
-    cold, warm = [], []
-    for _ in range(STARTS):
-        begun = time.perf_counter()
-        engine = engines.create(name, "none")
+    """Each in a process of its own, as a run is; once as the machine is, once with every processor taken."""
+    found: dict[str, Any] = {}
+    for moment, neighbours in (("as it is", 0), ("busy", os.cpu_count() or 1)):
+        busy = [subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) for _ in range(neighbours)]
         try:
-            engine.start()
-            cold.append(time.perf_counter() - begun)
-            engine.kill()
-            begun = time.perf_counter()
-            engine.start()
-            warm.append(time.perf_counter() - begun)
+            for spec in (name, name.replace("cluster", "sentinel"), "postgres-ha"):
+                starts: dict[str, list[float]] = {}
+                for _ in range(PROCESSES):
+                    told = subprocess.run(
+                        [sys.executable, __file__, "--starts-of", spec], check=True, stdout=subprocess.PIPE
+                    )
+                    for way, measures in json.loads(told.stdout).items():
+                        starts.setdefault(way, []).extend(measures)
+                found.setdefault(moment, {})[spec] = starts
+                _show_starts(moment, spec, starts)
         finally:
-            engine.close()
-    for told, times in (("cold", cold), ("started again", warm)):
-        print(f"{told:14} median {statistics.median(times):.2f} s, from {min(times):.2f} to {max(times):.2f}")
-    return {"start_cold_s": [round(one, 2) for one in cold], "start_again_s": [round(one, 2) for one in warm]}
+            for neighbour in busy:
+                neighbour.kill()
+                neighbour.wait()
+    return {"starting": found}
+
+
+def _show_starts(moment: str, spec: str, starts: dict[str, list[float]]) -> None:
+    for way in ("cold", "next", "again"):
+        times = starts[f"{way}_s"]
+        print(
+            f"{moment:9} {spec:15} {way:6} median {statistics.median(times):.2f} s, "
+            f"from {min(times):.2f} to {max(times):.2f}; "
+            f"{statistics.median(starts[f'{way}_cpu_ms']):.0f} ms of processor"
+        )
+
+
+def starts_of(spec: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for number in range(1 + STARTS):
+        engine = None
+        try:
+            for way in ("next" if number else "cold", "again"):
+                begun, spent = time.perf_counter(), time.process_time()
+                engine = engine or engines.create(spec)
+                engine.start()
+                found.setdefault(f"{way}_s", []).append(round(time.perf_counter() - begun, 2))
+                own = time.process_time() - spent
+                servers = sum(_processor_s(server.pid) for server in cast(Any, engine).servers)
+                found.setdefault(f"{way}_cpu_ms", []).append(round((own + servers) * 1000))
+                engine.kill()
+        finally:
+            if engine is not None:
+                engine.close()
+    return found
+
+
+def _processor_s(pid: int) -> float:
+    """What this process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -179,7 +225,11 @@ def main() -> None:
     parser.add_argument("--engine", default="redis-cluster", choices=("redis-cluster", "valkey-cluster"))
     parser.add_argument("--quick", action="store_true", help="a few seconds")
     parser.add_argument("--only", choices=("starting", "appends", "primaries"))
+    parser.add_argument("--starts-of", metavar="ENGINE", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.starts_of:
+        print(json.dumps(starts_of(given.starts_of)))
+        return
     rounds, each = (3, 600) if given.quick else (7, 4000)
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "starting": lambda: starting(given.engine),

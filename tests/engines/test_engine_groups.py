@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from recollect.stores.redis.slots import slot_of
 from recollect.verify import engines
 from recollect.verify.engines import EngineOptions
 from recollect.verify.engines.redis_cluster import SLOTS
@@ -25,6 +26,27 @@ def test_a_cluster_has_its_nodes_in_the_endpoint(create: Create) -> None:
     assert engine.alive()
     engine.kill()
     assert not engine.alive()
+
+
+@pytest.mark.parametrize("spec", ["redis-cluster", "valkey-cluster"])
+def test_a_new_cluster_is_ready_in_the_eyes_of_every_node(create: Create, spec: str) -> None:
+    """Its primaries began as replicas; nothing of that is left when it is ready."""
+    engine = create(spec, "none")
+    engine.put_proxies_between()
+    engine.start()
+    for node in engine.servers:
+        roles = {line[0]: (line[2].removeprefix("myself,"), line[3]) for line in engine.view(node)}
+        for primary, replica in zip(engine.servers[:3], engine.servers[3:], strict=True):
+            assert roles[primary.id] == ("master", "-")
+            assert roles[replica.id] == ("slave", primary.id)
+    assert len({line[6] for line in engine.view() if "master" in line[2]}) == 3, (
+        "two primaries have one epoch"
+    )
+    for primary in engine.primaries():
+        slots = set(engine.slots_of(primary))
+        key = next(key for key in map(str, range(SLOTS)) if slot_of(key.encode()) in slots)
+        assert primary.ask("SET", key, "taken") == "OK"
+        assert primary.ask("WAIT", "1", "30000") == 1
 
 
 def test_a_standby_takes_over_and_the_others_follow(create: Create) -> None:

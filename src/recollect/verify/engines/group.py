@@ -39,6 +39,8 @@ class ServerGroup(BuiltEngine, Generic[Server]):
     name: ClassVar[str]
     policies: ClassVar[Mapping[str, Policy]]
     default_policy: ClassVar[str]
+    first_before_others: ClassVar[bool] = False
+    """Whether the others are started when the first one answers: who asks for it in vain tries again a second later."""
 
     def __init__(self, build: Build, options: EngineOptions) -> None:
         if options.data is not None or options.port is not None:
@@ -70,6 +72,8 @@ class ServerGroup(BuiltEngine, Generic[Server]):
             self._prepare()
             for server in self.servers:
                 server.begin(env)
+                if self.first_before_others and server is self.servers[0]:
+                    server.await_start()
         except BaseException:
             self.kill()
             raise
@@ -85,6 +89,7 @@ class ServerGroup(BuiltEngine, Generic[Server]):
     def _endpoint_when_ready(self) -> Endpoint:
         for server in self.servers:
             server.await_start()
+        self._join()
         self.await_ready(self.options.start_timeout_s)
         return self._endpoint_now()
 
@@ -182,6 +187,9 @@ class ServerGroup(BuiltEngine, Generic[Server]):
 
     def _prepare(self) -> None:
         """Called before each start of all servers."""
+
+    def _join(self) -> None:
+        """Called when each server answers: what makes them one engine."""
 
     @abstractmethod
     def _missing(self) -> str | None:

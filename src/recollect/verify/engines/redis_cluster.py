@@ -1,7 +1,10 @@
 """A Redis or Valkey Cluster on loopback: three primaries with a third of the slots each, and a replica of each.
 
-The topology is written into each node's nodes.conf before the first start: no MEET, no gossip, no election. What is
-left is the engine's own delay: a primary takes no writes for two seconds after its start (CLUSTER_WRITABLE_DELAY).
+The topology is written into each node's nodes.conf before the first start: no MEET, no gossip, no election. What would
+be left is the engine's own delay: a primary takes no writes for two seconds after its start (CLUSTER_WRITABLE_DELAY).
+A replica has no such delay, and keeps none when it is promoted. So in a new cluster the nodes that are to be primaries
+begin as replicas of their later replicas, and take over as soon as they answer, before there is any data. Every later
+start of the same cluster has the delay, as a real one has.
 
 The node timeout is one second instead of fifteen, so that a failover fits into a cell; what is lost before anybody
 notices is in proportion to it.
@@ -14,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from recollect import private
 from recollect.verify.engines.endpoint import Endpoint
@@ -95,6 +99,8 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
     primaries_count = PRIMARIES
     replicas_count = REPLICAS
     _mesh: Mesh | None = None
+    _has_stand_ins = False
+    """Whether the primaries of a new cluster still have to take over from their replicas."""
 
     def _make_servers(self) -> None:
         if self.product == "Redis" and int(self.version.split(".")[0]) < 7:
@@ -113,25 +119,46 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
             node.seen, node.seen_bus = mesh.stand_before(node.id, node.port, node.bus)
 
     def _prepare(self) -> None:
-        for node in self.servers:
-            if not (node.data / NODES_FILE).exists():
-                node.data.mkdir(0o700, parents=True, exist_ok=True)
-                private.write_artifact(node.data / NODES_FILE, self._topology(node))
+        new = [node for node in self.servers if not (node.data / NODES_FILE).exists()]
+        self._has_stand_ins = self.replicas_count > 0 and new == self.servers
+        for node in new:
+            node.data.mkdir(0o700, parents=True, exist_ok=True)
+            private.write_artifact(node.data / NODES_FILE, self._topology(node))
 
     def _topology(self, me: ClusterNode) -> str:
         lines = []
         for index, node in enumerate(self.servers):
-            primary = index % self.primaries_count
-            is_primary = index == primary
-            role = "master" if is_primary else "slave"
-            above = "-" if is_primary else self.servers[primary].id
-            first, end = (SLOTS * place // self.primaries_count for place in (primary, primary + 1))
+            shard = index % self.primaries_count
+            primary = self.servers[shard + self.primaries_count * self._has_stand_ins]
+            role, above = ("master", "-") if node is primary else ("slave", primary.id)
+            first, end = (SLOTS * place // self.primaries_count for place in (shard, shard + 1))
             lines.append(
                 f"{node.id} {ports.HOST}:{node.seen}@{node.seen_bus} {'myself,' if node is me else ''}{role} {above} "
-                f"0 0 {primary + 1} {'connected' if node is me else 'disconnected'}"
-                + (f" {first}-{end - 1}" if is_primary else "")
+                f"0 0 {shard + 1} {'connected' if node is me else 'disconnected'}"
+                + (f" {first}-{end - 1}" if node is primary else "")
             )
         return "\n".join([*lines, f"vars currentEpoch {self.primaries_count} lastVoteEpoch 0", ""])
+
+    def _join(self) -> None:
+        if not self._has_stand_ins:
+            return
+        self._has_stand_ins = False
+        for epoch, node in enumerate(self.servers[: self.primaries_count], self.primaries_count):
+            # Each takes the next epoch that it knows of: one after the other, or two would take the same.
+            wait_until(
+                partial(_knows_epoch, node, epoch),
+                self.options.start_timeout_s,
+                f"{node.folder.name} did not hear that the primary before it took over",
+            )
+            self.ask_to_fail_over(node, "takeover")
+        wait_until(
+            lambda: all(
+                sum("master" in line[2] for line in self.view(node)) == self.primaries_count
+                for node in self.servers
+            ),
+            self.options.start_timeout_s,
+            "not all nodes heard which ones are primaries",
+        )
 
     def _missing(self) -> str | None:
         for node in self.servers:
@@ -251,6 +278,10 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
         super().close()
         if self._mesh is not None:
             self._mesh.close()
+
+
+def _knows_epoch(node: ClusterNode, epoch: int) -> bool:
+    return int(node.info("cluster")["cluster_current_epoch"]) >= epoch
 
 
 def _ranges(line: Sequence[str]) -> list[tuple[int, int]]:

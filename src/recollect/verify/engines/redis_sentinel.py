@@ -108,6 +108,7 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
     name = "redis-sentinel"
     policies = POLICIES
     default_policy = "aof-everysec"
+    first_before_others = True
     _mesh: Mesh | None = None
 
     def _make_servers(self) -> None:
