@@ -89,7 +89,6 @@ class ServerGroup(BuiltEngine, Generic[Server]):
     def _endpoint_when_ready(self) -> Endpoint:
         for server in self.servers:
             server.await_start()
-        self._join()
         self.await_ready(self.options.start_timeout_s)
         return self._endpoint_now()
 
@@ -187,9 +186,6 @@ class ServerGroup(BuiltEngine, Generic[Server]):
 
     def _prepare(self) -> None:
         """Called before each start of all servers."""
-
-    def _join(self) -> None:
-        """Called when each server answers: what makes them one engine."""
 
     @abstractmethod
     def _missing(self) -> str | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from recollect import private
 from recollect.verify.engines.endpoint import Endpoint
@@ -139,28 +138,24 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
             )
         return "\n".join([*lines, f"vars currentEpoch {self.primaries_count} lastVoteEpoch 0", ""])
 
-    def _join(self) -> None:
-        if not self._has_stand_ins:
-            return
-        self._has_stand_ins = False
+    def _not_taken_over(self) -> str | None:
+        """Lets the primaries of a new cluster take over from their replicas; says what is missing until all know it."""
         for epoch, node in enumerate(self.servers[: self.primaries_count], self.primaries_count):
+            if node.info("replication")["role"] == "master":
+                continue
             # Each takes the next epoch that it knows of: one after the other, or two would take the same.
-            wait_until(
-                partial(_knows_epoch, node, epoch),
-                self.options.start_timeout_s,
-                f"{node.folder.name} did not hear that the primary before it took over",
-            )
+            if int(node.info("cluster")["cluster_current_epoch"]) < epoch:
+                return f"{node.folder.name} did not hear that the primary before it took over"
             self.ask_to_fail_over(node, "takeover")
-        wait_until(
-            lambda: all(
-                sum("master" in line[2] for line in self.view(node)) == self.primaries_count
-                for node in self.servers
-            ),
-            self.options.start_timeout_s,
-            "not all nodes heard which ones are primaries",
-        )
+        for node in self.servers:
+            if sum("master" in line[2] for line in self.view(node)) != self.primaries_count:
+                return f"{node.folder.name} did not hear which nodes are primaries"
+        return None
 
     def _missing(self) -> str | None:
+        if self._has_stand_ins and (missing := self._not_taken_over()) is not None:
+            return missing
+        self._has_stand_ins = False
         for node in self.servers:
             if not node.alive():
                 continue
@@ -278,10 +273,6 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
         super().close()
         if self._mesh is not None:
             self._mesh.close()
-
-
-def _knows_epoch(node: ClusterNode, epoch: int) -> bool:
-    return int(node.info("cluster")["cluster_current_epoch"]) >= epoch
 
 
 def _ranges(line: Sequence[str]) -> list[tuple[int, int]]:
