@@ -225,7 +225,6 @@ class RedisEngine(LocalServer):
             f'dir "{self._data}"',
             "repl-diskless-sync yes",
             "repl-diskless-sync-delay 0",
-            "repl-diskless-load on-empty-db",
         ]
         ours += _user_lines(self._policy, self._own_password)
         user, password = self._login
