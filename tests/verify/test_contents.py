@@ -5,12 +5,13 @@ import enum
 import inspect
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypedDict
 
 import pytest
 
-from recollect.message import decode, encode
+from recollect.message import Message, decode, encode
 from recollect.verify.running.workloads import AppendTurn, Planner, SaveBack
 from recollect.verify.running.workloads.contents import IDS, SAID_NOTHING, SAID_TWICE, contents, left_out
 from recollect.verify.target import pipe
@@ -186,6 +187,29 @@ def test_only_what_an_interface_has_a_place_for_is_said(write: Any, kinds: set[s
     assert interface.kinds == kinds
     for kind in kinds:
         assert recognised(interface.make(Said(3, "", kind)), interface)[:2] == (3, True)
+
+
+def _appends_dicts(session: str, messages: list[dict[str, Any]]) -> None: ...
+def _appends_plain_dicts(session: str, messages: list[dict]) -> None: ...  # type: ignore[type-arg]
+def _appends_turns(session: str, messages: Sequence[Turn]) -> None: ...
+def _appends_ours(session: str, messages: Sequence[Message]) -> None: ...
+def _appends_either(session: str, messages: Sequence[Message | dict[str, Any]]) -> None: ...
+def _appends_anything(session, messages): ...  # type: ignore[no-untyped-def]
+
+
+@pytest.mark.parametrize(
+    ("write", "kind"),
+    [
+        (_appends_dicts, Mappings),
+        (_appends_plain_dicts, Mappings),
+        (_appends_turns, Mappings),
+        (_appends_ours, OurMessages),
+        (_appends_either, OurMessages),
+        (_appends_anything, OurMessages),
+    ],
+)
+def test_append_with_history_takes_our_messages_unless_it_says_mappings(write: Any, kind: type) -> None:
+    assert isinstance(interface_of("append/history", parameters(write)), kind)
 
 
 def test_an_empty_text_and_one_said_twice_are_written_as_they_are() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import get_args, get_origin, is_typeddict
+from typing import Any, get_args, get_origin, is_typeddict
 
 from recollect.verify.target.interfaces import (
     AgentItems,
@@ -21,8 +21,6 @@ from recollect.verify.target.native_messages import native_interface
 
 def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interface:
     """The interface of a store of this shape, whose write method has these parameters."""
-    if shape == "append/history":
-        return OurMessages()
     if shape == "add_messages/messages":
         return LangChainMessages()
     if shape == "add_items/get_items":
@@ -33,6 +31,8 @@ def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interfac
     )
     if get_origin(annotation) is not None and len(get_args(annotation)) == 1:
         annotation = get_args(annotation)[0]  # list[Turn]
+    if shape == "append/history" and not _says_mappings(annotation):
+        return OurMessages()
     if (native := native_interface(annotation)) is not None:
         return native
     if annotation is str:
@@ -42,3 +42,9 @@ def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interfac
     if inspect.isclass(annotation) and {"content", "text"} & parameters(annotation).keys():
         return OwnClass(annotation)
     return Mappings()
+
+
+def _says_mappings(annotation: Any) -> bool:
+    """Whether it is `dict`, `dict[str, Any]`, `Mapping` or a `TypedDict`, and not `recollect.Message` or nothing at all."""
+    named = get_origin(annotation) or annotation
+    return is_typeddict(named) or (inspect.isclass(named) and issubclass(named, Mapping))
