@@ -45,6 +45,6 @@ def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interfac
 
 
 def _says_mappings(annotation: Any) -> bool:
-    """Whether it is `dict`, `dict[str, Any]`, `Mapping` or a `TypedDict`, and not `recollect.Message` or nothing at all."""
+    """Whether it is `dict`, `dict[str, Any]`, `Mapping` or a `TypedDict`; not if it is our `Message` or nothing."""
     named = get_origin(annotation) or annotation
     return is_typeddict(named) or (inspect.isclass(named) and issubclass(named, Mapping))
