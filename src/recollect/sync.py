@@ -50,7 +50,10 @@ class SyncStore:
         self._thread = threading.Thread(target=self._loop.run_forever, name="recollect", daemon=True)
         self._thread.start()
         self._owner = Owner()
-        self._gate = threading.Condition()
+        self._lock = threading.RLock()
+        """Of `_gate`. Calls take it by itself: a signal's exception inside `Condition.__enter__`, which is Python, would
+        leave it locked, and every thread would wait for ever."""
+        self._gate = threading.Condition(self._lock)
         self._under_way: set[Future[Any]] = set()
         self._closing = False
         self._closed = False
@@ -226,7 +229,7 @@ class SyncStore:
         if self._owner.forked:  # before the lock, which another thread of the parent may have held
             work.close()
             self._owner.check()
-        with self._gate:
+        with self._lock:
             if self._closing:
                 work.close()
                 raise StoreClosed
@@ -241,7 +244,7 @@ class SyncStore:
             ) from error
 
     def _ended(self, call: "Future[Any]") -> None:
-        with self._gate:
+        with self._lock:
             self._under_way.discard(call)
             if not self._under_way:
                 self._gate.notify_all()
