@@ -205,7 +205,7 @@ _ASYNC_COMMIT = tuple(
 _RULES: dict[tuple[str, str], tuple[Rule, ...]] = {
     ("redis", "none"): (
         Rule(
-            (*_CRASH, "restart", "fsync-error"),
+            (*_CRASH, "restart", "fsync-error", "disk-full"),
             ALL,
             None,
             "everything: without persistence Redis comes back empty",

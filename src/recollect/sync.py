@@ -51,8 +51,8 @@ class SyncStore:
         self._thread.start()
         self._owner = Owner()
         self._lock = threading.RLock()
-        """Of `_gate`. Calls take it by itself: a signal's exception inside `Condition.__enter__`, which is Python, would
-        leave it locked, and every thread would wait for ever."""
+        """Of `_gate`. Calls take it by itself: an exception of a signal inside `Condition.__enter__`, which is Python,
+        would leave it locked, and every thread would wait for ever."""
         self._gate = threading.Condition(self._lock)
         self._under_way: set[Future[Any]] = set()
         self._closing = False

@@ -468,11 +468,9 @@ class _Collector:
 
     def _disturb(self, event: Event) -> None:
         kind, fault = event.kind, event.operation
+        self.evidence.ended |= kind == "run-ended" or kind == "run-stopped"
         if kind == "run-stopped":
             self.evidence.stopped = event.error or "the run was stopped"
-            self.evidence.ended = True
-        elif kind == "run-ended":
-            self.evidence.ended = True
         elif kind == "engine-refused":
             self.evidence.refusals.append(Refusal(event.index, event.time_s, event.error or ""))
             self.engine_down = True
@@ -524,8 +522,7 @@ class _Collector:
             self.reads.strike(event.index)
 
     def _heal(self, name: str, event: Event) -> None:
-        at = self.active.pop(name, None)
-        if at is not None:
+        if (at := self.active.pop(name, None)) is not None:
             found = self.evidence.disturbances[at]
             self.evidence.disturbances[at] = found._replace(healed=event.index)
 
