@@ -70,6 +70,7 @@ def test_silence_is_not_promised_for_another_policy_or_version_on_the_same_data(
         for fault in ("policy-change", "downgrade"):
             assert promise("redis", policy, fault).allows == LOUD
     assert "silent-reset" in promise("redis", "none", "policy-change").allows, "every restart empties it"
+    assert "silent-reset" in promise("redis", "none", "disk-full").allows, "it ends in a crash"
 
 
 def test_no_engine_may_lose_updates_or_duplicate_by_concurrency() -> None:
