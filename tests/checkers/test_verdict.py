@@ -213,7 +213,7 @@ def test_without_acknowledged_or_read_messages_nothing_is_concluded() -> None:
     silent = Script()
     silent.append(1, outcome="unknown")
     silent.read(2)
-    assert silent.verdict().reason == "no write was acknowledged"
+    assert silent.verdict().reason == "no write was acknowledged; the most frequent error: timed out"
     unread = Script()
     unread.append(1)
     assert unread.verdict().reason == "no acknowledged message was read back"

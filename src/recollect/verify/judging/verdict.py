@@ -410,7 +410,8 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     if evidence.ok_ops < header.ok_ops_min:
         return f"only {evidence.ok_ops} operations succeeded, {header.ok_ops_min} are needed"
     if not evidence.acked:
-        return "no write was acknowledged"
+        (error, _), *_ = *evidence.errors.most_common(1), ("", 0)
+        return "no write was acknowledged" + (f"; the most frequent error: {error}" if error else "")
     if evidence.refusals:
         return None  # the engine's refusal is the conclusion, and nothing could be read after it
     parts = header.fault.split("+") if header.fault else []
