@@ -1,7 +1,7 @@
 """The commands of the pages are run, as they are written, beside what their text takes for granted.
 
-Those that take minutes get a budget of a second here, and must be understood, start, and end as commands do. With
-RECOLLECT_FULL_DOCS=1 they have the time that the page gives them, and must succeed.
+With RECOLLECT_FULL_DOCS=1 those that take minutes are run too, have the time that the page gives them, and must
+succeed. README's gets a budget of a second here, and must be understood, start, and end as commands do.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from tests.stores.redis_places import started
 FULL = "RECOLLECT_FULL_DOCS" in os.environ
 OTHER_TEST = (*ELSEWHERE, "docs/doctor.md", "docs/reports.md", "docs/verdicts.md")
 """`test_report_docs.py` runs the last three."""
+LONG = ("recollect verify ", "recollect explore ")
+"""`test_docs.py` checks their options; here only README's is run, unless all are."""
 OF_A_TARGET = ("verify", "explore", "replay", "init", "audit")
 """They import what a reader has, so they are processes of their own."""
 SAVED_RUN = re.compile(r"^runs/\d{8}-\d{6}-seed\d+(/\S+)?$")
@@ -84,7 +86,7 @@ def saved_run(folder: Path) -> str:
 
 @pytest.mark.parametrize(("page", "command"), _commands())
 def test_command(page: str, command: str, folder: Path, request: pytest.FixtureRequest) -> None:
-    if command.startswith(NIGHTLY) and not FULL:
+    if not FULL and (command.startswith(NIGHTLY) or (page != "README.md" and command.startswith(LONG))):
         pytest.skip("set RECOLLECT_FULL_DOCS=1: minutes")
     request.getfixturevalue("monkeypatch").chdir(folder)
     _prepare(page, command, folder, request)

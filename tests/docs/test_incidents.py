@@ -3,11 +3,12 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import build
 
 PROJECT = Path(__file__).parent.parent.parent
 ROW = re.compile(
@@ -27,24 +28,17 @@ SEEDS = (11, 12, 13)
 
 
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident["name"])
-def test_the_command_prints_the_anomaly(incident: dict[str, str], tmp_path: Path) -> None:
+def test_the_command_prints_the_anomaly(
+    incident: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(PROJECT)
     _, *arguments = shlex.split(incident["command"])
     promised, said = set(re.findall("`(.+?)`", incident["anomalies"])), []
     for seed in SEEDS:
-        own = [
-            "--json",
-            "-",
-            "--out",
-            str(tmp_path / str(seed)),
-            "--seed",
-            str(seed),
-            "--no-confirm",
-            "--workers",
-            "1",
-        ]
-        command = [sys.executable, "-m", "recollect", *arguments, *own]
-        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
-        assert done.returncode in (0, 1), done.stderr
+        own = f"--json - --out {tmp_path / str(seed)} --seed {seed} --no-confirm --workers 1"
+        words = [*arguments, *own.split()]
+        done = CliRunner().invoke(build(words), words)
+        assert done.exit_code in (0, 1), done.output
         cells = json.loads(done.stdout)["cells"]
         if promised & {anomaly["name"] for cell in cells for anomaly in cell["anomalies"]}:
             return

@@ -110,4 +110,5 @@ def test_other_suites_do_not_pay_for_it() -> None:
     heavy = ("recollect", "msgspec", "rich", "typer", "redis", "asyncpg", "sqlalchemy")
     ours = {name for name in seen.split() if name.split(".")[0] in heavy}
     packages = {"recollect", "recollect.verify", "recollect.verify.suite"}
-    assert ours == packages | {"recollect.pytest_plugin", "recollect.verify.suite.service_fixture"}
+    light = {"recollect.printable", "recollect.pytest_plugin", "recollect.verify.suite.service_fixture"}
+    assert ours == packages | light

@@ -167,7 +167,7 @@ SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.
       SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
          AND NOT s.marked
-       ORDER BY sequence
+       ORDER BY recollect_messages.sequence
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
 
@@ -179,7 +179,7 @@ SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.count, m.tot
           SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
            WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
              AND NOT s.marked
-           ORDER BY sequence
+           ORDER BY recollect_messages.sequence
       ) r
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
@@ -192,7 +192,7 @@ SELECT s.last, s.floor, m.sequence, m.record
   LEFT JOIN LATERAL (
       SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2) AND {_NEAR}
-       ORDER BY sequence DESC LIMIT $3
+       ORDER BY recollect_messages.sequence DESC LIMIT $3
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
 """$3 is the number of rows; the newest come first."""
