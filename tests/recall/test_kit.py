@@ -30,6 +30,8 @@ CAUGHT = {
 }
 """SIGKILL inside the add that crosses the threshold, four writers, a second reader that stays, the folder deleted under
 a running process, a disk that is full during a flush."""
+IN_INCIDENTS = ("kill-engine@flush", "concurrent-writers@one-writer")
+"""docs/incidents.md has these two for the plain one, and its test runs them."""
 SEEDS = 3
 """Where a torn file happens to be readable, another moment is tried."""
 
@@ -63,7 +65,7 @@ CALLED = {"wipe-volume@index": "exposed"}
 """A collection has no identity that could tell."""
 
 
-@pytest.mark.parametrize("fault", CAUGHT)
+@pytest.mark.parametrize("fault", [fault for fault in CAUGHT if fault not in IN_INCIDENTS])
 def test_a_plain_collection_is_caught_by_name(pool: CellPool, fault: str, tmp_path: Path) -> None:
     verdicts = []
     for seed in range(1, SEEDS + 1):
