@@ -34,18 +34,23 @@ def shown(found: dict[str, set[str]], words: dict[str, str]) -> set[str]:
     return {name for name, word in words.items() if any(word in error for error in found[name])}
 
 
-def test_redis_says_no_and_a_plain_store_passes_it_on(tmp_path: Path) -> None:
+def held(target: str, engine: str, policy: str, folder: Path) -> None:
+    """A plain store of somebody else, which hides nothing."""
     scenario = Scenario(
-        target="tests.planted.redis_list:RedisList",
-        engine="redis",
-        policy="aof-always",
+        target=target,
+        engine=engine,
+        policy=policy,
         fault="refused",
         workload="turns",
         seed=3,
         path=(str(Path(__file__).parent.parent.parent),),
     )
-    verdict = Run(scenario, tmp_path).execute()
+    verdict = Run(scenario, folder).execute()
     assert verdict.status == "held", verdict.reason
+
+
+def test_redis_says_no_and_a_plain_store_passes_it_on(tmp_path: Path) -> None:
+    held("tests.planted.redis_list:RedisList", "redis", "aof-always", tmp_path)
     words = {
         "oom": "maxmemory",
         "readonly": "read only replica",
@@ -72,17 +77,7 @@ def test_postgres_says_no_and_our_store_loses_nothing(tmp_path: Path) -> None:
 
 def test_sqlite_says_no_and_a_plain_store_passes_it_on(tmp_path: Path) -> None:
     """LOCKED is told to connections that share a cache with the neighbour; CORRUPT to everybody."""
-    scenario = Scenario(
-        target="tests.planted.table_lock_swallowed:SharedCache",
-        engine="sqlite",
-        policy="wal-full",
-        fault="refused",
-        workload="turns",
-        seed=3,
-        path=(str(Path(__file__).parent.parent.parent),),
-    )
-    verdict = Run(scenario, tmp_path).execute()
-    assert verdict.status == "held", verdict.reason
+    held("tests.planted.table_lock_swallowed:SharedCache", "sqlite", "wal-full", tmp_path)
     words = {"table-locked": "table is locked", "corrupt": "disk image is malformed"}
     assert shown(said(tmp_path), words) == {"table-locked", "corrupt"}
 
