@@ -1,7 +1,8 @@
 """Where a real Chromium is, and how every test starts it."""
 
-import os
-import shutil
+from recollect.verify.suite.browser import chromium as executable
+
+__all__ = ["ARGUMENTS", "executable"]
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -12,10 +13,3 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-
-
-def executable() -> str | None:
-    """RECOLLECT_CHROMIUM, or the first that is installed."""
-    chosen = os.environ.get("RECOLLECT_CHROMIUM")
-    names = [chosen] if chosen else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-    return next((found for name in names if (found := shutil.which(name))), None)
