@@ -124,8 +124,9 @@ def import_postgres(
     programs = Path(build.location).parent
     home = programs.parent
     share = [folder for folder in (Path("/usr/share/postgresql") / home.name,) if folder.is_dir()]
-    needed = [programs / name for name in ("postgres", "initdb")]
-    modules = [*(home / "lib").rglob("plpgsql.so"), *(home / "lib").rglob("dict_snowball.so")]
+    needed = [programs / name for name in ("postgres", "initdb", "pg_basebackup")]
+    names = ("plpgsql.so", "dict_snowball.so", "libpqwalreceiver.so")
+    modules = [module for name in names for module in (home / "lib").rglob(name)]
     root = _base([*needed, *modules])
     for source in [*needed, *modules, home / "share", *share]:
         if source.exists():
@@ -134,6 +135,7 @@ def import_postgres(
     changes = ["USER 998", "EXPOSE 5432", 'ENTRYPOINT ["/entrypoint.sh"]', 'CMD ["postgres"]']
     changes += [
         "ENV PGDATA=/var/lib/postgresql/data",
+        f"ENV PATH={programs}:/usr/bin:/bin",
         *(f"ENV {key}={value}" for key, value in (env or {}).items()),
     ]
     _import(client, root, image, changes)

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.life import EngineLife
 from recollect.verify.engines.options import EngineOptions
-from recollect.verify.engines.recipe import Login, Recipe
+from recollect.verify.engines.protocols import Replica
+from recollect.verify.engines.recipe import Following, Login, Recipe
 from recollect.verify.host.errors import EngineError, StartFailed
 from recollect.verify.host.waiting import wait_until
-from recollect.verify.providers import docker
+from recollect.verify.providers import docker, neighbour
+from recollect.verify.providers.neighbour import NeighbourContainer
 
 
 class Carrier(Protocol):
@@ -47,6 +50,9 @@ class Carrier(Protocol):
 
     def mounts(self) -> list[dict[str, Any]]: ...
 
+    def container(self) -> Any:
+        """As the daemon's client has it."""
+
 
 class CarriedEngine(EngineLife):
     """An engine in a container. Subclasses say how it is brought up and where it then answers."""
@@ -60,6 +66,7 @@ class CarriedEngine(EngineLife):
         self._login: Login | None = None
         self._folder: str | None = None
         """Where its data is inside the container, once it has told."""
+        self._replicas: list[Replica] = []
 
     @property
     def name(self) -> str:
@@ -128,6 +135,7 @@ class CarriedEngine(EngineLife):
             port=login.port,
             user=login.user,
             password=login.password,
+            replicas=tuple(replica.endpoint.url for replica in self._replicas),
         )
 
     def stop(self) -> None:
@@ -140,6 +148,8 @@ class CarriedEngine(EngineLife):
         self._carrier.wipe()
 
     def close(self) -> None:
+        for replica in self._replicas:
+            replica.close()
         self._carrier.remove()
 
     def alive(self) -> bool:
@@ -154,15 +164,72 @@ class CarriedEngine(EngineLife):
     def logs(self, lines_max: int = 40) -> str:
         return self._carrier.logs(lines_max)
 
-    def settings(self) -> Mapping[str, str]:
+    @property
+    def login(self) -> Login:
         if self._login is None:
             raise EngineError(f"{self.name} has not been started yet; call start() first")
-        return self._recipe.settings(self._login)
+        return self._login
+
+    def settings(self) -> Mapping[str, str]:
+        return self._recipe.settings(self.login)
 
     def written(self) -> int:
         if self._login is None or self._recipe.written is None:
             raise EngineError(f"{self.name} cannot be asked how much was written to it")
         return self._recipe.written(self._login)
 
+    def replica(self) -> Replica:
+        """In a second container like this one, beside it in its network."""
+        begin, follow = self._recipe.begin_replica, self._recipe.follow
+        if begin is None or follow is None:
+            raise EngineError(f"{self.name} has no replicas")
+        first = self._carrier.container()
+
+        def place() -> Login:
+            host, port = neighbour.place_of(first, self._recipe.port)
+            return replace(self.login, host=host, port=port)
+
+        before = begin(self.login, place(), lambda argv: neighbour.run_in(first, argv))
+        data = self._recipe.folder(self.login)
+        beside = NeighbourContainer(first, self._recipe.port, data, self._files(), before)
+        server = CarriedReplica(self._recipe, self, beside)
+        try:
+            server.start()
+            made = follow(Following(server, server.login, self.login, place))
+        except BaseException:
+            server.close()
+            raise
+        self._replicas.append(made)
+        self._endpoint = self._endpoint_at(self.login)
+        return made
+
+    def _files(self) -> Mapping[str, str]:
+        """Text files that we put into the container."""
+        return {}
+
     @abstractmethod
     def _login_now(self) -> Login: ...
+
+
+class CarriedReplica(CarriedEngine):
+    """The server of a replica; how it follows is up to `Recipe.follow`."""
+
+    def __init__(self, recipe: Recipe, primary: CarriedEngine, container: NeighbourContainer) -> None:
+        self._primary = primary
+        self._container = container
+        super().__init__(recipe, container, primary.options, f"the replica of {primary.title}")
+
+    @property
+    def provider(self) -> str:
+        return self._primary.provider
+
+    @property
+    def policy(self) -> str:
+        return self._primary.policy
+
+    def _bring_up(self, env: Mapping[str, str]) -> None:
+        self._container.start()
+
+    def _login_now(self) -> Login:
+        host, port = self._container.address()
+        return replace(self._primary.login, host=host, port=port)

@@ -50,10 +50,13 @@ class ContainerEngine(CarriedEngine):
                 port=self._recipe.port,
                 data=self._recipe.data,
                 env={**self._recipe.env(self._password), **self.options.env, **inside(env, self._folder)},
-                files=self._recipe.files(self._policy, self._password),
+                files=self._files(),
                 shared=shared_files(env),
             )
         )
+
+    def _files(self) -> Mapping[str, str]:
+        return self._recipe.files(self._policy, self._password)
 
     def _login_now(self) -> Login:
         host, port = self._container.address()

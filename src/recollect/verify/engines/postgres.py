@@ -14,6 +14,7 @@ After a crash it would fsync a thousand files one by one; `syncfs` does the same
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 from collections.abc import Mapping
@@ -28,12 +29,12 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.password import new_password, scram_verifier
+from recollect.verify.engines.postgres_follower import PostgresFollower
 from recollect.verify.engines.protocols import Policy
-from recollect.verify.engines.recipe import Login, Recipe
+from recollect.verify.engines.recipe import Following, Login, Recipe, RunIn
 from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.processes import Launch
-from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.build import Build
 from recollect.verify.wire.pgwire import Address, Connection, PgError, Row, literal
 
@@ -75,12 +76,6 @@ host replication all {ports.HOST}/32 scram-sha-256
 """
 """Who may connect. Used instead of the data folder's own file, which may come from anywhere."""
 _POSTMASTER_STATE_LINE = 6  # after the pid
-ALL_REPLAYED = (
-    "SELECT coalesce(pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn(), false)"
-    " OR EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'startup'"
-    " AND wait_event = 'RecoveryRetrieveRetryInterval')"
-)
-"""Whether it has replayed to the end, or to a record that the cut left incomplete: then it sleeps and retries."""
 
 
 def is_ready(address: Address) -> bool:
@@ -303,98 +298,22 @@ class PostgresEngine(LocalServer):
         return replica
 
 
-class PostgresReplica:
-    """A streaming replica with exact lag: the stream is cut, what has arrived is replayed, then replay is paused.
-
-    Pausing replay alone would leave the stream running, and a promotion replays what has arrived meanwhile:
-    how much a failover loses would be a matter of chance.
-    """
+class PostgresReplica(PostgresFollower):
+    """A streaming replica, as another process on this machine."""
 
     def __init__(self, primary: PostgresEngine) -> None:
-        self._primary = primary
         options = replace(primary.options, data=None, port=None)
         self.engine = PostgresEngine(primary.build, options, primary=primary)
+        place = f"host={primary.socket_folder} port={primary.port} user={cluster.SUPERUSER}"
+        super().__init__(
+            self.engine, (self.engine.address, primary.address), lambda: place, options.start_timeout_s
+        )
         try:
             self.engine.start()
-            self._wait_until_streaming()
+            self.wait_until_streaming()
         except BaseException:
             self.engine.close()
             raise
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self.engine.endpoint
-
-    def pause_replay(self) -> None:
-        timeout_s = self.engine.options.start_timeout_s
-        with Connection(self.engine.address) as connection:
-            self._follow(connection, "")
-            wait_until(
-                lambda: connection.value("SELECT count(*) FROM pg_stat_wal_receiver") == "0",
-                timeout_s,
-                "the replica did not detach from its primary",
-            )
-            wait_until(
-                lambda: connection.value(ALL_REPLAYED) == "t",
-                timeout_s,
-                "the replica did not replay what it had received",
-            )
-            connection.ask("SELECT pg_wal_replay_pause()")
-            # "pause requested" is not yet a pause.
-            wait_until(
-                lambda: connection.value("SELECT pg_get_wal_replay_pause_state()") == "paused",
-                timeout_s,
-                "the replica did not pause its replay",
-            )
-
-    def resume_replay(self) -> None:
-        with Connection(self.engine.address) as connection:
-            connection.ask("SELECT pg_wal_replay_resume()")
-            folder_of_socket, port = self._primary.socket_folder, self._primary.port
-            self._follow(connection, f"host={folder_of_socket} port={port} user={cluster.SUPERUSER}")
-        self._wait_until_streaming()
-
-    def _follow(self, connection: Connection, primary: str) -> None:
-        connection.ask(f"ALTER SYSTEM SET primary_conninfo = {literal(primary)}")
-        connection.ask("SELECT pg_reload_conf()")
-
-    def wait_caught_up(self, timeout_s: float = 10.0) -> None:
-        # A record of our own, flushed, after all that was acknowledged so far: with `async-commit` the end of
-        # the WAL is in memory, and nothing unflushed is sent.
-        mark = self._primary.ask(
-            "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'recollect', 'mark')"
-        )[0][0]
-        with Connection(self.engine.address) as connection:
-            wait_until(
-                lambda: connection.value(f"SELECT pg_last_wal_replay_lsn() >= '{mark}'::pg_lsn") == "t",
-                timeout_s,
-                f"the replica did not reach {mark} of its primary",
-            )
-
-    def promote(self) -> Endpoint:
-        timeout_s = int(self.engine.options.start_timeout_s)
-        if self.engine.ask(f"SELECT pg_promote(true, {timeout_s})")[0][0] != "t":
-            raise EngineError(
-                f"the replica was not promoted within {timeout_s} s; its log ends:\n{self.engine.logs(5)}"
-            )
-        return self.endpoint
-
-    def kill(self) -> None:
-        self.engine.kill()
-
-    def close(self) -> None:
-        self.engine.close()
-
-    def _wait_until_streaming(self) -> None:
-        with Connection(self.engine.address) as connection:
-            wait_until(
-                lambda: (
-                    connection.value("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'")
-                    != "0"
-                ),
-                self.engine.options.start_timeout_s,
-                "the replica did not stream from its primary",
-            )
 
 
 # In a container -----------------------------------------------------------------------------------
@@ -438,6 +357,40 @@ def _compose_login(env: Mapping[str, str], command: list[str], login: Login) -> 
     )
 
 
+def _conninfo(place: Login) -> str:
+    """As libpq reads it: every value in quotes."""
+    told = {
+        "host": place.host,
+        "port": str(place.port),
+        "user": _address(place).user,
+        "password": place.password,
+    }
+    quoted = {key: value.replace("\\", "\\\\").replace("'", "\\'") for key, value in told.items() if value}
+    return " ".join(f"{key}='{value}'" for key, value in quoted.items())
+
+
+def _begin_replica(primary: Login, place: Login, run_in: RunIn) -> tuple[str, ...]:
+    """The official image lets nobody replicate from another container, so a line is added for our replica. It begins as
+    a copy that its primary streams to it, and then starts as any other container of this image."""
+    method = "scram-sha-256" if place.password else "trust"
+    hba, data = (shlex.quote(_value(primary, f"SHOW {name}")) for name in ("hba_file", "data_directory"))
+    run_in(("sh", "-c", f"printf 'host replication all all {method}\\n' >> {hba}"))
+    _value(primary, "SELECT pg_reload_conf()")
+    copy = f"pg_basebackup -D {data} -R -X stream -c fast -d {shlex.quote(_conninfo(place))}"
+    return ("sh", "-c", f'test -s {data}/PG_VERSION || {copy} || exit 1; exec "$@"', "sh")
+
+
+def _follow(pair: Following) -> PostgresFollower:
+    follower = PostgresFollower(
+        pair.server,
+        (_address(pair.replica), _address(pair.primary)),
+        lambda: _conninfo(pair.place()),
+        pair.server.options.start_timeout_s,
+    )
+    follower.wait_until_streaming()
+    return follower
+
+
 RECIPE = Recipe(
     engine="postgres",
     port=5432,
@@ -458,4 +411,6 @@ RECIPE = Recipe(
     change=lambda policy: [w for key, value in policy.settings.items() for w in ("-c", f"{key}={value}")],
     url=_url,
     credentials=_compose_login,
+    begin_replica=_begin_replica,
+    follow=_follow,
 )

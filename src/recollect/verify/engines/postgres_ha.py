@@ -16,7 +16,8 @@ from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.group import ServerGroup
 from recollect.verify.engines.options import EngineOptions
-from recollect.verify.engines.postgres import ALL_REPLAYED, PostgresEngine
+from recollect.verify.engines.postgres import PostgresEngine
+from recollect.verify.engines.postgres_follower import ALL_REPLAYED
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.host import ports
 from recollect.verify.host.errors import EngineError

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from recollect.verify.engines.protocols import Policy
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.options import EngineOptions
+from recollect.verify.engines.protocols import Policy, Replica
+
+RunIn = Callable[[Sequence[str]], None]
+"""Runs a command inside a container."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,33 @@ class Login:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     database: str | None = None
+
+
+class ReplicaServer(Protocol):
+    """The server of a replica, in its container."""
+
+    @property
+    def endpoint(self) -> Endpoint: ...
+
+    @property
+    def options(self) -> EngineOptions: ...
+
+    def logs(self, lines_max: int = 40) -> str: ...
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Following:
+    """A replica that is up, and the primary that it is to follow."""
+
+    server: ReplicaServer
+    replica: Login
+    primary: Login
+    place: Callable[[], Login]
+    """Where the replica reaches its primary, in their network."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +80,7 @@ class Recipe:
     url: Callable[[Login], str]
     credentials: Callable[[Mapping[str, str], list[str], Login], Login]
     """A compose service's environment and command → the login that they set."""
+    begin_replica: Callable[[Login, Login, RunIn], tuple[str, ...]] | None = None
+    """The primary as we reach it, as its replica does, and a way to run something inside → a command that the replica's
+    container runs with its own command as further words; None if the engine has no replicas."""
+    follow: Callable[[Following], Replica] | None = None

@@ -28,12 +28,12 @@ from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.password import new_password
 from recollect.verify.engines.protocols import Policy
-from recollect.verify.engines.recipe import Login, Recipe
+from recollect.verify.engines.recipe import Following, Login, Recipe
+from recollect.verify.engines.redis_follower import RedisFollower
 from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.ports import Reservation
 from recollect.verify.host.processes import Launch
-from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.build import Build
 from recollect.verify.wire.resp import Address, Connection, Reply, RespError, fields_of
 from recollect.verify.wire.stream import Garbled
@@ -301,61 +301,30 @@ class RedisEngine(LocalServer):
         return replica
 
 
-class RedisReplica:
-    """A streaming replica. To make it lag, it is pointed at a port that nobody listens on: the link is down when
-    the command returns, nothing more is applied, reads continue with what it has, and the way back is a partial
-    resync."""
+class RedisReplica(RedisFollower):
+    """A streaming replica, as another process on this machine."""
 
     def __init__(self, primary: RedisEngine) -> None:
         options = replace(primary.options, data=None, port=None)
-        self._primary = primary
         self.engine = RedisEngine(primary.build, options, primary=primary)
-        self._nowhere = Reservation()
+        self._unused = Reservation()
+        super().__init__(
+            self.engine,
+            (self.engine, primary),
+            place=lambda: (ports.HOST, primary.port),
+            nowhere=(ports.HOST, self._unused.port),
+            timeout_s=options.start_timeout_s,
+        )
         try:
             self.engine.start()
-            self._wait_for_link()
+            self.wait_for_link()
         except BaseException:
             self.close()
             raise
 
-    @property
-    def endpoint(self) -> Endpoint:
-        return self.engine.endpoint
-
-    def pause_replay(self) -> None:
-        self.engine.ask("REPLICAOF", ports.HOST, str(self._nowhere.port))
-
-    def resume_replay(self) -> None:
-        self.engine.ask("REPLICAOF", ports.HOST, str(self._primary.port))
-        self._wait_for_link()
-
-    def wait_caught_up(self, timeout_s: float = 10.0) -> None:
-        target = int(fields_of(self._primary.ask("INFO", "replication"))["master_repl_offset"])
-        wait_until(
-            lambda: (
-                int(fields_of(self.engine.ask("INFO", "replication")).get("slave_repl_offset", -1)) >= target
-            ),
-            timeout_s,
-            f"the replica did not reach offset {target} of its primary",
-        )
-
-    def promote(self) -> Endpoint:
-        self.engine.ask("REPLICAOF", "NO", "ONE")
-        return self.endpoint
-
-    def kill(self) -> None:
-        self.engine.kill()
-
     def close(self) -> None:
-        self.engine.close()
-        self._nowhere.close()
-
-    def _wait_for_link(self) -> None:
-        wait_until(
-            lambda: fields_of(self.engine.ask("INFO", "replication")).get("master_link_status") == "up",
-            self.engine.options.start_timeout_s,
-            "the replica did not reach its primary",
-        )
+        super().close()
+        self._unused.close()
 
 
 def _has_its_own(policy: Policy) -> bool:
@@ -388,6 +357,7 @@ def _address(login: Login) -> Address:
 
 def _container_files(policy: Policy, password: str) -> dict[str, str]:
     ours = ["daemonize no", 'logfile ""', "bind 0.0.0.0", "protected-mode no", "port 6379", "dir /data"]
+    ours += ["repl-diskless-sync yes", "repl-diskless-sync-delay 0"]
     ours += _user_lines(policy, password)
     return {_CONTAINER_CONFIG: "\n".join([*configuration_lines(policy), *ours]) + "\n"}
 
@@ -415,6 +385,28 @@ def _options(policy: Policy) -> list[str]:
     return [word for key, value in policy.settings.items() for word in (f"--{key}", value)]
 
 
+def _follow(pair: Following) -> RedisFollower:
+    own, primary = (RedisConsole(_address(login)) for login in (pair.replica, pair.primary))
+    for setting, value in (("masteruser", pair.primary.user), ("masterauth", pair.primary.password)):
+        if value is not None:
+            own.ask("CONFIG", "SET", setting, value)
+    # Port 1 of the container itself: nobody listens there.
+    follower = RedisFollower(
+        pair.server,
+        (own, primary),
+        lambda: _reached(pair),
+        (ports.HOST, 1),
+        pair.server.options.start_timeout_s,
+    )
+    follower.resume_replay()
+    return follower
+
+
+def _reached(pair: Following) -> tuple[str, int]:
+    place = pair.place()
+    return place.host, place.port
+
+
 RECIPE = Recipe(
     engine="redis",
     port=6379,
@@ -433,4 +425,6 @@ RECIPE = Recipe(
     change=_options,
     url=lambda login: f"redis://{_auth(login.user, login.password)}{login.host}:{login.port}/0",
     credentials=_compose_login,
+    begin_replica=lambda primary, place, run_in: (),
+    follow=_follow,
 )

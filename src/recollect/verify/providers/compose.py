@@ -188,7 +188,7 @@ class ComposeService:
             self._run(["up", "-d", self.service])
             self._number = self._found()
         else:
-            self._container().start()
+            self.container().start()
         if self.definition.get("healthcheck"):
             wait_until(
                 lambda: self._state().get("Health", {}).get("Status") == "healthy" or not self.running(),
@@ -206,18 +206,18 @@ class ComposeService:
 
     def kill(self) -> None:
         if self.running():
-            self._container().kill(signal="SIGKILL")
-            self._container().wait()
+            self.container().kill(signal="SIGKILL")
+            self.container().wait()
 
     def stop(self, timeout_s: float) -> None:
         if self.running():
-            self._container().stop(timeout=int(timeout_s))
+            self.container().stop(timeout=int(timeout_s))
 
     def pause(self) -> None:
-        self._container().pause()
+        self.container().pause()
 
     def resume(self) -> None:
-        self._container().unpause()
+        self.container().unpause()
 
     def wipe(self) -> None:
         """Removes its containers and volumes; what the file mounts from the host stays."""
@@ -237,20 +237,21 @@ class ComposeService:
     def exit_status(self) -> int:
         return int(self._state()["ExitCode"])
 
-    def _container(self) -> Any:
+    def container(self) -> Any:
+        """As the daemon's client has it."""
         return self._client.containers.get(self._number)
 
     def _state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self._container().attrs["State"]
+        state: dict[str, Any] = self.container().attrs["State"]
         return state
 
     def mounts(self) -> list[dict[str, Any]]:
         """As the daemon lists them; none before the first start."""
-        return [] if self._number is None else list(self._container().attrs["Mounts"])
+        return [] if self._number is None else list(self.container().attrs["Mounts"])
 
     def address(self, port: int) -> tuple[str, int]:
         """The current host and port."""
-        published = self._container().attrs["NetworkSettings"]["Ports"].get(f"{port}/tcp")
+        published = self.container().attrs["NetworkSettings"]["Ports"].get(f"{port}/tcp")
         if not published:
             raise EngineError(
                 f"service {self.service!r} publishes no port {port}; add it under `ports:` in {self.file}"
@@ -260,7 +261,7 @@ class ComposeService:
     def logs(self, lines_max: int) -> str:
         if self._number is None:
             return ""
-        text: str = self._container().logs(tail=lines_max).decode(errors="replace")
+        text: str = self.container().logs(tail=lines_max).decode(errors="replace")
         return text
 
     def _run(self, arguments: Sequence[str], file: Path | None = None) -> str:

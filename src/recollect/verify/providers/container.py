@@ -142,6 +142,10 @@ class Container:
     def resume(self) -> None:
         self._wrapped.unpause()
 
+    def container(self) -> Any:
+        """As the daemon's client has it."""
+        return self._wrapped
+
     def mounts(self) -> list[dict[str, Any]]:
         """As the daemon lists them; none before the first start."""
         if self._made is None or self._made._container is None:

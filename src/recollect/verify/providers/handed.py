@@ -82,5 +82,8 @@ class HandedContainer:
         text: str = self._wrapped.logs(tail=lines_max).decode(errors="replace")
         return text
 
+    def container(self) -> Any:
+        return self._wrapped
+
     def mounts(self) -> list[dict[str, Any]]:
         return list(self._attributes()["Mounts"])
