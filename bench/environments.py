@@ -1,6 +1,6 @@
 """Which fault runs where: each once, natively, in a container and as a service of a compose file.
 
-Usage: python bench/environments.py [--only FAULT …] [--engine redis] [--in compose] [--workers 3]
+Usage: python bench/environments.py [--only FAULT …] [--engine redis] [--in compose] [--missing] [--workers 3]
 
 Our own stores on Redis and PostgreSQL, with policies that lose nothing. Images are made from the binaries of this
 machine, on the Docker daemon that answers, or on one started here (root, docker.io). What ran, what came out and why
@@ -214,6 +214,7 @@ def main() -> int:
     parser.add_argument(
         "--in", dest="environment", nargs="*", default=list(ENVIRONMENTS), choices=ENVIRONMENTS
     )
+    parser.add_argument("--missing", action="store_true", help="only what has no result yet, or broke off")
     parser.add_argument("--workers", type=int, default=3)
     options = parser.parse_args()
     found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -223,6 +224,8 @@ def main() -> int:
         for engine in options.engine
         for row in options.only
     ]
+    if options.missing:
+        cells = [cell for cell in cells if found.get(cell.key, {"status": "broken"})["status"] == "broken"]
     run_all(cells, options.workers, found)
     print(table(found))
     wrong = [cell.key for cell in cells if found[cell.key]["status"] not in FINE]

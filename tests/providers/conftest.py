@@ -14,9 +14,21 @@ from recollect.verify.providers.build import Build
 from tests.providers import docker_daemon, docker_images
 
 REDIS_7, REDIS_6, VALKEY = "recollect-test-redis:7.0", "recollect-test-redis:6.2", "recollect-test-valkey:9.1"
-POSTGRES_16 = "recollect-test-postgres:16"
-IMAGES = {"redis@7": REDIS_7, "redis@6.2": REDIS_6, "valkey": VALKEY, "postgres@16": POSTGRES_16}
+POSTGRES_16, CHROMA = "recollect-test-postgres:16", "recollect-test-chroma:1.5"
+IMAGES = {
+    "redis@7": REDIS_7,
+    "redis@6.2": REDIS_6,
+    "valkey": VALKEY,
+    "postgres@16": POSTGRES_16,
+    "chroma": CHROMA,
+}
 """What each is made of."""
+_IMPORTS = {
+    "redis": docker_images.import_redis,
+    "valkey": docker_images.import_redis,
+    "postgres": docker_images.import_postgres,
+    "chroma": docker_images.import_chroma,
+}
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +45,7 @@ def daemon() -> Iterator[str]:
 def make_images(images: Mapping[str, str] = IMAGES) -> None:
     with contextlib.closing(docker.client()) as client:
         for spec, image in images.items():
-            make = docker_images.import_postgres if "postgres" in spec else docker_images.import_redis
-            make(client, _native(spec), image)
+            _IMPORTS[spec.partition("@")[0]](client, _native(spec), image)
 
 
 def _native(spec: str) -> Build:

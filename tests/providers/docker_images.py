@@ -7,18 +7,24 @@ PostgreSQL's has an entrypoint that does what the official image's does, as far 
 from __future__ import annotations
 
 import io
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from docker import DockerClient
 
+from recollect.verify.engines import chroma_server
 from recollect.verify.providers.build import Build
 
 _PASSWD = "root:x:0:0::/root:/bin/sh\nredis:x:999:999::/data:/bin/sh\npostgres:x:998:998::/tmp:/bin/sh\n"
+_PACKAGES = ("collections", "encodings", "importlib", "re")
+"""Of the standard library, beside its modules."""
 _GROUP = "root:x:0:\nredis:x:999:\npostgres:x:998:\n"
 _ENTRYPOINT = """#!/bin/sh
 set -e
@@ -116,6 +122,23 @@ def import_redis(client: DockerClient, build: Build, image: str) -> None:
     root.copy(server, f"/usr/bin/{name}")
     changes = ["WORKDIR /data", "VOLUME /data", "EXPOSE 6379", f'CMD ["{name}", "--protected-mode", "no"]']
     _import(client, root, image, changes)
+
+
+def import_chroma(client: DockerClient, build: Build, image: str) -> None:
+    """Python as far as it takes to load the server's compiled module; the command line is the official image's."""
+    python, site = Path(sys.executable).resolve(), Path(build.location).parent
+    standard = Path(os.__file__).parent
+    module = next((site / "chromadb_rust_bindings").glob("*.so"))
+    root = _base([python, module])
+    root.copy(python)
+    for source in (*standard.glob("*.py"), *(standard / name for name in _PACKAGES)):
+        root.copy(source)
+    for source in (module, module.with_name("__init__.py")):
+        root.copy(source, f"/site/chromadb_rust_bindings/{source.name}")
+    root.copy(Path(chroma_server.__file__), "/chroma_server.py")
+    entry = [str(python), "-I", "-S", "/chroma_server.py", "/site"]
+    changes = ["WORKDIR /data", "VOLUME /data", "EXPOSE 8000", f"ENTRYPOINT {json.dumps(entry)}"]
+    _import(client, root, image, [*changes, 'CMD ["run", "--path", "/data", "--host", "0.0.0.0"]'])
 
 
 def import_postgres(

@@ -16,11 +16,12 @@ from recollect.verify import engines
 from recollect.verify.host import folder
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers import compose
+from recollect.verify.providers.server_address import redis_address
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.wire import pgwire, resp
 from tests.faults.cells import run_cell
 from tests.providers.conftest import POSTGRES_16, REDIS_7
-from tests.providers.test_provider_docker import DEADLINE_S, RUNNER, left_of
+from tests.providers.test_provider_docker import DEADLINE_S, RUNNER, left_of, with_replica
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.usefixtures("daemon", "compose_command")]
 
@@ -31,7 +32,7 @@ services:
     image: {REDIS_7}
     container_name: the-one-and-only
     restart: always
-    command: redis-server --appendonly yes --appendfsync always --requirepass s3cret
+    command: redis-server --appendonly yes --appendfsync always --requirepass s3cret --repl-diskless-sync-delay 0
     ports: ["6379:6379"]
     volumes: ["memory:/data", "./settings:/settings"]
   db:
@@ -112,11 +113,15 @@ def test_redis_of_a_compose_file(create: Any) -> None:
     engine.wipe()
     engine.start()
     assert ask("GET", "row") is None
+    with_replica(engine)
 
 
-def test_postgres_of_a_compose_file_waits_for_its_health_check(create: Any) -> None:
-    engine = create("postgres", "db")
+def test_a_database_and_the_cache_beside_it(create: Any) -> None:
+    """It waits for its health check. The cache is brought up too, and keeps its data when the database loses it."""
+    engine = create("postgres", "db,memory")
     endpoint = engine.start()
+    _ask(endpoint, "SET", "row", "cached")
+    assert "s3cret" not in repr(endpoint)
     assert endpoint.url.startswith("postgresql://app:p%40ss@")
     assert endpoint.url.endswith("/chats")
     address = pgwire.Address(
@@ -129,6 +134,18 @@ def test_postgres_of_a_compose_file_waits_for_its_health_check(create: Any) -> N
     )
     with pytest.raises(pgwire.PgError, match="password authentication failed"):
         pgwire.Connection(wrong)
+    with pgwire.Connection(address) as connection:
+        connection.ask("CREATE TABLE rows (value text)")
+    engine.kill()
+    engine.wipe()
+    assert _ask(engine.start(), "GET", "row") == "cached"
+    with pgwire.Connection(address) as connection:
+        assert connection.value("SELECT count(*) FROM pg_tables WHERE tablename = 'rows'") == "0"
+
+
+def _ask(endpoint: engines.Endpoint, *words: str) -> resp.Reply:
+    with resp.Connection(redis_address(endpoint.services["memory"])) as connection:
+        return connection.ask(*words)
 
 
 def test_the_file_is_isolated_before_it_is_run(create: Any) -> None:
@@ -196,6 +213,10 @@ def test_bad_input(file: Path) -> None:
         engines.UnknownName, match=r"unknown service in compose\.yaml 'memroy': did you mean 'memory'"
     ):
         create(f"{file}#memroy")
+    with pytest.raises(engines.UnknownName, match=r"unknown service in compose\.yaml 'dv'"):
+        create(f"{file}#memory,dv")
+    with pytest.raises(engines.EngineError, match="names no service; write --provider compose:FILE#SERVICE"):
+        create(f"{file}#memory,")
     with pytest.raises(engines.EngineError, match="no compose file"):
         create(f"{file}.not#memory")
     with pytest.raises(engines.EngineError, match="its policy is 'custom'; give no other"):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,6 @@ def test_what_each_kind_of_storage_keeps(
     engine = create("redis@7", "aof-always", provider=f"docker:{storage}")
     engine.start()
     assert all(isinstance(engine, each) for each in (engines.Engine, engines.Pausable, engines.Upgradable))
-    assert not isinstance(engine, engines.Replicated)
     assert engine.settings()["appendfsync"] == "always"
     ask(engine, "SET", "row", "kept")
     engine.kill()
@@ -130,6 +130,69 @@ def test_postgres_survives_a_kill_with_its_data(create: Any) -> None:
     endpoint = engine.start()
     with pgwire.Connection(postgres_address(endpoint.url)) as connection:
         assert connection.value("SELECT value FROM rows") == "7"
+
+
+def test_chroma_keeps_its_collections(create: Any) -> None:
+    engine = create("chroma", provider="docker")
+    endpoint = engine.start()
+    assert (endpoint.product, endpoint.version, endpoint.policy) == ("Chroma", "1.5", "server")
+    _collections(endpoint, "POST", {"name": "memories"})
+    engine.kill()
+    assert [found["name"] for found in _collections(engine.start())] == ["memories"]
+    engine.kill()
+    engine.wipe()
+    assert _collections(engine.start()) == []
+
+
+def _collections(endpoint: engines.Endpoint, method: str = "GET", body: Any = None) -> Any:
+    where = f"{endpoint.url}/api/v2/tenants/default_tenant/databases/default_database/collections"
+    asked = urllib.request.Request(where, body and json.dumps(body).encode(), method=method)
+    asked.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(asked, timeout=DEADLINE_S) as answer:
+        return json.loads(answer.read())
+
+
+@pytest.mark.parametrize("spec", ["redis@7", "postgres@16"])
+def test_a_replica_lags_exactly_and_takes_over(create: Any, spec: str) -> None:
+    """In a second container, which goes with the first."""
+    engine = create(spec, provider="docker")
+    engine.start()
+    with_replica(engine)
+
+
+def with_replica(engine: Any) -> None:
+    replica = engine.replica()
+    assert engine.endpoint.replicas == (replica.endpoint.url,)
+    _add(engine.endpoint, "one")
+    replica.wait_caught_up()
+    replica.pause_replay()
+    _add(engine.endpoint, "two")
+    assert _rows(replica.endpoint) == ["one"]
+    replica.resume_replay()
+    replica.wait_caught_up()
+    assert _rows(replica.endpoint) == ["one", "two"]
+    replica.pause_replay()
+    _add(engine.endpoint, "three")
+    engine.kill()
+    _add(replica.promote(), "four")
+    assert _rows(replica.endpoint) == ["one", "two", "four"], "the lag is what the failover loses, exactly"
+
+
+def _add(endpoint: engines.Endpoint, row: str) -> None:
+    if endpoint.engine == "redis":
+        with resp.Connection(redis_address(endpoint.url)) as connection:
+            connection.ask("RPUSH", "rows", row)
+        return
+    with pgwire.Connection(postgres_address(endpoint.url)) as connection:
+        connection.ask(f"CREATE TABLE IF NOT EXISTS rows (value text); INSERT INTO rows VALUES ('{row}')")
+
+
+def _rows(endpoint: engines.Endpoint) -> Any:
+    if endpoint.engine == "redis":
+        with resp.Connection(redis_address(endpoint.url)) as connection:
+            return connection.ask("LRANGE", "rows", "0", "-1")
+    with pgwire.Connection(postgres_address(endpoint.url)) as connection:
+        return [row for (row,) in connection.ask("SELECT value FROM rows")]
 
 
 def test_a_container_that_ends_at_once_shows_its_own_last_words(create: Any, tmp_path: Path) -> None:

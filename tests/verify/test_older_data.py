@@ -151,9 +151,16 @@ def postgres_copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
         for form in "cptd":
             words = [*where, "-F", form, "-f", str(work / form), "postgres"]
             postgres_cluster.run_tool(engine.programs, "pg_dump", words, work, 60.0)
+        space = postgres_cluster.workspace(engine.folder, "space")
+        engine.ask(f"CREATE TABLESPACE elsewhere LOCATION '{space}'")
+        engine.ask("ALTER TABLE ALL IN TABLESPACE pg_default SET TABLESPACE elsewhere")
         engine.stop()
         shutil.copytree(engine.data, place / "folder", symlinks=True)
         shutil.copytree(work, place / "dumps")
+        shutil.copytree(space, place / "space")
+        [link] = (place / "folder" / "pg_tblspc").iterdir()
+        link.unlink()
+        link.symlink_to(place / "space")
     finally:
         engine.close()
     return {**{form: place / "dumps" / form for form in "cptd"}, "folder": place / "folder"}
@@ -174,6 +181,17 @@ def test_postgres_as_a_dump_and_as_a_folder(
     verdict = run_on(found.path, listed(tmp_path), "postgres", engine, "default", tmp_path / "run")
     assert (verdict.status, verdict.lost) == ("held", 0), verdict.reason
     assert verdict.acked > 8
+
+
+def test_a_folder_without_its_tablespace_is_refused(postgres_copies: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(postgres_copies["folder"], tmp_path / "folder", symlinks=True)
+    [link] = (tmp_path / "folder" / "pg_tblspc").iterdir()
+    link.unlink()
+    link.symlink_to(tmp_path / "left-behind")
+    with pytest.raises(
+        BadData, match=r"lacks pg_tblspc/\d+: it is a link to .*left-behind, which is not here"
+    ):
+        older_data.recognise(tmp_path / "folder")
 
 
 def test_what_is_in_the_log_beside_a_sqlite_file_counts(tmp_path: Path) -> None:
@@ -242,6 +260,17 @@ def test_a_session_that_the_data_does_not_have_is_missed(first_release: Path, tm
     verdict = run_on(data, expect, f"{STORES}:BothLayouts", "sqlite", "wal-full", tmp_path / "run")
     assert (verdict.status, verdict.lost) == ("violated", 1)
     assert verdict.anomalies[0].first.session == "user-3"
+
+
+def test_a_list_of_another_memory_is_not_the_stores_fault(first_release: Path, tmp_path: Path) -> None:
+    """Nothing that is listed is in the data. One listed message that is there makes it the store's fault again."""
+    other = {"user-7": [("user", "where are 'Grüße' from?"), ("user", "from \n nowhere")]}
+    data, store = first_release / "chat.db", f"{STORES}:BothLayouts"
+    with pytest.raises(BadData, match=r"does not match .*: the store finds none of the 2 listed messages"):
+        run_on(data, listed(tmp_path, other), store, "sqlite", "wal-full", tmp_path / "run")
+    one = listed(tmp_path, {**other, "user-8": [("user", "my name is Xiao Li")]})
+    verdict = run_on(data, one, store, "sqlite", "wal-full", tmp_path / "again")
+    assert (verdict.status, verdict.lost) == ("violated", 3)
 
 
 # ---- the command, and what it refuses

@@ -28,7 +28,9 @@ DataOption = Annotated[
 ExpectOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="What --data has to hold: a session and its messages on each line of JSON."
+        metavar="FILE",
+        help="What --data has to hold: a session and its messages on each line of JSON. A list that does not match the "
+        "data is exit code 2, a store that does not read it 1.",
     ),
 ]
 

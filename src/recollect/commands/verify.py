@@ -112,8 +112,8 @@ VariantOption = Annotated[
 ProviderOption = Annotated[
     str | None,
     typer.Option(
-        help="system, wheel, docker, compose:FILE#SERVICE, or the address of an engine that you run; `url` takes "
-        f"it from {' or '.join(addresses.VARIABLES.values())}, where `ps` does not show its password."
+        help="system, wheel, docker, compose:FILE#SERVICE[,OTHER], or the address of an engine that you run; `url` "
+        f"takes it from {' or '.join(addresses.VARIABLES.values())}, where `ps` does not show its password."
     ),
 ]
 PreviousOption = Annotated[

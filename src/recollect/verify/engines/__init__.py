@@ -13,7 +13,7 @@ engine.close()  # or simply let the process end, however it ends: nothing is lef
 from __future__ import annotations
 
 from recollect.verify.engines.attached import attach
-from recollect.verify.engines.creation import ENGINES, create, hand_over, policies
+from recollect.verify.engines.creation import ENGINES, create, hand_over, policies, policies_in_containers
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import (
@@ -51,4 +51,5 @@ __all__ = [
     "create",
     "hand_over",
     "policies",
+    "policies_in_containers",
 ]

@@ -128,13 +128,14 @@ class CarriedEngine(EngineLife):
             url=self._recipe.url(login),
             engine=self.name,
             product=product,
-            version=version,
+            version=version or docker.tagged_version(self._carrier.container().attrs["Config"]["Image"]),
             policy=self.policy,
             provider=self.provider,
             host=login.host,
             port=login.port,
             user=login.user,
             password=login.password,
+            path=self.data if self._recipe.rows_beside else None,
             replicas=tuple(replica.endpoint.url for replica in self._replicas),
         )
 

@@ -22,6 +22,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.protocols import Policy
+from recollect.verify.engines.recipe import Login, Recipe
 from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.processes import Launch
@@ -31,6 +32,19 @@ _JOURNAL = {"journal_mode": "delete"}
 POLICIES: Mapping[str, Policy] = {name: Policy(name, {}, _JOURNAL) for name in ("server", "embedded")}
 _SERVER = Path(__file__).with_name("chroma_server.py")
 _QUIET = {"ANONYMIZED_TELEMETRY": "False", "CHROMA_DISABLE_TELEMETRY": "1"}
+
+
+def _get(login: Login, path: str) -> Any:
+    """The decoded answer, or None if it does not answer (yet)."""
+    connection = http.client.HTTPConnection(login.host, login.port, timeout=5)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return json.loads(response.read()) if response.status == 200 else None
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
 
 
 class ChromaEngine(LocalServer):
@@ -64,19 +78,7 @@ class ChromaEngine(LocalServer):
     def _ready(self) -> bool:
         if self.embedded:
             return self.socket.exists() and embedded.answers(self.socket, {"call": "ping"})
-        return self._get("/api/v2/heartbeat") is not None
-
-    def _get(self, path: str) -> Any:
-        """The decoded answer, or None if it does not answer (yet)."""
-        connection = http.client.HTTPConnection(ports.HOST, self.port, timeout=5)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return json.loads(response.read()) if response.status == 200 else None
-        except (OSError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
+        return _get(Login(ports.HOST, self.port), "/api/v2/heartbeat") is not None
 
     def _endpoint_now(self) -> Endpoint:
         embedded_one = Endpoint(
@@ -96,8 +98,7 @@ class ChromaEngine(LocalServer):
         """Read from its SQLite file, without writing: Chroma has no other durability settings."""
         if self.embedded:
             self.ask("count", "recollect")  # the worker opens its folder at the first call
-        file = self._data / "chroma.sqlite3"
-        connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{self._data / 'chroma.sqlite3'}?mode=ro", uri=True)
         try:
             return {"journal_mode": str(connection.execute("PRAGMA journal_mode").fetchone()[0])}
         finally:
@@ -124,3 +125,31 @@ class ChromaEngine(LocalServer):
                 "only the policy 'embedded' has a worker to ask; use Chroma's client on the server"
             )
         return embedded.ask(self.socket, {"call": call, "collection": collection, "arguments": arguments})
+
+
+# In a container -----------------------------------------------------------------------------------
+
+_FOLDER = "/data"
+"""Of the official image, since 1.0."""
+
+RECIPE = Recipe(
+    engine="chroma",
+    port=8000,
+    data=_FOLDER,
+    # The library in a container would be the target's own business; the server has no setting to read back.
+    policies={"server": Policy("server", {}, {})},
+    default_policy="server",
+    command=lambda product, policy: ["run", "--path", _FOLDER, "--host", "0.0.0.0", "--port", "8000"],
+    files=lambda policy, password: {},
+    env=lambda password: _QUIET,
+    own=lambda policy, password, login: login,
+    is_ready=lambda login: _get(login, "/api/v2/heartbeat") is not None,
+    identify=lambda login: ("Chroma", ""),  # it tells the version of its interface only
+    settings=lambda login: {},
+    folder=lambda login: _FOLDER,
+    written=None,
+    change=lambda policy: [],
+    url=lambda login: f"http://{login.host}:{login.port}",
+    credentials=lambda env, command, login: login,
+    rows_beside=True,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from recollect.verify import providers
@@ -16,7 +16,8 @@ from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.policy_choice import named
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.engines.recipe import Login, Recipe
-from recollect.verify.host.errors import EngineError
+from recollect.verify.host.errors import EngineError, NotInstalled
+from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers import compose, docker
 from recollect.verify.providers.compose import ComposeService
 
@@ -25,15 +26,17 @@ class ComposeEngine(CarriedEngine):
     """The file decides its version and policy, until a fault changes them: another image on the same volumes, or words
     added to the command."""
 
-    def __init__(self, recipe: Recipe, place: str, options: EngineOptions) -> None:
-        file, _, service = place.partition("#")
-        if not file or not service:
-            raise EngineError(f"compose:{place} names no service; write --provider compose:FILE#SERVICE")
+    def __init__(
+        self, recipe: Recipe, place: str, options: EngineOptions, recipes: Mapping[str, Recipe]
+    ) -> None:
+        """`recipes` are of all engines: a service beside this one may be any of them."""
+        file, service, beside = compose.place_of(place)
         if options.config is not None or options.policy not in (None, "custom"):
             raise EngineError(
                 "a compose service is configured by its file: its policy is 'custom'; give no other"
             )
-        self._service = ComposeService(Path(file), service, recipe.data)
+        self._service = ComposeService(file, service, recipe.data, beside)
+        self._recipes = recipes
         self._image: str | None = None
         self._changed_to: Policy | None = None
         super().__init__(recipe, self._service, options, f"service {service!r}")
@@ -89,11 +92,32 @@ class ComposeEngine(CarriedEngine):
             raise
 
     def _login_now(self) -> Login:
-        host, port = self._service.address(self._recipe.port)
-        definition = self._service.definition
-        return self._recipe.credentials(
+        return self._login_of(self._recipe, self._service.service, self._service.definition)
+
+    def _login_of(self, recipe: Recipe, service: str, definition: Mapping[str, Any]) -> Login:
+        host, port = self._service.address(recipe.port, service)
+        return recipe.credentials(
             _environment(definition.get("environment")), _words(definition.get("command")), Login(host, port)
         )
+
+    def _endpoint_at(self, login: Login) -> Endpoint:
+        others = {name: self._address_of(name) for name in self._service.beside}
+        return replace(super()._endpoint_at(login), services=others)
+
+    def _address_of(self, service: str) -> str:
+        """The address of a service beside this one, once it answers: as its driver takes it if its engine is known,
+        else host and port."""
+        definition = self._service.resolved["services"][service]
+        try:
+            recipe = self._recipes[providers.parse(docker.spec_name(definition["image"]))[0]]
+        except (KeyError, NotInstalled):
+            host, port = self._service.address(None, service)
+            return f"{host}:{port}"
+        login = self._login_of(recipe, service, definition)
+        wait_until(
+            lambda: recipe.is_ready(login), self.options.start_timeout_s, f"service {service!r} was not ready"
+        )
+        return recipe.url(login)
 
 
 def _environment(value: Any) -> dict[str, str]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.verify import providers
-from recollect.verify.engines import postgres, redis
-from recollect.verify.engines.chroma import ChromaEngine
+from recollect.verify.engines import chroma, postgres, redis
 from recollect.verify.engines.compose import ComposeEngine
 from recollect.verify.engines.container import ContainerEngine
 from recollect.verify.engines.group import ServerGroup
@@ -30,7 +29,7 @@ ENGINES: Mapping[str, type[LocalServer] | type[ServerGroup[Any]]] = {
     "redis": redis.RedisEngine,
     "postgres": postgres.PostgresEngine,
     "sqlite": SqliteEngine,
-    "chroma": ChromaEngine,
+    "chroma": chroma.ChromaEngine,
     "redis-cluster": RedisClusterEngine,
     "redis-sentinel": RedisSentinelEngine,
     "postgres-ha": PostgresHaEngine,
@@ -39,7 +38,7 @@ ENGINES: Mapping[str, type[LocalServer] | type[ServerGroup[Any]]] = {
 
 
 CONTAINER_RECIPES: Mapping[str, Recipe] = {
-    recipe.engine: recipe for recipe in (redis.RECIPE, postgres.RECIPE)
+    recipe.engine: recipe for recipe in (redis.RECIPE, postgres.RECIPE, chroma.RECIPE)
 }
 """The engines that also run in containers."""
 
@@ -79,7 +78,7 @@ def _service(spec: str, service: str, options: EngineOptions) -> Engine:
     engine, _, _ = providers.parse(spec)
     if engine not in CONTAINER_RECIPES:
         raise UnknownName("engine for compose", engine, CONTAINER_RECIPES)
-    return ComposeEngine(CONTAINER_RECIPES[engine], service, options)
+    return ComposeEngine(CONTAINER_RECIPES[engine], service, options, CONTAINER_RECIPES)
 
 
 def hand_over(container: Any) -> Engine:
@@ -87,6 +86,12 @@ def hand_over(container: Any) -> Engine:
     given = HandedContainer(container)
     engine, _, _ = providers.parse(docker.spec_name(given.image))
     return HandedEngine(CONTAINER_RECIPES[engine], given)
+
+
+def policies_in_containers(engine: str) -> tuple[str, ...]:
+    """The names of those that a container can have."""
+    name, _, _ = providers.parse(engine)
+    return tuple(CONTAINER_RECIPES[name].policies) if name in CONTAINER_RECIPES else ()
 
 
 def policies(engine: str) -> Mapping[str, Policy]:

@@ -38,6 +38,8 @@ class Endpoint:
     connection. `url` has them all."""
     service: str | None = None
     """The name by which sentinels know the primary."""
+    services: Mapping[str, str] = field(default_factory=dict)
+    """The other services that were named of a compose file: the address of each."""
     namespace: str | None = None
     """What is ours on an engine that others use too: a word that is part of every session id (Redis), or the database
     or schema that `url` points at (PostgreSQL)."""
@@ -54,7 +56,7 @@ class Endpoint:
     @property
     def scrubber(self) -> Scrubber:
         """Removes the credentials of all its addresses from other people's text."""
-        return Scrubber((self.url, self.socket_url, *self.replicas, *self.nodes))
+        return Scrubber((self.url, self.socket_url, *self.replicas, *self.nodes, *self.services.values()))
 
     def __repr__(self) -> str:
         told = {one.name: getattr(self, one.name) for one in fields(self)}

@@ -70,6 +70,7 @@ class Recipe:
     """Policy, password and address → the login of our own container."""
     is_ready: Callable[[Login], bool]
     identify: Callable[[Login], tuple[str, str]]
+    """Product and version; an empty version if only its image tells."""
     settings: Callable[[Login], dict[str, str]]
     folder: Callable[[Login], str]
     """Where the running server keeps its data, inside its container."""
@@ -84,3 +85,5 @@ class Recipe:
     """The primary as we reach it, as its replica does, and a way to run something inside → a command that the replica's
     container runs with its own command as further words; None if the engine has no replicas."""
     follow: Callable[[Following], Replica] | None = None
+    rows_beside: bool = False
+    """Whether a store keeps files of its own beside the engine's, which then share its fate."""

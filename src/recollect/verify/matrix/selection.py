@@ -426,7 +426,10 @@ def _policies(request: VerifyRequest, engine: str) -> Sequence[str]:
         return request.policies
     if request.overview and not request.full and engine in OVERVIEW:
         return OVERVIEW[engine][:1]
-    return tuple(engines.policies(engine)) if request.full else CORE_POLICIES[engine]
+    usual = tuple(engines.policies(engine)) if request.full else CORE_POLICIES[engine]
+    if request.provider_name == "docker":
+        return tuple(policy for policy in usual if policy in engines.policies_in_containers(engine)) or usual
+    return usual
 
 
 def _faults(request: VerifyRequest, engine: str, *, first_policy: bool) -> Sequence[str]:

@@ -23,7 +23,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from recollect.verify.host import folder, ports
 from recollect.verify.host.errors import EngineError, NotInstalled, NotOurs, UnknownName
@@ -57,11 +57,31 @@ def image_of(file: str, service: str) -> str:
     return made.image
 
 
-class ComposeService:
-    """One service of one file, in a project of this run."""
+class Place(NamedTuple):
+    """What stands after `compose:`."""
 
-    def __init__(self, file: Path, service: str, data: str | None = None) -> None:
-        """`data` is where the service keeps its data, whatever its image says."""
+    file: Path
+    service: str
+    beside: tuple[str, ...]
+
+
+def place_of(text: str) -> Place:
+    """`FILE#SERVICE` or `FILE#SERVICE,OTHER`; a file's name may have a # as well."""
+    file, _, names = text.rpartition("#")
+    service, *beside = (name.strip() for name in names.split(","))
+    if not file or not service or not all(beside):
+        raise EngineError(
+            f"compose:{text} names no service; write --provider compose:FILE#SERVICE, or #SERVICE,OTHER"
+        )
+    return Place(Path(file), service, tuple(beside))
+
+
+class ComposeService:
+    """One service of one file, in a project of this run, and others beside it."""
+
+    def __init__(self, file: Path, service: str, data: str | None = None, beside: Sequence[str] = ()) -> None:
+        """`data` is where the service keeps its data, whatever its image says. `beside` are other services that are
+        brought up with it; nothing is done to them."""
         if not file.is_file():
             raise EngineError(f"no compose file {file}; write --provider compose:FILE#SERVICE")
         self._client = docker.client()
@@ -73,8 +93,10 @@ class ComposeService:
         self._ports: list[ports.Reservation] = []
         self.resolved = self._resolve()
         services: dict[str, Any] = self.resolved["services"]
-        if service not in services:
-            raise UnknownName(f"service in {file.name}", service, services)
+        for name in (service, *beside):
+            if name not in services:
+                raise UnknownName(f"service in {file.name}", name, services)
+        self.beside = tuple(beside)
         self.definition: dict[str, Any] = services[service]
         self._ours = folder.subfolder("compose") / "compose.yaml"
         # JSON is YAML, and every version of compose reads it.
@@ -185,23 +207,27 @@ class ComposeService:
         """Brings it up with what it depends on, or starts it again; returns when its health check, if any, passes."""
         if self._number is None or self._changed:
             self._brought_up, self._changed = True, False
-            self._run(["up", "-d", self.service])
-            self._number = self._found()
+            self._run(["up", "-d", self.service, *self.beside])
+            self._number = self._found(self.service)
         else:
             self.container().start()
-        if self.definition.get("healthcheck"):
-            wait_until(
-                lambda: self._state().get("Health", {}).get("Status") == "healthy" or not self.running(),
-                _TIMEOUT_S,
-                f"service {self.service!r} did not become healthy",
-            )
+        for name in (self.service, *self.beside):
+            if self.resolved["services"][name].get("healthcheck"):
+                self._wait_until_healthy(name, self._number if name == self.service else self._found(name))
 
-    def _found(self) -> str:
+    def _wait_until_healthy(self, name: str, number: str | None) -> None:
+        def done() -> bool:
+            state = self._client.containers.get(number).attrs["State"]
+            return state.get("Health", {}).get("Status") == "healthy" or not state["Running"]
+
+        wait_until(done, _TIMEOUT_S, f"service {name!r} did not become healthy")
+
+    def _found(self, service: str) -> str:
         """Asked of the daemon, as is everything but `up` and `down`: each call of compose takes a second."""
-        labels = [f"com.docker.compose.project={self.project}", f"com.docker.compose.service={self.service}"]
+        labels = [f"com.docker.compose.project={self.project}", f"com.docker.compose.service={service}"]
         made = self._client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
         if not made:
-            raise EngineError(f"compose up of {self.file} made no container for the service {self.service!r}")
+            raise EngineError(f"compose up of {self.file} made no container for the service {service!r}")
         return str(made[0].id)
 
     def kill(self) -> None:
@@ -220,13 +246,31 @@ class ComposeService:
         self.container().unpause()
 
     def wipe(self) -> None:
-        """Removes its containers and volumes; what the file mounts from the host stays."""
+        """Removes its container and volumes. Other services keep theirs; what the file mounts from the host stays."""
+        if self._number is None:
+            return
+        volumes = [mount["Name"] for mount in self.mounts() if mount["Type"] == "volume"]
+        self.container().remove(force=True, v=True)
+        self._number = None
+        for name in volumes:
+            self._remove_volume(name)
+
+    def _remove_volume(self, name: str) -> None:
+        import docker as docker_api
+
+        try:
+            self._client.volumes.get(name).remove(force=True)
+        except docker_api.errors.NotFound:
+            return  # an anonymous one, which went with its container
+        except docker_api.errors.APIError as error:
+            raise EngineError(
+                f"the volume of service {self.service!r} cannot be wiped: another service uses it too ({error})"
+            ) from error
+
+    def remove(self) -> None:
         if self._brought_up:
             self._run(["down", "-v", "--remove-orphans"])
         self._number, self._brought_up = None, False
-
-    def remove(self) -> None:
-        self.wipe()
         self._client.close()
         for port in self._ports:
             port.close()
@@ -249,13 +293,15 @@ class ComposeService:
         """As the daemon lists them; none before the first start."""
         return [] if self._number is None else list(self.container().attrs["Mounts"])
 
-    def address(self, port: int) -> tuple[str, int]:
-        """The current host and port."""
-        published = self.container().attrs["NetworkSettings"]["Ports"].get(f"{port}/tcp")
+    def address(self, port: int | None, service: str | None = None) -> tuple[str, int]:
+        """The current host and port, of this service or of one beside it; None is the first port that it publishes."""
+        name = service or self.service
+        made = self.container() if name == self.service else self._client.containers.get(self._found(name))
+        found = made.attrs["NetworkSettings"]["Ports"]
+        published = next(filter(None, found.values()), None) if port is None else found.get(f"{port}/tcp")
         if not published:
-            raise EngineError(
-                f"service {self.service!r} publishes no port {port}; add it under `ports:` in {self.file}"
-            )
+            asked = "port" if port is None else f"port {port}"
+            raise EngineError(f"service {name!r} publishes no {asked}; add it under `ports:` in {self.file}")
         return docker.host_of(published[0]["HostIp"]), int(published[0]["HostPort"])
 
     def logs(self, lines_max: int) -> str:

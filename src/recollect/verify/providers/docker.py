@@ -42,6 +42,7 @@ _FAMILIES = (
     _Family(
         "postgres", "PostgreSQL", re.compile(r"(^|[-_])(postgres|postgresql|pgvector)($|[-_])"), "PG_VERSION"
     ),
+    _Family("chroma", "Chroma", re.compile(r"(^|[-_])chroma($|[-_])"), "CHROMA_VERSION"),
 )
 PULLS = {"redis": ("6.2", "7", "8"), "postgres": ("15", "16", "17", "18")}
 """Official tags to suggest when no local image offers them."""
@@ -178,13 +179,19 @@ def _builds_of(image: Any) -> Iterator[Build]:
         entry.split("=", 1) for entry in image.attrs["Config"].get("Env") or [] if "=" in entry
     )
     for reference in image.tags:
-        repository, _, tag = reference.rpartition(":")
+        repository = reference.rpartition(":")[0]
         for family in _FAMILIES:
             if family.pattern.search(repository.rpartition("/")[2]):
                 exact = re.match(r"\d+(\.\d+)*", environment.get(family.version_variable, ""))
-                tagged = re.match(r"\D*?(\d+(?:\.\d+)*)", tag)
-                version = exact[0] if exact else tagged[1] if tagged else tag
+                version = exact[0] if exact else tagged_version(reference)
                 yield Build(family.engine, family.product, version, NAME, reference)
+
+
+def tagged_version(reference: str) -> str:
+    """The version in an image's tag, or the tag."""
+    tag = reference.rpartition("/")[2].partition(":")[2] or "latest"
+    tagged = re.match(r"\D*?(\d+(?:\.\d+)*)", tag)
+    return tagged[1] if tagged else tag
 
 
 def host_of(published: str) -> str:

@@ -6,9 +6,10 @@ engine returns is searched for that. Used when a read came back short: if the en
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.providers.server_address import postgres_address, redis_address
@@ -21,18 +22,38 @@ VALUES_MAX = 200_000
 
 def numbers_in(engine: str, endpoint: Endpoint) -> set[int] | None:
     """The numbers of all test messages that the engine holds; None where it cannot be asked."""
+    found: set[int] = set()
+    whole = _for_each(engine, endpoint, lambda value: found.update(marked_text.numbers_in(value)))
+    return found if whole else None
+
+
+def holds_none_of(texts: Iterable[str], engine: str, endpoint: Endpoint) -> bool:
+    """Whether everything that the engine holds was looked through, and nothing looks like any of the texts. Of each its
+    longest word is looked for, as it is and as JSON writes it."""
+    words = {max(re.findall(r"\w+", text), key=len) for text in texts if re.search(r"\w", text)}
+    needles = [form for word in words for form in {word.encode(), json.dumps(word)[1:-1].encode()}]
+    pattern = re.compile(b"|".join(map(re.escape, needles)))
+    seen: list[bytes] = []
+
+    def look(value: bytes) -> None:
+        seen.extend(pattern.findall(value)[:1])
+
+    return bool(needles) and _for_each(engine, endpoint, look) and not seen
+
+
+def _for_each(engine: str, endpoint: Endpoint, look: Callable[[bytes], None]) -> bool:
+    """Whether all values could be looked at."""
     ask = _ASK.get(engine)
     if ask is None:
-        return None
-    found: set[int] = set()
+        return False
     try:
         for place, value in enumerate(ask(endpoint)):
-            found.update(marked_text.numbers_in(value))
+            look(value)
             if place >= VALUES_MAX:
-                return None
+                return False
     except (OSError, resp.RespError, pgwire.PgError, sqlite3.Error):
-        return None
-    return found
+        return False
+    return True
 
 
 def _redis(endpoint: Endpoint) -> Iterator[bytes]:

@@ -96,7 +96,20 @@ def recognise(path: Path) -> OlderData:
             f"--data {path} is in use by a running server, and a copy of it would be torn: stop the server, or give a "
             "pg_basebackup or a pg_dump"
         )
+    if found.engine == "postgres" and path.is_dir():
+        _check_links(path)
     return OlderData(path.absolute(), found)
+
+
+def _check_links(cluster_folder: Path) -> None:
+    """The log and the tablespaces may be elsewhere, behind links; a folder that was copied without them is torn."""
+    for link in (cluster_folder / "pg_wal", *(cluster_folder / "pg_tblspc").glob("*")):
+        if link.is_symlink() and not link.exists():
+            name = link.relative_to(cluster_folder)
+            raise BadData(
+                f"--data {cluster_folder} lacks {name}: it is a link to {link.readlink()}, which is not here; copy "
+                "that too, or give a pg_dump"
+            )
 
 
 # ---- what files look like
@@ -233,12 +246,12 @@ def _tool(engine: Engine, work: Path, name: str, words: list[str]) -> None:
 
 
 def _restore(engine: Engine, source: Path, work: Path) -> None:
-    """Owners and rights stay behind: the roles of the other server are not here."""
+    """Owners, rights and tablespaces stay behind: the roles and disks of the other server are not here."""
     _tool(
         engine,
         work,
         "pg_restore",
-        ["--no-owner", "--no-privileges", "--exit-on-error", _readable(source, work)],
+        ["--no-owner", "--no-privileges", "--no-tablespaces", "--exit-on-error", _readable(source, work)],
     )
 
 

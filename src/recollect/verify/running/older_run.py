@@ -21,7 +21,7 @@ from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.host import folder as run_folder
 from recollect.verify.judging.evidence import OLDER_DATA
-from recollect.verify.running import older_data, older_sessions
+from recollect.verify.running import engine_inspection, older_data, older_sessions
 from recollect.verify.running.driver import Driver
 from recollect.verify.running.notes import RunStopped
 from recollect.verify.running.older_data import BadData, OlderData
@@ -52,6 +52,8 @@ class OlderDataRun(Run):
         self.scenario = scenario
         self._data: OlderData
         self._expected: Sessions
+        self._endpoint: Endpoint
+        """The engine, and the database of it that the store gets."""
 
     def _start(self) -> tuple[Transcript, Driver]:
         self._progress("copying")
@@ -83,6 +85,7 @@ class OlderDataRun(Run):
     def _choose_database(self) -> None:
         """The data folder of a server may have its memory in a database of its own."""
         engine = self._live.engine
+        self._endpoint = engine.endpoint
         if not isinstance(engine, PostgresEngine) or self._data.format.load is not None:
             return
         asked = "SELECT datname FROM pg_database WHERE NOT datistemplate AND datname <> 'postgres' ORDER BY 1"
@@ -92,6 +95,7 @@ class OlderDataRun(Run):
                 f"--data {self._data.path} has the databases {', '.join(names)}; give a pg_dump of the one to read"
             )
         if names:
+            self._endpoint = _in_database(engine.endpoint, names[0])
             self._clients.show(lambda endpoint: _in_database(endpoint, names[0]))
 
     # ---- the phases
@@ -105,6 +109,8 @@ class OlderDataRun(Run):
             pass
         self._progress("reading")
         driver.read_everything(ends=False)
+        if transcript.saw_nothing:
+            self._check_that_it_belongs()
         self._progress("appending")
         transcript.blames_writes = True  # one writer, and nothing is broken
         for session in [*list(self._expected)[:APPENDED_MAX], NEW_SESSION]:
@@ -117,6 +123,16 @@ class OlderDataRun(Run):
             self._live.start_engine()
         self._progress("reading")
         driver.read_everything(ends=False)
+
+    def _check_that_it_belongs(self) -> None:
+        """If the engine itself holds nothing of what is listed, the store is not to blame: it is another memory's
+        list."""
+        texts = [message.text for messages in self._expected.values() for message in messages]
+        if engine_inspection.holds_none_of(texts, self._data.format.engine, self._endpoint):
+            raise BadData(
+                f"--expect {self.scenario.expect} does not match --data {self._data.path}: the store finds none of the "
+                f"{len(texts)} listed messages, and nothing that the engine holds looks like one of them"
+            )
 
     def _append(self, driver: Driver, session: str) -> None:
         guest = next(iter(self._clients.writers), None)

@@ -231,6 +231,14 @@ class Transcript:
             if acknowledged - self._last_whole.get(session, acknowledged)
         ]
 
+    @property
+    def saw_nothing(self) -> bool:
+        """Whether every session was read, and no read had anything that was acknowledged."""
+        return all(
+            session in self._last_whole and not acknowledged & self._last_whole[session]
+            for session, acknowledged in self._acknowledged.items()
+        )
+
     def counted(self, process: int, session: str, held: set[int]) -> None:
         """What the engine itself holds of a session, asked directly."""
         self._history.invoke(process, session, "count")

@@ -25,7 +25,7 @@ class _OnReplica(Injection):
 
     def attach(self) -> None:
         if not isinstance(self.run.engine, Replicated):
-            self.run.skip("only an engine that runs as a process on this machine can have a replica here")
+            self.run.skip("this engine cannot have a replica")
         self.replica = self.run.engine.replica()
         self.replica.wait_caught_up()
         url = self.replica.endpoint.url

@@ -70,8 +70,8 @@ def _is_service(scenario: Scenario) -> bool:
 
 def _of_service(scenario: Scenario) -> Build:
     """The build that a compose file names."""
-    file, _, service = (scenario.provider or "").partition(":")[2].partition("#")
-    image = compose.image_of(file, service)
+    file, service, _ = compose.place_of((scenario.provider or "").partition(":")[2])
+    image = compose.image_of(str(file), service)
     for build in providers.found(scenario.engine_kind, docker.NAME):
         if build.location == (image if ":" in image else f"{image}:latest"):
             return build
