@@ -37,6 +37,13 @@ def test_compiled_at_first_use_and_kept(unbundled: Path) -> None:
     assert [path.name for path in unbundled.iterdir()] == [first.name], "nothing else is left behind"
 
 
+def test_it_loads_beside_any_libc(unbundled: Path) -> None:
+    """It may be preloaded into a container. Before glibc 2.34, `dlsym` is in libdl.so.2; no version of a libc is asked
+    for, and none by name."""
+    elf = shim_path().read_bytes()
+    assert (b"libdl.so.2\0" in elf, b"libc.so" in elf, b"GLIBC_" in elf) == (True, False, False)
+
+
 def test_a_damaged_shim_is_compiled_again(unbundled: Path) -> None:
     # Compiled by another process: this one would go on with the shim that it has loaded.
     printed = subprocess.run([sys.executable, "-c", PRINT_PATH], capture_output=True, text=True, check=True)

@@ -1,9 +1,9 @@
 """What an engine in a container is given of this machine: the libraries that are preloaded into it (the disk recorder,
 the clock), and the files through which they talk to us. Each is mounted at the same place, so its name is the same.
 
-The libraries ask for no particular version of a libc, and load into images with musl (`*-alpine`) as well as glibc. In
-a glibc before 2.34 `dlsym` is in libdl.so.2: a program that does not load that would fail, which is not tried. The
-recorder names files relative to the data folder, which has another name inside.
+The libraries ask for no particular version of a libc, and load into images with musl (`*-alpine`) as well as glibc,
+whether that has `dlsym` in libdl.so.2 (before 2.34) or not. The recorder names files relative to the data folder, which
+has another name inside.
 """
 
 from __future__ import annotations

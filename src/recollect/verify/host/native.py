@@ -32,6 +32,9 @@ _FLAGS = (
     *("-nostdlib", "-fno-stack-protector"),
     *(("-mno-outline-atomics",) if platform.machine() == "aarch64" else ()),
 )
+_LIBDL = "libdl.so.2"
+"""The one library that they name. Before glibc 2.34 `dlsym` is in it, and later ones still have an empty one; to musl
+it is another name for itself. At compile time an empty one of ours stands in for it, so that no version is asked for."""
 
 
 class NativeUnavailableError(Exception):
@@ -85,19 +88,10 @@ class Native:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as building:
-                built = Path(building) / f"{self.name}.so"
+                built, stub = Path(building) / f"{self.name}.so", Path(building) / _LIBDL
                 sources = map(str, sorted(self.sources.glob("*.c")))
-                done = subprocess.run(
-                    [found, *_FLAGS, "-o", str(built), *sources],
-                    capture_output=True,
-                    text=True,
-                    timeout=COMPILE_TIMEOUT_S,
-                    check=False,
-                )
-                if done.returncode:
-                    raise NativeUnavailableError(
-                        f"compiling {self.title} failed: {done.stderr.strip()[-500:]}"
-                    )
+                self._call([found, *_FLAGS, f"-Wl,-soname,{_LIBDL}", "-o", str(stub), "-xc", os.devnull])
+                self._call([found, *_FLAGS, "-o", str(built), *sources, "-Wl,--no-as-needed", str(stub)])
                 built.chmod(0o755)
                 built.replace(target)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -105,11 +99,16 @@ class Native:
                 f"compiling {self.title} into {target.parent} failed: {error}"
             ) from error
 
+    def _call(self, command: list[str]) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+        if done.returncode:
+            raise NativeUnavailableError(f"compiling {self.title} failed: {done.stderr.strip()[-500:]}")
+
     def _fingerprint(self) -> str:
         digest = blake2b(digest_size=8)
         for source in sorted(self.sources.glob("*.[ch]")):
             digest.update(source.read_bytes())
-        digest.update(" ".join((*_FLAGS, platform.machine(), platform.libc_ver()[1])).encode())
+        digest.update(" ".join((*_FLAGS, _LIBDL, platform.machine(), platform.libc_ver()[1])).encode())
         return digest.hexdigest()
 
     def _loads(self, path: Path) -> bool:
