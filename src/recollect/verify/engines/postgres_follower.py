@@ -8,9 +8,9 @@ failover loses would be a matter of chance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.recipe import ReplicaServer
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.wire.pgwire import Address, Connection, literal
@@ -23,23 +23,10 @@ ALL_REPLAYED = (
 """Whether it has replayed to the end, or to a record that the cut left incomplete: then it sleeps and retries."""
 
 
-class Server(Protocol):
-    """The replica's server, a process or a container."""
-
-    @property
-    def endpoint(self) -> Endpoint: ...
-
-    def logs(self, lines_max: int = 40) -> str: ...
-
-    def kill(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class PostgresFollower:
     def __init__(
         self,
-        server: Server,
+        server: ReplicaServer,
         addresses: tuple[Address, Address],
         conninfo: Callable[[], str],
         timeout_s: float,

@@ -26,7 +26,7 @@ class Login:
 
 
 class ReplicaServer(Protocol):
-    """The server of a replica, in its container."""
+    """The server of a replica, a process or a container."""
 
     @property
     def endpoint(self) -> Endpoint: ...

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.engines.recipe import ReplicaServer
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.wire.resp import Reply, fields_of
 
@@ -20,21 +21,10 @@ class Asked(Protocol):
     def ask(self, *words: str) -> Reply: ...
 
 
-class Server(Protocol):
-    """The replica's server, a process or a container."""
-
-    @property
-    def endpoint(self) -> Endpoint: ...
-
-    def kill(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class RedisFollower:
     def __init__(
         self,
-        server: Server,
+        server: ReplicaServer,
         consoles: tuple[Asked, Asked],
         place: Callable[[], Place],
         nowhere: Place,

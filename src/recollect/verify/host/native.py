@@ -34,7 +34,7 @@ _FLAGS = (
 )
 _LIBDL = "libdl.so.2"
 """The one library that they name. Before glibc 2.34 `dlsym` is in it, and later ones still have an empty one; to musl
-it is another name for itself. At compile time an empty one of ours stands in for it, so that no version is asked for."""
+it is another name for itself. At compile time an empty one stands in for it, so that no version is asked for."""
 
 
 class NativeUnavailableError(Exception):

@@ -57,7 +57,7 @@ def image_of(file: str, service: str) -> str:
     return made.image
 
 
-class Place(NamedTuple):
+class NamedServices(NamedTuple):
     """What stands after `compose:`."""
 
     file: Path
@@ -65,7 +65,7 @@ class Place(NamedTuple):
     beside: tuple[str, ...]
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> NamedServices:
     """`FILE#SERVICE` or `FILE#SERVICE,OTHER`; a file's name may have a # as well."""
     file, _, names = text.rpartition("#")
     service, *beside = (name.strip() for name in names.split(","))
@@ -73,7 +73,7 @@ def place_of(text: str) -> Place:
         raise EngineError(
             f"compose:{text} names no service; write --provider compose:FILE#SERVICE, or #SERVICE,OTHER"
         )
-    return Place(Path(file), service, tuple(beside))
+    return NamedServices(Path(file), service, tuple(beside))
 
 
 class ComposeService:
