@@ -183,3 +183,11 @@ async def test_exit_codes(engine_of: Callable[[str], Engine], tmp_path: Path) ->
     assert await code(memory.url, "--rate", "100000") == 0
     with pytest.raises(Refused):
         await audit("chroma:///folder")
+
+
+async def test_one_is_not_counted_as_several(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    memory = await memory_of("sqlite", engine_of, tmp_path)
+    async with open_store(memory.url) as store:
+        await store.append("one", said("a"), turn="t")
+    done = await asyncio.to_thread(ran, memory.url)
+    assert ": 1 message of 1 session in " in done.output

@@ -31,7 +31,8 @@ from tests.faults.cells import our_cell
         ("latency+cut", "take hold of the same network"),
         ("failover+latency", "latency cannot happen together with failover"),
         ("kill-engine+latency+clock-back", "two faults at once, not 3"),
-        ("kill-engine+", "unknown fault ''"),
+        ("kill-engine+", "a fault is missing after the +"),
+        ("+latency", "a fault is missing before the +"),
         ("kill-engine+latency@sometimes", "unknown variant 'sometimes'"),
     ],
 )

@@ -9,7 +9,9 @@ from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Result
+from recollect.verify.matrix.selection import VerifyRequest
 from recollect.verify.suite.finding_texts import FindingTexts
+from recollect.verify.suite.suite import Bench, Suite
 from tests.report.planned_cells import anomaly, cell
 
 
@@ -70,3 +72,20 @@ def test_another_bug_is_told_whole_as_well(tmp_path: Path) -> None:
     assert text.startswith(
         "duplicate (silent), confirmed 3 of 3\nduplicate happened\nsmallest run: 2 writers"
     )
+
+
+def test_what_was_not_concluded_is_said_beside_a_violation(tmp_path: Path) -> None:
+    """An error of ours is no verdict on the store, and does not look like one."""
+    doubt = Verdict(status="unknown", reason="only 2 operations")
+    ours = Verdict(status="unknown", reason="an error in recollect itself; please report it: KeyError: 7")
+    results = [
+        shown("restart", "lost-update", folder=tmp_path),
+        msgspec.structs.replace(cell("restart"), verdict=doubt),
+        msgspec.structs.replace(cell("restart"), verdict=ours, trouble="internal"),
+    ]
+    bench = Bench(tmp_path, cast(CellPool, ScriptedPool("lost-update")))
+    said = bench._judged(Suite("TestShop", "app:make", VerifyRequest(targets=("app:make",))), results)
+    assert (said.outcome, said.status) == ("failed", "violated")
+    starts = [part.splitlines()[0] for part in said.text.split("\n\n")]
+    assert starts[0] == "lost-update (silent), confirmed 3 of 3"
+    assert starts[-2:] == ["unknown, nothing can be concluded: only 2 operations", ours.reason]

@@ -1,7 +1,11 @@
 """JUnit XML: every CI system must be able to read it, and it must agree with the exit code."""
 
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree as Xml
+
+import msgspec
+import pytest
 
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.findings import findings
@@ -10,6 +14,7 @@ from recollect.verify.report import junit
 from recollect.verify.running.scenario import Scenario
 from tests.report.planned_cells import cell, shrunk
 from tests.report.saved_runs import save_matrix, save_run
+from tests.report.test_results import KINDS
 
 NASTY = "]]><script>\x00\x1b[31m \ud800 \u202e & \" '"
 
@@ -70,6 +75,38 @@ def test_a_documented_loss_passes_unless_it_is_worse_than_required(tmp_path: Pat
     assert "messages lost" in (next(suites(results).iter("system-out")).text or "")
     assert exit_code(results, "written") == 1
     assert suites(results, "written").get("failures") == "1"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_it_succeeds_where_the_command_does(strict: bool) -> None:
+    """For every mix of verdicts and troubles."""
+    for size in range(len(KINDS) + 1):
+        for kinds in combinations(KINDS, size):
+            results = Results(results=tuple(of_kind(kind) for kind in kinds))
+            root = Xml.fromstring(junit.render(results, strict=strict).encode())
+            failed = [root.get(count) for count in ("failures", "errors")] != ["0", "0"]
+            assert failed is (exit_code(results, strict=strict) != 0), kinds
+            cases = [case for case in root.iter("testcase") if case.find("error") is not None]
+            assert root.get("errors") == str(len(cases))
+
+
+def of_kind(kind: str) -> Result:
+    status, trouble = KINDS[kind]
+    return msgspec.structs.replace(cell("cut", status=status), trouble=trouble)
+
+
+def test_what_says_nothing_about_the_store_is_no_verdict() -> None:
+    results = Results(results=(of_kind("internal"), of_kind("unopened"), of_kind("unknown")))
+    types = [error.get("type") for error in suites(results).iter("error")]
+    assert types == ["internal error", "not opened", "unknown"]
+
+
+def test_where_everything_was_skipped_it_says_why() -> None:
+    skipped = cell("cut", status="skipped")
+    why = msgspec.structs.replace(skipped.verdict, reason="no redis-server")
+    results = Results(results=(msgspec.structs.replace(skipped, verdict=why),) * 2)
+    (error,) = suites(results).iter("error")
+    assert error.get("message") == "nothing could be concluded: no redis-server (2)"
 
 
 def test_unknown_is_an_error_and_any_text_is_writable() -> None:

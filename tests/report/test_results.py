@@ -66,6 +66,22 @@ def test_a_cells_own_history_can_be_replayed(tmp_path: Path) -> None:
     assert cell["replay"] is None
 
 
+@pytest.mark.parametrize("lost", [0, 2], ids=["held", "violated"])
+def test_without_its_history_a_saved_verdict_proves_nothing(tmp_path: Path, lost: int) -> None:
+    results = Results(
+        results=tuple(save_run(tmp_path / name, SCENARIO, lost=lost) for name in ("one", "other"))
+    )
+    results.save(tmp_path)
+    before = [cell["status"] for cell in reported(tmp_path)["cells"]]
+    assert before == ["violated" if lost else "held"] * 2
+    (tmp_path / "other" / "history.jsonl").unlink()
+    one, other = reported(tmp_path)["cells"]
+    assert [one["status"], other["status"]] == [before[0], "unknown"]
+    assert other["reason"] == (
+        f"it was {before[1]}, and its history is not there to judge it again: {tmp_path / 'other' / 'history.jsonl'}"
+    )
+
+
 KINDS: dict[str, tuple[Status, Trouble | None]] = {
     "internal": ("unknown", "internal"),
     "violated": ("violated", None),

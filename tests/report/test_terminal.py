@@ -10,10 +10,11 @@ from rich.console import Console
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.steps import EVERYONE, StepTaken
 from recollect.verify.judging.verdict import Anomaly, Status, Verdict, WitnessEvents
+from recollect.verify.matrix.document import document
 from recollect.verify.matrix.findings import findings
 from recollect.verify.matrix.rates import Repeated
 from recollect.verify.matrix.results import Result, Results, exit_code
-from recollect.verify.report import terminal
+from recollect.verify.report import html, terminal
 from recollect.verify.report.symbols import size_of
 from recollect.verify.running.scenario import Scenario
 from tests.report.planned_cells import shrunk
@@ -184,3 +185,20 @@ def test_a_cell_whose_target_did_not_open_is_not_counted_as_one_that_ran() -> No
     text = shown(result("a:make", "held", operations=5), result("a:make", "unknown", operations=2), never)
     assert "2 cells ran, 7 operations" in text
     assert "2 unknown, 1 held" in text
+
+
+def test_the_figures_of_what_was_left_out_add_up() -> None:
+    """In the terminal, on the page and in the document: one figure for what was skipped, and its parts."""
+    reasons = [*["budget"] * 2, "no such fault here", "interrupted"]
+    verdicts = [Verdict(status="skipped", reason=reason) for reason in reasons]
+    cells = [msgspec.structs.replace(result("a:make", "skipped"), verdict=verdict) for verdict in verdicts]
+    results = Results(results=(result("a:make", "held"), *cells))
+    text = shown(*results.results)
+    assert "held, 4 skipped" in text
+    assert re.findall(r"skipped \((.*)\): (\w+) ", text) == [("2 of 4", "budget"), ("1 of 4", "interrupted")]
+    every = re.findall(r"skipped \((\d) of 4\)", shown(*results.results, verbose=True))
+    assert sum(map(int, every)) == 4
+    page = html.render(results)
+    assert "Not run: 4<" in page
+    assert re.findall(r"<b>(\d: \w+)", page) == ["2: budget", "1: no", "1: interrupted"]
+    assert document(results)["counts"] == {"skipped": 4, "held": 1} == results.counts

@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
+from recollect.verify.matrix import cell
+from recollect.verify.matrix.cell_process import LookAtTarget
 from recollect.verify.matrix.matrix import FIRST_SHARE, Matrix
 from recollect.verify.matrix.results import Result
-from recollect.verify.matrix.selection import Cell
+from recollect.verify.matrix.selection import Cell, VerifyRequest
 from recollect.verify.running.scenario import Scenario
 
 BARE = Scenario(
@@ -98,3 +101,15 @@ def test_what_the_budget_leaves_out_is_said(tmp_path: Path) -> None:
     matrix.late(1.1)
     assert matrix.take() is None
     assert matrix.results().results[0].verdict.reason == "budget"
+
+
+def test_an_error_of_ours_while_looking_at_a_target_is_no_refusal_of_the_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(cell, "abilities_of", broken)
+    seen = cell.look(LookAtTarget(VerifyRequest(targets=("app:make",)), "app:make"))
+    assert seen.internal
+    assert seen.refusal == "an error in recollect itself; please report it: KeyError: 'ours'"

@@ -24,6 +24,7 @@ from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.json_output import JsonOption
 from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, RecollectError, Refused
+from recollect.printable import counted
 from recollect.secret import scrub
 
 STYLES: dict[AuditStatus, str] = {"held": "bold green", "exposed": "bold yellow", "violated": "bold red"}
@@ -181,7 +182,9 @@ def document(report: AuditReport) -> dict[str, object]:
 def show(console: PlainConsole, report: AuditReport) -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-    facts = f"{report.messages:,} messages of {report.sessions:,} sessions in {report.elapsed_s:,.1f} s"
+    facts = (
+        f"{counted(report.messages, 'message')} of {counted(report.sessions, 'session')} in {report.elapsed_s:,.1f} s"
+    )
     console.print(f"{report.read_by}: {facts}")
     console.print(Text(report.headline, style=STYLES[report.status]))
     for name, count in report.counts.items():

@@ -18,6 +18,7 @@ from recollect import __version__, exit_codes, private
 from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.writing import folder_of_run, write_page
+from recollect.printable import counted
 from recollect.verify.explore.interleavings import telling
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram
 from recollect.verify.explore.interleavings.results import (
@@ -184,8 +185,11 @@ def replay_schedule(scenario: Scenario, folder: Path, times: int, json_file: str
     names = Counter(name for one in found if one.found.failure for name in one.found.failure.names)
     for name, count in names.most_common():
         _print(console, f"{name}: seen in {count} of {times} runs")
-    if not names:
-        _print(console, f"no anomaly in {times} runs")
+    concluded = [one for one in found if one.found.status != "unknown"]
+    if len(concluded) < times:
+        _print(console, f"nothing could be concluded in {times - len(concluded)} of {counted(times, 'run')}")
+    if concluded and not names:
+        _print(console, f"no anomaly in {len(concluded)} of {times} runs")
     _write_json(json_file, [one.found for one in found])
     tell_written(console, json_file)
     raise typer.Exit(exit_code([cast(Status, one.found.status) for one in found]))

@@ -16,6 +16,7 @@ from recollect.commands.interleavings import replay_schedule
 from recollect.commands.json_output import JsonOption
 from recollect.commands.writing import write_json
 from recollect.errors import shorten
+from recollect.printable import counted
 from recollect.secret import SecretUrl
 from recollect.verify import run_folder
 from recollect.verify.judging.evidence import OLDER_DATA
@@ -148,11 +149,13 @@ def _rate(console: PlainConsole, results: Results) -> None:
         for name in {anomaly.name for anomaly in result.verdict.anomalies}:
             names[name] = names.get(name, 0) + 1
     total = len(results.results)
-    concluded = [result for result in results.results if result.verdict.status not in ("unknown", "skipped")]
-    if not concluded:
-        why = results.results[0].verdict.reason or "no reason given"
-        console.print(f"none of {total} runs could conclude anything: {why}", highlight=False, markup=False)
-    elif not names:
-        console.print(f"no anomaly in {len(concluded)} of {total} runs", highlight=False)
+    in_doubt = [result for result in results.results if result.verdict.status in ("unknown", "skipped")]
+    concluded = total - len(in_doubt)
+    if in_doubt:
+        why = in_doubt[0].verdict.reason or "no reason given"
+        how_many = f"{len(in_doubt)} of {counted(total, 'run')}" if concluded else counted(total, "run")
+        console.print(f"nothing could be concluded in {how_many}: {why}", highlight=False, markup=False)
+    if concluded and not names:
+        console.print(f"no anomaly in {concluded} of {total} runs", highlight=False)
     for name, count in sorted(names.items(), key=lambda item: -item[1]):
         console.print(f"{name}: seen in {count} of {total} runs", highlight=False)

@@ -23,6 +23,7 @@ from recollect.commands.writing import (
 )
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryError
+from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix import results as saved
 from recollect.verify.matrix.findings import renumbered
 from recollect.verify.matrix.results import Result, Results
@@ -98,8 +99,12 @@ def _load(path: Path) -> Results:
 
 
 def _judged_again(result: Result, folder: Path) -> Result:
-    """A fresh verdict where there is a history; runs that never got that far keep their reason."""
-    history = folder / result.folder / saved.HISTORY
-    if not result.folder or not history.exists() or result.verdict.status in ("skipped", "unknown"):
+    """A fresh verdict from the history; runs that never got that far keep their reason. Without its history, nobody can
+    tell whether the saved verdict is right."""
+    if not result.folder or result.verdict.status in ("skipped", "unknown"):
         return result
+    history = folder / result.folder / saved.HISTORY
+    if not history.exists():
+        reason = f"it was {result.verdict.status}, and its history is not there to judge it again: {history}"
+        return msgspec.structs.replace(result, verdict=Verdict(status="unknown", reason=reason))
     return msgspec.structs.replace(result, verdict=analyze(History(history)))

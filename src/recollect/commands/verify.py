@@ -40,7 +40,7 @@ from recollect.verify.matrix import repeating
 from recollect.verify.matrix.cell_process import CellProcess, TargetSeen
 from recollect.verify.matrix.matrix import Matrix
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.matrix.results import Result, Results, date_of, exit_code, failed_last
+from recollect.verify.matrix.results import Result, Results, Trouble, date_of, exit_code, failed_last
 from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, by_engine, check, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.providers import url as addresses
@@ -424,7 +424,7 @@ def _lay_out_on_one(request: VerifyRequest, pool: CellPool) -> tuple[list[Cell],
             Result(
                 scenario=cell.scenario,
                 verdict=_unusable(found, cell.skipped),
-                trouble=None if found.no_engine else "unopened",
+                trouble=_trouble(found),
             )
             for name, found in seen.items()
             if found.refusal is not None
@@ -436,7 +436,8 @@ def _lay_out_on_one(request: VerifyRequest, pool: CellPool) -> tuple[list[Cell],
     if not usable and not any(found.no_engine for found in seen.values()):
         for found in seen.values():
             echo(found.refusal or "", err=True)
-        raise typer.Exit(exit_codes.USAGE)
+        ours = any(found.internal for found in seen.values())
+        raise typer.Exit(exit_codes.INTERNAL if ours else exit_codes.USAGE)
     return cells, broken
 
 
@@ -446,6 +447,10 @@ def _look(request: VerifyRequest, pool: CellPool) -> dict[str, TargetSeen]:
         target: TargetSeen(tuple(OUR_ABILITIES[target])) if target in BUILT_IN else pool.look(request, target)
         for target in request.targets
     }
+
+
+def _trouble(found: TargetSeen) -> Trouble | None:
+    return None if found.no_engine else "internal" if found.internal else "unopened"
 
 
 def _unusable(found: TargetSeen, obstacle: str | None) -> Verdict:

@@ -77,7 +77,8 @@ def look(order: LookAtTarget) -> TargetSeen:
     except (TargetBroken, EngineError) as refusal:
         return TargetSeen(refusal=scrubber(str(refusal)))
     except Exception as error:
-        return TargetSeen(refusal=scrubber(f"the kit itself failed: {type(error).__name__}: {error}"))
+        reason = f"an error in recollect itself; please report it: {type(error).__name__}: {error}"
+        return TargetSeen(refusal=scrubber(reason), internal=True)
 
 
 def _say(stream: IO[bytes], word: Word) -> None:

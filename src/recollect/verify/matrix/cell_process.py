@@ -69,6 +69,8 @@ class TargetSeen(msgspec.Struct, frozen=True, tag="seen"):
     refusal: str | None = None
     no_engine: bool = False
     """The engine could not be used; the target may be fine."""
+    internal: bool = False
+    """An error of ours; the target may be fine."""
 
 
 Word = Step | Done | TargetSeen

@@ -20,6 +20,7 @@ def document(results: Results) -> dict[str, Any]:
         "elapsed_s": round(results.elapsed_s, 1),
         "baseline": None if results.baseline is None else _compared(results.baseline),
         "repeated": None if results.repeated is None else msgspec.to_builtins(results.repeated),
+        "counts": dict(results.counts),
         "findings": [_finding(finding, results) for finding in found],
         "cells": [
             _cell(result, results) | {"finding": of_cell.get(place)}

@@ -16,7 +16,7 @@ from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
 from recollect.verify.judging.op import HistoryHeader
 from recollect.verify.judging.steps import StepTaken
-from recollect.verify.judging.verdict import UNDER_STRICT, Anomaly, Verdict
+from recollect.verify.judging.verdict import UNDER_STRICT, WORST_FIRST, Anomaly, Status, Verdict
 from recollect.verify.judging.verdict import exit_code as exit_code_of
 from recollect.verify.matrix.rates import Repeated
 from recollect.verify.running.scenario import Scenario
@@ -134,6 +134,23 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     def seeds(self) -> list[int]:
         """All seeds: merged shards may each have had their own."""
         return sorted({result.scenario.seed for result in self.results} or {self.seed})
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """How many cells have each verdict, the worst first."""
+        return {
+            status: count
+            for status in WORST_FIRST
+            if (count := sum(result.verdict.status == status for result in self.results))
+        }
+
+    def reasons(self, status: Status) -> dict[str, list[Result]]:
+        """The cells with this verdict by the reason that each gives."""
+        groups: dict[str, list[Result]] = {}
+        for result in self.results:
+            if result.verdict.status == status:
+                groups.setdefault(result.verdict.reason or "no reason given", []).append(result)
+        return groups
 
     def folder_of(self, result: Result) -> str:
         """The cell's own folder, which can be replayed; empty where it has none."""

@@ -154,8 +154,8 @@ class MatrixRow:
 class Group:
     """Cells that were skipped for the same reason."""
 
-    status: Status
     reason: str
+    cells: int
     names: tuple[str, ...]
 
 
@@ -166,11 +166,7 @@ def write(results: Results, file: Path) -> None:
 def render(results: Results) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     cards = _cards(results)
-    counts = {
-        status: count
-        for status in WORST_FIRST
-        if (count := sum(result.verdict.status == status for result in results.results))
-    }
+    counts = results.counts
     anchors = {id(card.result): card.anchor for card in cards}
     columns, rows = _matrix(results, anchors)
     found = findings(results)
@@ -475,14 +471,14 @@ def _box(results: list[Result], anchors: dict[int, str]) -> Box | None:
 
 
 def _groups(results: Results) -> list[Group]:
-    reasons: dict[str, list[str]] = {}
-    for result in results.results:
-        if result.verdict.status == "skipped":
-            names = reasons.setdefault(result.verdict.reason or "no reason given", [])
-            name = f"{result.scenario.target} {result.scenario.fault}"
-            if name not in names:
-                names.append(name)
-    return [Group("skipped", plain(reason), tuple(map(plain, names))) for reason, names in reasons.items()]
+    return [
+        Group(
+            plain(reason),
+            len(cells),
+            tuple(dict.fromkeys(plain(f"{cell.scenario.target} {cell.scenario.fault}") for cell in cells)),
+        )
+        for reason, cells in results.reasons("skipped").items()
+    ]
 
 
 # ---- the template

@@ -14,13 +14,15 @@ from xml.etree import ElementTree as Xml
 
 from recollect import private
 from recollect.verify.matrix.findings import Finding, findings
-from recollect.verify.matrix.results import Require, Result, Results, too_bad
+from recollect.verify.matrix.results import Require, Result, Results, Trouble, exit_code, too_bad
 from recollect.verify.report.finding_text import told
 from recollect.verify.report.plain import plain
 from recollect.verify.report.symbols import place_of
 
 _COUNTED = ("failure", "error", "skipped")
 _PLURAL = {"failure": "failures", "error": "errors", "skipped": "skipped"}
+_TROUBLES: dict[Trouble | None, str] = {"internal": "internal error", "unopened": "not opened"}
+"""The type of an error that says nothing about the store; any other is `unknown`."""
 
 
 def write(results: Results, file: Path, require: Require | None = None, *, strict: bool = False) -> None:
@@ -34,10 +36,26 @@ def render(results: Results, require: Require | None = None, *, strict: bool = F
         suites.setdefault(result.scenario.target, []).append(place)
     for target, members in suites.items():
         root.append(_suite(target, members, results, require, strict))
+    if exit_code(results, require, strict=strict) and not any(_says_no(suite) for suite in root):
+        root.append(_nothing_concluded(results))
     for name in ("tests", *_PLURAL.values()):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
     Xml.indent(root)
     return "<?xml version='1.0' encoding='utf-8'?>\n" + Xml.tostring(root, encoding="unicode") + "\n"
+
+
+def _says_no(suite: Xml.Element) -> bool:
+    return any(suite.get(_PLURAL[tag]) != "0" for tag in ("failure", "error"))
+
+
+def _nothing_concluded(results: Results) -> Xml.Element:
+    """Where every cell was skipped the command does not succeed, so this must not look like success either."""
+    why = ", ".join(f"{reason} ({len(cells)})" for reason, cells in results.reasons("skipped").items())
+    message = f"nothing could be concluded: {why or 'no cell ran'}"
+    suite = Xml.Element("testsuite", name="recollect", tests="1", failures="0", errors="1", skipped="0")
+    case = Xml.SubElement(suite, "testcase", classname="recollect", name="something was concluded")
+    Xml.SubElement(case, "error", message=plain(message), type="unknown")
+    return suite
 
 
 def _suite(
@@ -89,7 +107,8 @@ def _case(
         child = Xml.SubElement(case, "failure", message=plain(message), type=verdict.status)
         child.text = _evidence(result, replay)
     elif verdict.status == "unknown":
-        child = Xml.SubElement(case, "error", message=plain(verdict.reason or "unknown"), type="unknown")
+        kind = _TROUBLES.get(result.trouble, "unknown")
+        child = Xml.SubElement(case, "error", message=plain(verdict.reason or kind), type=kind)
         child.text = _evidence(result, replay)
     elif verdict.status == "skipped":
         Xml.SubElement(case, "skipped", message=plain(verdict.reason or "skipped"))

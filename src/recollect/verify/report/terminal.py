@@ -220,22 +220,22 @@ def _exposed(console: Console, results: Results) -> None:
 
 
 def _left_out(console: Console, results: Results, verbose: bool) -> None:
-    """Every `unknown` says why; the reasons for skipped cells are under `--verbose`."""
-    reasons: dict[tuple[Status, str], list[Result]] = {}
-    for result in results.results:
-        if result.verdict.status in ("skipped", "unknown"):
-            key = (result.verdict.status, result.verdict.reason or "no reason given")
-            reasons.setdefault(key, []).append(result)
+    """Every `unknown` says why; most of the reasons for skipped cells are under `--verbose`. The figures are parts of
+    those in the count."""
     nothing_ran = not any(_ran(result) for result in results.results)
-    for (status, reason), group in reasons.items():
-        orders = any(result.scenario.workload == INTERLEAVINGS for result in group)
-        if verbose or nothing_ran or orders or status == "unknown" or _was_cut_short(reason):
-            console.print(
-                f"{status} ({len(group)}): {reason} [{_listed(group)}]",
-                style="dim",
-                highlight=False,
-                markup=False,
-            )
+    statuses: tuple[Status, ...] = ("skipped", "unknown")
+    for status in statuses:
+        for reason, group in results.reasons(status).items():
+            orders = any(result.scenario.workload == INTERLEAVINGS for result in group)
+            if verbose or nothing_ran or orders or status == "unknown" or _was_cut_short(reason):
+                every = results.counts[status]
+                part = f"{len(group)} of {every}" if len(group) < every else f"{every}"
+                console.print(
+                    f"{status} ({part}): {reason} [{_listed(group)}]",
+                    style="dim",
+                    highlight=False,
+                    markup=False,
+                )
 
 
 def _was_cut_short(reason: str) -> bool:
@@ -246,11 +246,7 @@ def _was_cut_short(reason: str) -> bool:
 def _count(console: Console, results: Results, found: Sequence[Finding]) -> None:
     ran = [result for result in results.results if result.began]
     operations = sum(result.operations for result in ran)
-    counts = ", ".join(
-        f"{count} {status}"
-        for status in WORST_FIRST
-        if (count := sum(result.verdict.status == status for result in results.results))
-    )
+    counts = ", ".join(f"{count} {status}" for status, count in results.counts.items())
     if not counts:
         counts = (
             f"shard {results.shard} has no cells, the other shards have them all"

@@ -64,7 +64,7 @@ class Bench:
             self._seen[suite] = self.pool.look(suite.request, suite.target)
         refusal = self._seen[suite].refusal
         if refusal is not None:
-            return Judged("failed", "unknown", f"unknown: {refusal}")
+            return Judged("failed", "unknown", refusal if self._seen[suite].internal else f"unknown: {refusal}")
         if case.variant == INTERLEAVINGS:
             return self._judge_orders(suite, case)
         cells = self._cells(suite, case)
@@ -105,7 +105,8 @@ class Bench:
         if any(result.verdict.status == "violated" for result in results):
             told = self._told.setdefault(suite, FindingTexts(self.pool))
             text, replay = told.text(results)
-            return Judged("failed", "violated", text, replay=replay)
+            in_doubt = [_unknown(result) for result in results if result.verdict.status == "unknown"]
+            return Judged("failed", "violated", "\n\n".join((text, *in_doubt)), replay=replay)
         return judged(suite, results)
 
     def close(self) -> None:
@@ -153,10 +154,12 @@ def judged(suite: Suite, results: Sequence[Result]) -> Judged:
 
 
 def _unknown(result: Result) -> str:
+    """An error of ours is no verdict, and is not called one."""
     notes = [f"note: {note}" for note in result.notes]
+    reason = result.verdict.reason or "no reason given"
     return "\n".join(
         [
-            f"unknown, nothing can be concluded: {result.verdict.reason or 'no reason given'}",
+            reason if result.trouble == "internal" else f"unknown, nothing can be concluded: {reason}",
             *notes,
             where(result),
             replay_command(from_here(result.folder)),

@@ -64,6 +64,9 @@ def is_compound(name: str) -> bool:
 def combined(name: str, faults: Mapping[str, Fault]) -> Fault:
     """The fault of this name; raises `CannotCombine`."""
     parts = name.split("+")
+    if "" in parts:
+        side = "after" if parts[0] else "before"
+        raise CannotCombine(f"{name}: a fault is missing {side} the +; two at once are e.g. {PAIRS[0]}")
     for part in parts:
         if part not in faults:
             raise CannotCombine(f"{name}: unknown fault {part!r}; known: {', '.join(faults)}")
