@@ -4,9 +4,9 @@ import io
 
 import msgspec
 import pytest
-from recollect.commands.console import PlainConsole
 
 from recollect.commands import replay
+from recollect.commands.console import PlainConsole
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.results import Result, Results
 from tests.report.planned_cells import cell
@@ -26,7 +26,10 @@ UNKNOWN = msgspec.structs.replace(HELD, verdict=Verdict(status="unknown", reason
         ),
         (
             [VIOLATED, UNKNOWN],
-            ["nothing could be concluded in 1 of 2 runs: only 2 operations", "lost-tail: seen in 1 of 2 runs"],
+            [
+                "nothing could be concluded in 1 of 2 runs: only 2 operations",
+                "lost-tail: seen in 1 of 2 runs",
+            ],
         ),
         ([HELD, HELD], ["no anomaly in 2 of 2 runs"]),
     ],

@@ -64,7 +64,9 @@ class Bench:
             self._seen[suite] = self.pool.look(suite.request, suite.target)
         refusal = self._seen[suite].refusal
         if refusal is not None:
-            return Judged("failed", "unknown", refusal if self._seen[suite].internal else f"unknown: {refusal}")
+            return Judged(
+                "failed", "unknown", refusal if self._seen[suite].internal else f"unknown: {refusal}"
+            )
         if case.variant == INTERLEAVINGS:
             return self._judge_orders(suite, case)
         cells = self._cells(suite, case)
