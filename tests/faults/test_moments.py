@@ -1,15 +1,19 @@
 """The named moments of kill-engine, and dying at a line: each really happens, and the history says so."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from recollect.verify.judging.history import History
 from recollect.verify.judging.op import FaultDetail
+from recollect.verify.running.clients import Client
+from recollect.verify.running.faults.process import worth_killing
 from recollect.verify.running.run import Run
 from recollect.verify.running.scenario import Scenario
+from recollect.verify.running.workloads import AppendTurn, Intent, Plan, ReadBack, ReplaceAll, TakeBack
+from recollect.verify.target.workers import Worker
 from tests.faults.cells import our_cell, run_cell
 
 TWO_WRITES = "tests.planted.turn_in_two_writes:factory"
@@ -100,3 +104,21 @@ def test_dying_in_the_middle_of_a_whole_list_is_not_the_kit_overwriting_it(tmp_p
     target = "tests.planted.whole_list_overwritten:factory"
     verdict = run_cell(on_redis(target, "kill-app-at-line", workload="compact", readers=0), tmp_path)
     assert (verdict.status, verdict.lost) == ("held", 0), verdict
+
+
+@pytest.mark.parametrize(
+    ("intents", "killed"),
+    [
+        ([ReadBack("s"), AppendTurn("s", ()), ReplaceAll("s", ()), TakeBack("s", (0.5,))], [2, 3]),
+        ([None, AppendTurn("s", ()), ReadBack("s")], [1]),
+        ([None, ReadBack("s")], [0, 1]),
+    ],
+)
+def test_kill_app_takes_a_writer_in_the_middle_of_a_write(
+    intents: list[Intent | None], killed: list[int]
+) -> None:
+    writers = [Client(cast(Worker, None), cast(Plan, None), writer=True, intent=intent) for intent in intents]
+    chosen = [
+        place for place, writer in enumerate(writers) if any(writer is one for one in worth_killing(writers))
+    ]
+    assert chosen == killed

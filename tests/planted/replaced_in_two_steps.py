@@ -4,12 +4,13 @@ import time
 from collections.abc import Sequence
 
 from recollect import Conflict, Message
+from recollect.message import decode, encode
 from recollect.store import Stored
 from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.sqlite_rows import SqliteRows
 
-PLANTED = Planted("sqlite", "wal-full", "kill-app", "changes", ("lost-tail", "hole"))
+PLANTED = Planted("sqlite", "wal-full", "kill-app-at-line", "changes", ("lost-tail", "hole"))
 EMBEDDING_S = 0.05
 
 
@@ -20,7 +21,7 @@ class OneStep(SqliteRows):
         super().__init__(endpoint)
         self.db.execute(
             "CREATE TABLE IF NOT EXISTS numbered "
-            "(id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT, role TEXT, content TEXT)"
+            "(id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT, message BLOB)"
         )
 
     def append(self, session: str, messages: Sequence[Message]) -> None:
@@ -29,8 +30,8 @@ class OneStep(SqliteRows):
             self.insert(session, messages)
 
     def insert(self, session: str, messages: Sequence[Message]) -> None:
-        rows = [(session, message.role, message.content) for message in messages]
-        self.db.executemany("INSERT INTO numbered (session, role, content) VALUES (?, ?, ?)", rows)
+        rows = [(session, encode(message)) for message in messages]
+        self.db.executemany("INSERT INTO numbered (session, message) VALUES (?, ?)", rows)
 
     def replace(self, session: str, messages: Sequence[Message], *, expect: int | None = None) -> None:
         time.sleep(EMBEDDING_S)  # the new ones are embedded
@@ -50,10 +51,8 @@ class OneStep(SqliteRows):
         return int(found[0] or 0)
 
     def history(self, session: str) -> list[Stored]:
-        rows = self.db.execute(
-            "SELECT id, role, content FROM numbered WHERE session = ? ORDER BY id", (session,)
-        )
-        return [Stored(sequence, Message(role, content)) for sequence, role, content in rows]
+        rows = self.db.execute("SELECT id, message FROM numbered WHERE session = ? ORDER BY id", (session,))
+        return [Stored(sequence, decode(message)) for sequence, message in rows]
 
 
 class TwoSteps(OneStep):

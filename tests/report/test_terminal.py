@@ -14,7 +14,7 @@ from recollect.verify.matrix.document import document
 from recollect.verify.matrix.findings import findings
 from recollect.verify.matrix.rates import Repeated
 from recollect.verify.matrix.results import Result, Results, exit_code
-from recollect.verify.report import html, terminal
+from recollect.verify.report import html, junit, terminal
 from recollect.verify.report.symbols import size_of
 from recollect.verify.running.scenario import Scenario
 from tests.report.planned_cells import shrunk
@@ -202,3 +202,25 @@ def test_the_figures_of_what_was_left_out_add_up() -> None:
     assert "Not run: 4<" in page
     assert re.findall(r"<b>(\d: \w+)", page) == ["2: budget", "1: no", "1: interrupted"]
     assert document(results)["counts"] == {"skipped": 4, "held": 1} == results.counts
+
+
+def test_two_versions_of_an_engine_are_told_apart() -> None:
+    def on(engine: str, status: Status) -> Result:
+        there = result("a:make", status)
+        scenario = msgspec.structs.replace(there.scenario, engine=engine)
+        return msgspec.structs.replace(there, scenario=scenario, engine_version=engine.partition("@")[2])
+
+    results = Results(results=(on("redis@6.2", "held"), on("redis@7", "violated")))
+    assert re.search(
+        r"redis@6.2 +redis@7\n +fault +rdb +rdb *\n +kill-engine +✓ 7 +✗ ", shown(*results.results)
+    )
+    assert "seen in 1 cell: redis@7 rdb kill-engine append" in shown(*results.results)
+    assert document(results)["findings"][0]["cells"] == ["a:make redis@7 rdb kill-engine append"]
+    names = re.findall(r'classname="([^"]*)"', junit.render(results))
+    assert names == ["a:make.redis@6.2.rdb", "a:make.redis@7.rdb"]
+    assert re.findall(r'classname="([^"]*)"', junit.render(Results(results=results.results[:1]))) == [
+        "a:make.redis.rdb"
+    ]
+    columns, rows = html._matrix(results, {})
+    assert [column.policy for column in columns] == ["redis@6.2 rdb", "redis@7 rdb"]
+    assert [box and box.status for box in rows[0].boxes] == ["held", "violated"]

@@ -182,7 +182,8 @@ def document(report: AuditReport) -> dict[str, object]:
 def show(console: PlainConsole, report: AuditReport) -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-    facts = f"{counted(report.messages, 'message')} of {counted(report.sessions, 'session')} in {report.elapsed_s:,.1f} s"
+    read = f"{counted(report.messages, 'message')} of {counted(report.sessions, 'session')}"
+    facts = f"{read} in {report.elapsed_s:,.1f} s"
     console.print(f"{report.read_by}: {facts}")
     console.print(Text(report.headline, style=STYLES[report.status]))
     for name, count in report.counts.items():

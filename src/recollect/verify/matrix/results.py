@@ -152,6 +152,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
                 groups.setdefault(result.verdict.reason or "no reason given", []).append(result)
         return groups
 
+    def column_of(self, result: Result) -> str:
+        """Where a table has the cell: its policy, with the engine as it was asked for if its target ran on several."""
+        target, policy = result.scenario.target, result.scenario.policy
+        engines = {other.scenario.engine for other in self.results if other.scenario.target == target}
+        return f"{result.scenario.engine} {policy}" if len(engines) > 1 else policy
+
     def folder_of(self, result: Result) -> str:
         """The cell's own folder, which can be replayed; empty where it has none."""
         return self.place(result.folder)

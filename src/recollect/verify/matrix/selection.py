@@ -167,7 +167,9 @@ WORKLOADS_OF: dict[str, tuple[str, ...]] = {
         "changes",
     ),
 }
-BESIDE: dict[str, tuple[str, ...]] = {"kill-app": ("changes",), "power-loss": ("changes",)}
+BESIDE: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("kill-app", "kill-app-at-line", "power-loss"), ("changes",)
+)
 """Workloads tried besides the first default that fits: a change that is cut off, and one that is not on disk yet."""
 WRITERS_OF: dict[tuple[str, str], int] = {("concurrent-writers", "search"): 4, ("none", "search"): 4}
 """Where more than the usual number of writers is needed."""

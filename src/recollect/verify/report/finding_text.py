@@ -8,7 +8,7 @@ from recollect.printable import counted
 from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.matrix.findings import Finding, rate_of_finding
 from recollect.verify.matrix.results import Results
-from recollect.verify.report.symbols import client_of, place_of, size_of
+from recollect.verify.report.symbols import client_of, size_of
 
 NAMED_MAX = 2
 
@@ -34,12 +34,12 @@ def headline(finding: Finding) -> str:
 
 
 def seen_in(finding: Finding, results: Results) -> str:
-    names = [place_of(results.results[place].scenario) for place in finding.cells]
+    names = [results.results[place].scenario.place for place in finding.cells]
     text = f"seen in {counted(len(names), 'cell')}: {few(names)}"
     if len(finding.names) > 1:
         text += f"; also as {', '.join(finding.names[1:])}"
     if finding.hides:
-        hidden = [place_of(results.results[place].scenario) for place in finding.hides]
+        hidden = [results.results[place].scenario.place for place in finding.hides]
         text += f"; hides {hidden[0] if len(hidden) == 1 else counted(len(hidden), 'cell')}"
     if (often := rate_of_finding(finding, results)) is not None:
         text += f"; shown in {often.told}"

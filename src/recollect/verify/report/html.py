@@ -30,7 +30,7 @@ from recollect.verify.matrix.findings import Finding, findings, meanings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
-from recollect.verify.report.symbols import STYLES, against, client_of, orders_tried, place_of, size_of
+from recollect.verify.report.symbols import STYLES, against, client_of, orders_tried, size_of
 from recollect.verify.report.timeline import Timeline, of_history
 
 PICTURES_BYTES = 160_000
@@ -291,8 +291,8 @@ def _finding_card(finding: Finding, results: Results, anchors: dict[int, str]) -
         columns=(*names, *(["engine"] if outside else [])),
         steps=steps,
         size=size_of(finding),
-        cells=tuple((place_of(member.scenario), anchors.get(id(member))) for member in members),
-        hides=tuple(place_of(results.results[place].scenario) for place in finding.hides),
+        cells=tuple((member.scenario.place, anchors.get(id(member))) for member in members),
+        hides=tuple(results.results[place].scenario.place for place in finding.hides),
         news=_news(finding, results),
     )
 
@@ -421,12 +421,12 @@ def _spoken(timeline: Timeline) -> str:
 
 
 def _matrix(results: Results, anchors: dict[int, str]) -> tuple[list[MatrixColumn], list[MatrixRow]]:
-    """A column for each target and policy that ran anywhere, and a row for each fault."""
+    """A column for each target and policy that ran anywhere, on each engine, and a row for each fault."""
     grouped: dict[tuple[str, str], dict[str, list[Result]]] = {}
     faults: dict[str, None] = {}
     for result in results.results:
         scenario = result.scenario
-        column = grouped.setdefault((scenario.target, scenario.policy), {})
+        column = grouped.setdefault((scenario.target, results.column_of(result)), {})
         column.setdefault(scenario.fault, []).append(result)
         if _ran(result):
             faults.setdefault(scenario.fault)

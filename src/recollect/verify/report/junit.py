@@ -17,7 +17,6 @@ from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.results import Require, Result, Results, Trouble, exit_code, too_bad
 from recollect.verify.report.finding_text import told
 from recollect.verify.report.plain import plain
-from recollect.verify.report.symbols import place_of
 
 _COUNTED = ("failure", "error", "skipped")
 _PLURAL = {"failure": "failures", "error": "errors", "skipped": "skipped"}
@@ -91,10 +90,17 @@ def _case(
     result, replay = results.results[place], results.replay_of(results.results[place])
     scenario, verdict = result.scenario, result.verdict
     name = " ".join(part for part in (scenario.fault, scenario.variant, scenario.workload) if part)
+    versions = {
+        other.scenario.engine
+        for other in results.results
+        if (other.scenario.target, other.scenario.engine_name) == (scenario.target, scenario.engine_name)
+    }
+    engine = scenario.engine if len(versions) > 1 else scenario.engine_name
     case = Xml.Element(
         "testcase",
         # No version in the name: a CI system follows a test case by name, from one release of an engine to the next.
-        classname=plain(f"{scenario.target}.{scenario.engine_name}.{scenario.policy}"),
+        # Where several ran side by side, it has to tell them apart.
+        classname=plain(f"{scenario.target}.{engine}.{scenario.policy}"),
         name=plain(name),
         time=f"{result.elapsed_s:.3f}",
     )
@@ -126,7 +132,7 @@ def _tell(case: Xml.Element, place: int, finding: Finding, results: Results) -> 
         child = Xml.SubElement(case, "failure", message=message, type=plain(finding.name))
         child.text = "\n".join(map(plain, told(finding, results).splitlines()))
         return
-    told_there = place_of(results.results[lead].scenario)
+    told_there = results.results[lead].scenario.place
     Xml.SubElement(case, "skipped", message=plain(f"violated: {title}, which fails {told_there}"))
     evidence = _evidence(results.results[place], results.replay_of(results.results[place]))
     Xml.SubElement(case, "system-out").text = evidence

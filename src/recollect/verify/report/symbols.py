@@ -11,7 +11,6 @@ from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.findings import Finding
 from recollect.verify.matrix.results import Compared, Result
-from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
 STYLES: dict[Status, tuple[str, str]] = {
@@ -83,8 +82,3 @@ def against(baseline: Compared) -> str:
     if baseline.not_run:
         parts.append(f"{len(baseline.not_run)} not looked at this time ({', '.join(baseline.not_run)})")
     return ", ".join(parts)
-
-
-def place_of(scenario: Scenario) -> str:
-    parts = (scenario.policy, scenario.fault, scenario.variant, scenario.workload)
-    return " ".join(part for part in parts if part)

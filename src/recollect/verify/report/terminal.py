@@ -73,7 +73,7 @@ def _tables(console: Console, results: Results, numbers: dict[int, int], verbose
         for place, result in enumerate(results.results):
             if result.scenario.target == target:
                 row = cells.setdefault(result.scenario.fault, {})
-                row.setdefault(_column(result, results), []).append(place)
+                row.setdefault(results.column_of(result), []).append(place)
         ran = {
             fault: row
             for fault, row in cells.items()
@@ -101,16 +101,6 @@ def _about(mine: Iterable[Result]) -> str:
     """What was released under which version, and what it does not claim."""
     told = dict.fromkeys(part for result in mine for part in (result.release, *result.traits) if part)
     return f" ({', '.join(told)})" if told else ""
-
-
-def _column(result: Result, results: Results) -> str:
-    """A policy; with the engine as it was asked for, if there are several."""
-    engines = {
-        other.scenario.engine for other in results.results if other.scenario.target == result.scenario.target
-    }
-    return (
-        f"{result.scenario.engine} {result.scenario.policy}" if len(engines) > 1 else result.scenario.policy
-    )
 
 
 def _table(

@@ -91,7 +91,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """The title that people read: where it ran, and what happened."""
-        parts = (self.target, self.policy, self.fault, self.variant, self.workload)
+        return f"{self.target} {self.place}"
+
+    @property
+    def place(self) -> str:
+        """Its place among the cells of one target; with the engine if a version was asked for: others may be too."""
+        engine = self.engine if "@" in self.engine else ""
+        parts = (engine, self.policy, self.fault, self.variant, self.workload)
         return " ".join(part for part in parts if part)
 
     @property

@@ -18,7 +18,6 @@ from recollect.verify.matrix.investigation import Investigation
 from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Result, Results, replay_command
 from recollect.verify.report.finding_text import headline, told
-from recollect.verify.report.symbols import place_of
 from recollect.verify.target.module_folders import from_here
 
 INVESTIGATE_S = 10.0
@@ -59,7 +58,7 @@ class FindingTexts:
     def _told(self, finding: Finding, first: int) -> str:
         if min(finding.cells) >= first:
             return told(finding, self._results, setting=where(self._known[finding.cells[0]]))
-        earlier = place_of(self._known[min(finding.cells)].scenario)
+        earlier = self._known[min(finding.cells)].scenario.place
         here = self._known[next(place for place in finding.cells if place >= first)]
         lines = [f"{headline(finding)}: the same as in {earlier}, where it is told", where(here)]
         return "\n".join([*lines, replay_command(from_here(here.folder))])

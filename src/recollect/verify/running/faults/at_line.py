@@ -1,7 +1,8 @@
 """Dying on exactly one line of the store's own code: the application, or the engine under it.
 
 The lines are not guessed. A guest client records which lines of the store an append executes; then, for each of them
-in turn, another guest appends and dies on that line, or stops on it while the engine is killed.
+in turn, another guest appends and dies on that line, or stops on it while the engine is killed. In the workload
+`changes`, the lines of a replace too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from recollect.printable import counted
 from recollect.verify.running.clients import Client
 from recollect.verify.running.faults.fault import Fault, Injection, servers_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
-from recollect.verify.running.workloads import AppendTurn, Body, ReadBack, SaveBack
+from recollect.verify.running.workloads import AppendTurn, Body, ReadBack, ReplaceAll, SaveBack
 from recollect.verify.target import pipe
 
 SWEEP_S = 1.5
@@ -34,17 +35,26 @@ EVERY_S = 45.0
 """A sweep over every line ends by itself long before this; it bounds the cell."""
 
 
+GUESTS = "guests"
+"""A session that only guests use: a client that had read it before would write over theirs, and that would be the kit's
+fault."""
+
+
 def guest_turn(run: FaultedRun) -> AppendTurn | SaveBack:
     """A turn of two messages, if the store takes turns; in the workload `changes`, one over two sessions, if it takes
-    those. A store of whole lists gets a list that only guests use: a client that had loaded it and not yet saved would
-    overwrite theirs, and that would be the kit's fault."""
-    abilities, scenario = run.clients.abilities, run.scenario
-    bodies = tuple(Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in abilities else 1))
+    those."""
+    abilities, scenario, bodies = run.clients.abilities, run.scenario, _said(run)
     if "whole-list" in abilities:
-        return SaveBack("guests", bodies)
+        return SaveBack(GUESTS, bodies)
     spanning = scenario.workload == "changes" and scenario.sessions > 1 and "append_many" in abilities
     beside = (AppendTurn("session-1", bodies[:1]),) if spanning else ()
     return AppendTurn("session-0", bodies, beside=beside)
+
+
+def _said(run: FaultedRun) -> tuple[Body, ...]:
+    return tuple(
+        Body(f"guest {run.rng.random()}") for _ in range(2 if "batches" in run.clients.abilities else 1)
+    )
 
 
 def guest_writes(
@@ -57,11 +67,18 @@ def guest_writes(
     return run.do(guest, turn, on_line)
 
 
+def _guest_replaces(run: FaultedRun, guest: Client) -> pipe.Reply | None:
+    """One replace by a guest, of what guests have left."""
+    run.do(guest, ReadBack(GUESTS, positioned=True))
+    return run.do(guest, ReplaceAll(GUESTS, _said(run)))
+
+
 class Line(NamedTuple):
-    """A line that an append executes: in a process that has appended before, or only in its first append."""
+    """A line that an append or a replace executes: in a process that has done one before, or only in its first one."""
 
     name: str
     warm: bool
+    replaces: bool = False
 
 
 def recorded_lines(run: FaultedRun) -> list[Line]:
@@ -69,14 +86,22 @@ def recorded_lines(run: FaultedRun) -> list[Line]:
     it opens connections, and has nothing cached yet."""
     guest = run.clients.guest()
     first, later = _record(run, guest), _record(run, guest)
+    lines = [Line(name, True) for name in later] + [Line(name, False) for name in first if name not in later]
+    if run.scenario.workload == "changes" and "replace" in run.clients.abilities:
+        run.do(guest, AppendTurn(GUESTS, _said(run)))
+        lines += [Line(name, True, replaces=True) for name in _record(run, guest, _guest_replaces)]
     run.clients.dismiss(guest)
-    return [Line(name, True) for name in later] + [Line(name, False) for name in first if name not in later]
+    return lines
 
 
-def _record(run: FaultedRun, guest: Client) -> list[str]:
+def _record(
+    run: FaultedRun,
+    guest: Client,
+    write: Callable[[FaultedRun, Client], pipe.Reply | None] = guest_writes,
+) -> list[str]:
     for attempt in range(1, RECORDED_MAX + 1):
         _watch(guest, pipe.Watch("record"))
-        reply = guest_writes(run, guest)
+        reply = write(run, guest)
         if isinstance(reply, pipe.Lines):
             return reply.lines
         if not isinstance(reply, pipe.Failed):
@@ -139,7 +164,7 @@ class KillAppAtLine(Injection):
         guest = watching(self.run, pipe.Watch("die", line.name), warm=line.warm)
         guest.doomed = True
         with self.run.striking("kill-app-at-line", line.name):
-            guest_writes(self.run, guest)
+            _guest_replaces(self.run, guest) if line.replaces else guest_writes(self.run, guest)
         survived = self.run.clients.dismiss(guest)  # this append took another way through the code
         return not survived
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from recollect.guarantees import MADE_OF
 from recollect.printable import counted
 from recollect.verify.engines import Pausable
+from recollect.verify.running.clients import Client
 from recollect.verify.running.faults.chroma_flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
 from recollect.verify.running.faults.fault import Fault, Injection, ours_only, servers_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
@@ -20,6 +22,7 @@ from recollect.verify.running.faults.kill_moments import (
 from recollect.verify.running.faults.recorded_engine import Recorded
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
+from recollect.verify.running.workloads.intents import CHANGING, reads
 
 ONE_WRITER = "one-writer"
 """Only one process writes; the question is what the other one sees, a reader that stays open."""
@@ -75,6 +78,13 @@ def _kill_obstacle(scenario: Scenario) -> str | None:
     return servers_only(scenario) if scenario.variant == BETWEEN_WRITES else ours_only(scenario)
 
 
+def worth_killing(writers: Sequence[Client]) -> Sequence[Client]:
+    """Those in the middle of a write, and of these the ones that change what is there already: dying between two steps
+    takes away what somebody was told is kept."""
+    writing = [client for client in writers if client.intent is not None and not reads(client.intent)]
+    return [client for client in writing if isinstance(client.intent, CHANGING)] or writing or writers
+
+
 class KillApp(Injection):
     """Kills writers in the middle of what they do, three times over."""
 
@@ -84,7 +94,7 @@ class KillApp(Injection):
             if not clients.writers:
                 run.give_up("no writer was left to kill: they hang, or end by themselves")
             with run.striking("kill-app"):
-                clients.kill(run.rng.choice(clients.writers))
+                clients.kill(run.rng.choice(worth_killing(clients.writers)))
             clients.start_writers()
             run.go_on(run.scenario.before_s / 6)
 

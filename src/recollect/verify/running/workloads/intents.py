@@ -88,6 +88,10 @@ def reads(intent: Intent) -> bool:
     return isinstance(intent, ReadBack | ReadContext | SearchIndex)
 
 
+CHANGING = SaveBack | ReplaceAll | TakeBack
+"""They change what earlier writes left. A store that does it in several steps has a moment at which it is gone."""
+
+
 CALLED: dict[type, str] = {
     AppendTurn: "an append",
     ReadBack: "a read",
