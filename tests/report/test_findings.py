@@ -283,6 +283,28 @@ def test_where_one_writer_alone_is_answered_too_early_the_order_of_arrival_is_no
     assert told(order("reorder"), changed) == [("reorder", (0,)), ("corrupted", (1,))]
 
 
+def test_what_is_nowhere_for_a_moment_is_lost_where_the_process_dies_and_comes_in_another_order() -> None:
+    moved = cell("none", "non-monotonic-read", variant="one-writer", workload="turns")
+    shown = (
+        cell("restart", "reorder"),
+        cell("kill-app", "dropped", "stale-read"),
+        cell("kill-app-at-line", "lost-tail"),
+        cell("clock-frozen", "reorder", "own-write-missing"),
+    )
+    assert told(moved, *shown) == [("non-monotonic-read", (0, 1, 2, 3, 4))]
+    # Neither what the engine loses, nor what a clock puts out of order, comes from it.
+    assert told(moved, cell("kill-engine", "lost-tail"), cell("clock-frozen", "reorder")) == [
+        ("non-monotonic-read", (0,)),
+        ("lost-tail", (1,)),
+        ("reorder", (2,)),
+    ]
+    by_several = cell("none", "non-monotonic-read", workload="turns")
+    assert told(by_several, cell("kill-app", "lost-tail", apart=True)) == [
+        ("non-monotonic-read", (0,)),
+        ("lost-tail", (1,)),
+    ]
+
+
 def test_the_title_has_the_engine_that_cells_ran_on_not_the_one_that_an_upgrade_began_with() -> None:
     def titled(*cells: Result) -> str:
         console = Console(file=io.StringIO(), width=80, record=True)

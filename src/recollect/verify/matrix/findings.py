@@ -58,6 +58,9 @@ LOST = frozenset({"lost-update", "dropped", "trimmed"})
 TIME = frozenset({"clock-back", "clock-frozen", "clock-forward", "ttl-drift"})
 """Faults that change nothing but the time: a dead engine or a cut connection is not what caused their findings."""
 
+OF_THE_APP = frozenset({"kill-app", "kill-app-at-line", "cancel"})
+"""Faults that end what the store is doing, and leave the engine alone."""
+
 BY_VOLUME = frozenset({"trimmed", "hidden", "unreadable", "silent-reset"})
 """Anomalies that may simply need many messages, which several writers reach sooner than one. These names tell no two
 bugs apart."""
@@ -260,12 +263,13 @@ def _needs_no_fault(result: Result) -> bool:
 
 def _explained(results: Results, groups: list[_Cause], place: int, names: set[str]) -> _Cause | None:
     """A bug that needs no fault and shows in this cell too."""
+    fault = results.results[place].scenario.fault
     for group in groups:
         # If one writer with plain texts shows it, it cannot be avoided: a fault only gives it another name.
         everywhere = any(is_alone(results.results[cell]) for cell in group.cells)
         if not everywhere and _is_avoided(results, group, place, names):
             continue
-        if names <= (_consequences(group.names) if everywhere else group.names):
+        if names <= (_consequences(group.names, names, fault) if everywhere else group.names):
             return group
         # Where writers get in each other's way, whatever else the cell shows says nothing new.
         if not everywhere and not results.results[place].scenario.apart and names & group.names:
@@ -309,10 +313,18 @@ def _writers(result: Result) -> int:
     return 1 if scenario.variant == ONE_WRITER else scenario.writers
 
 
-def _consequences(names: set[str]) -> set[str]:
-    """Names that cells with a fault may give to a bug that shows everywhere: what a store loses by itself is missing
-    from reads, and there again where a write was repeated."""
-    return _family(names) | (LATE if names & LOST else set())
+def _consequences(names: set[str], shown: set[str], fault: str) -> set[str]:
+    """Names that a cell with a fault may give to a bug that shows everywhere.
+
+    What a store loses by itself is missing from reads, and there again where a write was repeated. What is late, or for
+    a moment nowhere, arrives in another order, and is lost for good if the process dies meanwhile. A changed clock has
+    its own way with order: it is only the same bug if something is late there too.
+    """
+    more = set(LATE) if names & LOST else set()
+    if names & LATE:
+        more |= {"reorder"} if fault not in TIME or shown & LATE else set()
+        more |= _family(set(LOST)) if fault in OF_THE_APP else set()
+    return _family(names) | more
 
 
 def _family(names: set[str]) -> set[str]:
