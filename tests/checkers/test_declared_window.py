@@ -107,6 +107,18 @@ def test_a_write_that_was_tried_again_may_take_the_room_of_two(first: str, names
     assert script.names() == names
 
 
+@pytest.mark.parametrize(("sent", "names"), [(4, ["dropped"]), (5, [])])
+def test_one_that_was_sent_often_may_take_the_room_of_as_many(sent: int, names: list[str]) -> None:
+    """Every answer but the last was lost, and each time it was stored."""
+    script = Script(keeps_last=5)
+    script.append(1)
+    again = script.append(2, outcome="unknown")
+    for attempt in range(2, sent + 1):
+        script.append(2, first=again, outcome="ok" if attempt == sent else "unknown")
+    script.read(3, again)
+    assert script.names() == names
+
+
 def test_but_not_of_three() -> None:
     script = Script(keeps_last=3)
     script.append(1)

@@ -34,7 +34,7 @@ def losses(evidence: Evidence) -> list[Loss]:
 def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
     """Whether a message may have fallen out of the target's declared window before a read ended, because as many
     messages as it keeps were, or could have been, written after it. A write that failed and was never seen takes no
-    room; a retried one may take it twice."""
+    room; one that was sent several times may take it as often."""
     window = evidence.header.keeps_last
     if window is None:
         return False
@@ -47,7 +47,7 @@ def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
         elif evidence.turn_invoked[turn] < ended and (done == NEVER or done > evidence.turn_invoked[mine]):
             there = evidence.turn_messages(turn)
             if turn not in evidence.failed or any(was_seen(evidence, each) for each in there):
-                newer += len(there) * (2 if turn in evidence.retries else 1)
+                newer += len(there) * evidence.attempts.get(turn, 1)
         if newer >= window:
             return True
     return False
