@@ -387,3 +387,16 @@ def test_an_old_primary_gives_old_answers_while_there_are_two(
     script.read(2, 0, 1, 2, 3)
     assert script.names() == ["stale-read"]
     assert script.verdict().status == status
+
+
+@pytest.mark.parametrize(("passed_s", "status"), [(1.0, "documented-loss"), (6.0, "violated")])
+def test_what_was_acknowledged_long_before_is_known_to_both(passed_s: float, status: str) -> None:
+    script = written(engine="redis-cluster", fault="isolate-primary")
+    script.wait(passed_s)
+    script.inject("isolate-primary")
+    script.append(1)
+    script.read(2, 3)
+    script.heal("isolate-primary")
+    script.read(2, 0, 1, 2, 3)
+    assert script.names() == ["stale-read"]
+    assert script.verdict().status == status

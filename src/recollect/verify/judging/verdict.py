@@ -46,6 +46,9 @@ SET_BACK = frozenset({"lost-tail", "silent-reset", "hole", "non-monotonic-read",
 SPLIT = frozenset({"isolate-primary", "isolate-sentinels", "two-primaries", "pause"})
 """Faults during which an old primary answers beside the new one: it knows nothing of what the new one is told."""
 
+BEHIND_S = 5.0
+"""How far one copy can be behind the other when they are parted. It is milliseconds, and more on a busy machine."""
+
 
 class WitnessEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first message affected and the events that prove it; numbers are event indices.
@@ -365,10 +368,14 @@ def _kept_after(evidence: Evidence, taken: TakenBack, disturbance: Disturbance, 
 
 
 def _read_while_split(evidence: Evidence, given: Promise, detection: Detection) -> bool:
-    """Whether the read that lacks the message was made while two primaries answered."""
-    read = detection.events[1]
+    """Whether the read that lacks the message was made while two primaries answered, and one of them may not know it:
+    what was acknowledged long before they were parted has reached both."""
+    read, acknowledged_s = detection.events[1], evidence.turn_done_s[evidence.message_turn[detection.element]]
     return any(
-        found.name == given.fault and found.injected < read < found.healed for found in evidence.disturbances
+        found.name == given.fault
+        and found.injected < read < found.healed
+        and found.injected_s - acknowledged_s < BEHIND_S
+        for found in evidence.disturbances
     )
 
 
