@@ -67,12 +67,15 @@ class Script:
         retention_s: float | None = None,
         base: int | None = None,
         dropped: tuple[int, ...] = (),
+        contents: tuple[str, ...] = (),
     ) -> int:
         """Invoke a write; `first` repeats an earlier turn. Returns its first message."""
         self.step()
         first = self.writer.messages if first is None else first
         checksums = tuple(range(first, first + count))
-        write = WriteAsked(first, checksums, f"t{first}", expect, retention_s, base, dropped)
+        write = WriteAsked(
+            *(first, checksums, f"t{first}", expect, retention_s, base, dropped), contents=contents
+        )
         self.writer.invoke_write(process, session, operation, write)
         return first
 

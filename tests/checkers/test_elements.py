@@ -394,3 +394,22 @@ def test_a_failed_write_that_leaked_is_a_leak() -> None:
     script.append(1, "other")
     script.read(2, 4, 3, session="other")
     assert script.names() == ["cross-session-leak"]
+
+
+def test_what_a_message_is_besides_its_text_is_said() -> None:
+    script = Script()
+    script.append(1, count=2, contents=("", "a tool's result"))
+    script.append(1)
+    script.read(2, 0, 2)
+    script.read(2, 0, 2)
+    sentence = script.only().sentence
+    assert 'message m1 (a tool\'s result) of session "s", acknowledged at' in sentence
+
+
+def test_a_changed_message_is_named_once() -> None:
+    script = Script()
+    script.append(1, contents=("a tool call",))
+    script.read(2, Element(0, 99, text="a tool call: arguments: '1' came back as '2'"))
+    sentence = script.only().sentence
+    assert sentence.count("a tool call") == 1
+    assert sentence.endswith("metadata (arguments: '1' came back as '2').")

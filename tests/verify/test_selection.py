@@ -48,7 +48,7 @@ def test_changes_are_made_without_faults_and_with_those_that_cut_them_off() -> N
     for target in ("sqlite", "redis", "postgres"):
         cells = select(VerifyRequest(targets=(target,)), ALL)
         changed = {cell.scenario.fault for cell in cells if cell.scenario.workload == "changes"}
-        assert changed == {"none", "kill-app", "power-loss"}
+        assert changed == {"none", "kill-app", "kill-app-at-line", "power-loss"}
         for fault in changed:
             assert any(cell.scenario.workload == "turns" and cell.scenario.fault == fault for cell in cells)
     without = {

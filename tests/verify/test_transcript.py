@@ -55,6 +55,19 @@ def said(transcript: Transcript, *texts: str) -> None:
         transcript.end(WRITER, turn, pipe.Acked())
 
 
+def test_what_is_no_plain_text_is_named_in_the_history(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    plain = AppendTurn("s", (Body("hello"),))
+    mixed = AppendTurn("s", (Body("hello"), Body("", kind="tool"), Body("again", marked=False, kind="again")))
+    with HistoryWriter(path.open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        for turn in (plain, mixed):
+            transcript.begin(WRITER, turn)
+            transcript.end(WRITER, turn, pipe.Acked())
+    asked = [event.value for event in History(path) if isinstance(event.value, WriteAsked)]
+    assert [write.contents for write in asked] == [(), ("", "a tool's result", "")]
+
+
 def test_changes_are_places_on_the_wire_and_messages_in_the_history(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with HistoryWriter(path.open("wb"), HistoryHeader(recollect="0")) as history:

@@ -49,12 +49,14 @@ def name_of(message: int) -> str:
 
 
 def subject(evidence: Evidence, detection: Detection) -> str:
-    """`message m17 of session "s2"`, with its acknowledgement if it had one."""
+    """`message m17 of session "s2"`, with its acknowledgement if it had one, and what it is if it is no plain text."""
     session = evidence.sessions[detection.session]
     if detection.element < 0 or detection.element >= len(evidence.message_turn):
         return f'an element in session "{session}"'
     turn = evidence.message_turn[detection.element]
-    text = f'message {name_of(detection.element)} of session "{session}"'
+    what = evidence.contents.get(detection.element)
+    named = f"{name_of(detection.element)} ({what})" if what else name_of(detection.element)
+    text = f'message {named} of session "{session}"'
     if evidence.turn_done[turn] == NEVER:
         return text
     if (place := _place_in_older_data(evidence, turn)) is not None:

@@ -286,6 +286,8 @@ class Evidence:
     sessions: list[str] = field(default_factory=list)
     odds: OddTable = field(default_factory=OddTable)
     retries: dict[int, int] = field(default_factory=dict)
+    contents: dict[int, str] = field(default_factory=dict)
+    """By message, what it is besides its text, in words."""
     attempts: dict[int, int] = field(default_factory=dict)
     """How often each retried turn was sent."""
     failed: set[int] = field(default_factory=set)

@@ -212,6 +212,8 @@ class _Collector:
                 self._grow(first + count)
             if write.spans is not None:
                 _join_parts(evidence, turn, write.spans, event)
+            if write.contents:
+                evidence.contents.update(enumerate(write.contents, first))
         else:
             turn = self._retry(session, event, first, count)
         if count > 1:

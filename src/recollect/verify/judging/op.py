@@ -91,7 +91,7 @@ class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_
     extended and written back, or replaced. `dropped` are the messages that a save leaves out on purpose (a compaction)
     or that a replace replaces with its own, as runs. `spans`, for a turn over several sessions, is the first message of
     the first of its parts. `copied`, for a fork, is the session that it copies; copies have numbers of
-    their own.
+    their own. `contents` says in words what each message is besides its text, if that is what is tested: "a tool call".
     """
 
     first: int
@@ -103,6 +103,7 @@ class WriteAsked(msgspec.Struct, frozen=True, tag="write", tag_field="is", omit_
     dropped: tuple[int, ...] = ()
     spans: int | None = None
     copied: str | None = None
+    contents: tuple[str, ...] = ()
 
 
 class RetractAsked(msgspec.Struct, frozen=True, tag="retract", tag_field="is", omit_defaults=True, gc=False):

@@ -22,6 +22,7 @@ from recollect.verify.running.workloads import (
 )
 from recollect.verify.target import pipe
 from recollect.verify.target.about import session_about
+from recollect.verify.target.contents import KINDS
 from recollect.verify.target.marked_text import ROLES, Recognised, excerpt_of_whole, mark
 from recollect.verify.target.outcomes import Outcome
 
@@ -79,6 +80,12 @@ def _copy(element: op.Element, copies: dict[int, int]) -> op.Element:
         if element.message is None
         else element._replace(message=copies.get(element.message, element.message))
     )
+
+
+def _contents(bodies: tuple[Body, ...]) -> tuple[str, ...]:
+    """What each message is besides its text, as reports call it; nothing at all for plain texts."""
+    called = tuple(KINDS[body.kind].called if body.kind in KINDS else "" for body in bodies)
+    return called if any(called) else ()
 
 
 def _text(number: int, body: Body) -> str:
@@ -260,7 +267,11 @@ class Transcript:
         for place, part in enumerate((intent, *intent.beside)):
             first, said = self._number(part.session, part.bodies)
             checksums = tuple(self._checksums[first:])
-            write = op.WriteAsked(first, checksums, turn, expect, self._retention_s, spans=spans)
+            write = op.WriteAsked(
+                *(first, checksums, turn, expect, self._retention_s),
+                spans=spans,
+                contents=_contents(part.bodies),
+            )
             self._invoke(op.part_process(process, place), part.session, "append", write)
             writes.append(write)
             if place:
@@ -278,7 +289,13 @@ class Transcript:
         first, said = self._number(session, intent.bodies)
         checksums = tuple(self._checksums[first:])
         kept_s, base = self._retention_s, sight.event
-        write = op.WriteAsked(first, checksums, retention_s=kept_s, base=base, dropped=to_runs(dropped))
+        write = op.WriteAsked(
+            *(first, checksums),
+            retention_s=kept_s,
+            base=base,
+            dropped=to_runs(dropped),
+            contents=_contents(intent.bodies),
+        )
         self._saves[process] = _numbers(write)
         self._invoke(process, session, "save", write)
         return pipe.Save(session, said, intent.drop)

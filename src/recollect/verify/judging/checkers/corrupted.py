@@ -57,5 +57,6 @@ def describe(evidence: Evidence, detection: Detection) -> str:
     if detection.exposed:
         how = "without what its interface never said it keeps"
     if detection.silent and detection.text:
-        how += f" ({detection.text})"
+        what = evidence.contents.get(detection.element)  # which the subject says already
+        how += f" ({detection.text.removeprefix(f'{what}: ')})"
     return f"A read (event {detection.events[1]}) returned {subject(evidence, detection)}, {how}."
