@@ -72,6 +72,8 @@ class MemoryStoreSuite:
     """How long memory must live, such as ``7d``."""
     require: ClassVar[str | None] = None
     """``written`` or ``fsynced``: documented losses worse than this fail too."""
+    strict: ClassVar[bool] = False
+    """Every documented loss fails, and so does `exposed`."""
     writers: ClassVar[int | None] = None
     full: ClassVar[bool] = False
     """Every policy, fault and variant."""
@@ -114,8 +116,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "recollect(engine, policy, fault, variant, workload, retain, require): runs on a real memory engine; the "
-        "arguments choose which, and what happens to it. -m 'not recollect' leaves such tests out.",
+        "recollect(engine, policy, fault, variant, workload, retain, require, strict): runs on a real memory engine; "
+        "the arguments choose which, and what happens to it. -m 'not recollect' leaves such tests out.",
     )
 
 

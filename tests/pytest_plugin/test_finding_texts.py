@@ -1,17 +1,17 @@
 """What the tests of a suite say of a bug that several of them show."""
 
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import msgspec
 
-from recollect.verify.judging.verdict import Verdict
+from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.matrix.results import Result
+from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.matrix.selection import VerifyRequest
 from recollect.verify.suite.finding_texts import FindingTexts
-from recollect.verify.suite.suite import Bench, Suite
+from recollect.verify.suite.suite import Bench, Suite, judged
 from tests.report.planned_cells import anomaly, cell
 
 
@@ -89,3 +89,20 @@ def test_what_was_not_concluded_is_said_beside_a_violation(tmp_path: Path) -> No
     starts = [part.splitlines()[0] for part in said.text.split("\n\n")]
     assert starts[0] == "lost-update (silent), confirmed 3 of 3"
     assert starts[-2:] == ["unknown, nothing can be concluded: only 2 operations", ours.reason]
+
+
+def test_a_strict_suite_says_what_the_strict_command_says() -> None:
+    """For every verdict without and with `strict`, a test fails where the exit code of that cell is not 0."""
+    for status in get_args(Status):
+        verdict = Verdict(status=status, reason="a reason", lost=1, acked=9)
+        result = msgspec.structs.replace(cell("kill-engine"), verdict=verdict)
+        for strict in (False, True):
+            suite = Suite("TestShop", "app:make", VerifyRequest(targets=("app:make",)), strict=strict)
+            said = judged(suite, [result])
+            if status not in ("violated", "skipped"):  # told elsewhere; pytest has a word of its own for it
+                failed = exit_code(Results(results=(result,)), strict=strict) != 0
+                assert (said.outcome == "failed") is failed, (status, strict)
+    exposed = msgspec.structs.replace(cell("lost-ack"), verdict=Verdict(status="exposed", reason="a reason"))
+    assert judged(suite, [exposed]).text.startswith(
+        "exposed: a reason\nThis is exposed, and the suite is strict."
+    )

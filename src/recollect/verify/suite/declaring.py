@@ -35,6 +35,7 @@ WISHES = (
     "engine_config",
     "retain",
     "require",
+    "strict",
     "writers",
     "full",
 )
@@ -127,7 +128,7 @@ def _declared(cls: type, wanted: Mapping[str, Any], chosen: Chosen, engine: str,
         seed=chosen.seed,
     )
     check(request)
-    return Suite(name, target, request, wanted["require"])
+    return Suite(name, target, request, wanted["require"], bool(wanted["strict"]))
 
 
 def _spec(cls: type, attribute: str) -> str:

@@ -18,7 +18,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import WORST_FIRST, Status, Verdict
 from recollect.verify.matrix.cell_process import Order, TargetSeen
 from recollect.verify.matrix.pool import CellPool
-from recollect.verify.matrix.results import Require, Result, replay_command, worse_than
+from recollect.verify.matrix.results import Require, Result, replay_command, too_bad, worse_than
 from recollect.verify.matrix.selection import Cell, FaultCase, VerifyRequest, select
 from recollect.verify.suite.finding_texts import FindingTexts, where
 from recollect.verify.target.module_folders import from_here
@@ -29,12 +29,14 @@ CASES_AHEAD = 4
 
 @dataclass(frozen=True)
 class Suite:
-    """One target and the cells to run on it; `require` is what its acknowledged messages must survive."""
+    """One target and the cells to run on it; `require` is what its acknowledged messages must survive. With `strict`,
+    no loss is accepted, even if it is documented, and no caller may be left unprotected."""
 
     name: str
     target: str
     request: VerifyRequest
     require: Require | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,11 +150,18 @@ def judged(suite: Suite, results: Sequence[Result]) -> Judged:
         return Judged("failed", status, "\n\n".join(map(_unknown, broken)), replay=replay)
     if status in ("documented-loss", "exposed"):
         note = "\n".join(_loss(result) for result in broken)
-        if suite.require and any(worse_than(result, suite.require) for result in broken):
-            refused = f"The engine documents this loss, but the suite requires {suite.require!r}."
+        if any(too_bad(result, suite.require, suite.strict) for result in broken):
+            refused = _refused(suite, broken)
             return Judged("failed", status, "\n".join((note, refused, where(worst), replay)), note, replay)
         return Judged("passed", status, "", note, replay)
     return Judged("passed", status, "")
+
+
+def _refused(suite: Suite, broken: Sequence[Result]) -> str:
+    """Why a suite fails on what a run without wishes accepts."""
+    if suite.require is not None and any(worse_than(result, suite.require) for result in broken):
+        return f"The engine documents this loss, but the suite requires {suite.require!r}."
+    return f"This is {broken[0].verdict.status}, and the suite is strict."
 
 
 def _unknown(result: Result) -> str:
@@ -171,6 +180,8 @@ def _unknown(result: Result) -> str:
 
 def _loss(result: Result) -> str:
     verdict = result.verdict
+    if verdict.status == "exposed":
+        return f"exposed: {verdict.reason or 'no reason given'}"
     window = (
         "" if verdict.loss_window_s is None else f", back to {verdict.loss_window_s:.2f} s before the fault"
     )
