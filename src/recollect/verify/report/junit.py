@@ -141,10 +141,9 @@ def _tell(case: Xml.Element, place: int, finding: Finding, results: Results) -> 
 def _evidence(result: Result, replay: str | None) -> str:
     """The witness sentences, the promise, and the command that runs it again."""
     verdict = result.verdict
-    lines = [
-        f"{verdict.status}: {verdict.lost} of {verdict.acked} acknowledged messages lost",
-        *(anomaly.told for anomaly in verdict.anomalies),
-    ]
+    lines = [anomaly.told for anomaly in verdict.anomalies]
+    if result.began:
+        lines.insert(0, f"{verdict.status}: {verdict.lost} of {verdict.acked} acknowledged messages lost")
     if verdict.promise:
         lines.append(f"promise: {verdict.promise}")
     if replay is not None:
