@@ -212,12 +212,10 @@ class _Collector:
                 self._grow(first + count)
             if write.spans is not None:
                 _join_parts(evidence, turn, write.spans, event)
-            if write.contents:
-                evidence.contents.update(enumerate(write.contents, first))
+            evidence.contents.update(enumerate(write.contents, first))
         else:
             turn = self._retry(session, event, first, count)
-        if count > 1:
-            evidence.has_batches = True
+        evidence.has_batches |= count > 1
         session.mutations_open += 1
         session.last_mutation = event.index
         if write.retention_s is not None or write.base is not None or write.dropped:
