@@ -35,6 +35,9 @@ EVERY_S = 45.0
 """A sweep over every line ends by itself long before this; it bounds the cell."""
 
 
+OnLine = Callable[[str], None]
+"""Called with the line at which a guest has stopped."""
+
 GUESTS = "guests"
 """A session that only guests use: a client that had read it before would write over theirs, and that would be the kit's
 fault."""
@@ -57,9 +60,7 @@ def _said(run: FaultedRun) -> tuple[Body, ...]:
     )
 
 
-def guest_writes(
-    run: FaultedRun, guest: Client, on_line: Callable[[str], None] | None = None
-) -> pipe.Reply | None:
+def guest_writes(run: FaultedRun, guest: Client, on_line: OnLine | None = None) -> pipe.Reply | None:
     """One turn by a guest; a whole list is loaded before it is saved. For `on_line` see `FaultedRun.do`."""
     turn = guest_turn(run)
     if isinstance(turn, SaveBack):
@@ -67,10 +68,10 @@ def guest_writes(
     return run.do(guest, turn, on_line)
 
 
-def _guest_replaces(run: FaultedRun, guest: Client) -> pipe.Reply | None:
+def _guest_replaces(run: FaultedRun, guest: Client, on_line: OnLine | None = None) -> pipe.Reply | None:
     """One replace by a guest, of what guests have left."""
     run.do(guest, ReadBack(GUESTS, positioned=True))
-    return run.do(guest, ReplaceAll(GUESTS, _said(run)))
+    return run.do(guest, ReplaceAll(GUESTS, _said(run)), on_line)
 
 
 class Line(NamedTuple):
@@ -79,6 +80,11 @@ class Line(NamedTuple):
     name: str
     warm: bool
     replaces: bool = False
+
+    def execute(self, run: FaultedRun, guest: Client, on_line: OnLine | None = None) -> None:
+        """Does what executes it."""
+        write = _guest_replaces if self.replaces else guest_writes
+        write(run, guest, on_line)
 
 
 def recorded_lines(run: FaultedRun) -> list[Line]:
@@ -164,7 +170,7 @@ class KillAppAtLine(Injection):
         guest = watching(self.run, pipe.Watch("die", line.name), warm=line.warm)
         guest.doomed = True
         with self.run.striking("kill-app-at-line", line.name):
-            _guest_replaces(self.run, guest) if line.replaces else guest_writes(self.run, guest)
+            line.execute(self.run, guest)
         survived = self.run.clients.dismiss(guest)  # this append took another way through the code
         return not survived
 
@@ -182,7 +188,7 @@ class KillEngineAtLine(Injection):
             killed_at.append(at)
 
         with self.run.striking("kill-engine-at-line", line.name):
-            guest_writes(self.run, guest, kill)
+            line.execute(self.run, guest, kill)
             if killed_at:
                 self.run.start_engine()
         self.run.clients.dismiss(guest)
