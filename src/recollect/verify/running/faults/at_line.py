@@ -157,7 +157,8 @@ def _sweep(run: FaultedRun, least: int, sweep_s: float, die_at: Callable[[Line],
         if tried >= least and time.monotonic() > end:
             break
         deaths += die_at(line)
-    run.remark(f"{run.scenario.fault}: died on {deaths} of {counted(len(lines), 'line')} of an append")
+    what = "an append or a replace" if any(line.replaces for line in lines) else "an append"
+    run.remark(f"{run.scenario.fault}: died on {deaths} of {counted(len(lines), 'line')} of {what}")
     if not deaths:
         run.give_up("no append reached the line that it was supposed to die on")
 
