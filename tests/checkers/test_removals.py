@@ -128,6 +128,26 @@ def test_a_replace_that_was_cut_off_happened_as_a_whole_or_not_at_all(
     assert verdict.status == ("violated" if names else "held")
 
 
+@pytest.mark.parametrize(
+    ("shown", "names"),
+    [
+        ((0, 1, 2), []),  # none of them happened
+        ((), ["silent-reset"]),  # one of them happened by half
+        ((4,), []),  # the second did, as a whole
+        ((2,), ["hole"]),
+    ],
+)
+def test_so_did_several_that_were_to_replace_the_same(shown: tuple[int, ...], names: list[str]) -> None:
+    script = written(fault="kill-app")
+    for process in (1, 3, 4):
+        script.begin(process, operation="replace", dropped=(0, 3))
+        script.inject("kill-app")
+        script.unknown(process)
+        script.heal("kill-app")
+    script.read(2, *shown)
+    assert script.names() == names
+
+
 def test_what_a_second_change_may_have_removed_is_not_held_against_one_in_doubt() -> None:
     script = written()
     script.replace(1, 0, 1, 2, outcome="unknown")

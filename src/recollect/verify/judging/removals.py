@@ -7,7 +7,7 @@ whose own messages never appeared did not happen, and what it was to replace has
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from recollect.verify.judging.evidence import (
@@ -107,11 +107,11 @@ def replaces_in_doubt(evidence: Evidence) -> dict[int, list[int]]:
 
 
 def never_replaced(evidence: Evidence, session: SessionEvidence, turns: Iterable[int]) -> list[int]:
-    """Messages that are missing although the only write that was to remove them, a replace in doubt, never happened.
+    """Messages that are missing although the only writes that were to remove them, replaces in doubt, never happened.
 
-    Nothing is said where the replace's own messages may be gone for another reason.
+    Nothing is said where a replace's own messages may be gone for another reason.
     """
-    found: list[int] = []
+    undone: Counter[int] = Counter()
     read = session.whole.last_read
     for turn in turns:
         ended = evidence.replace_ended.get(turn, evidence.events)
@@ -119,11 +119,11 @@ def never_replaced(evidence: Evidence, session: SessionEvidence, turns: Iterable
             continue
         if any(evidence.state[message] & (SEEN | DROPPED) for message in evidence.turn_messages(turn)):
             continue
-        found += [
-            message
-            for message in own(evidence, session, evidence.replaced[turn])
-            if evidence.removals[message] == 1
-            and evidence.acknowledged(message) != NEVER
-            and not evidence.state[message] & IN_WHOLE
-        ]
-    return found
+        undone.update(own(evidence, session, evidence.replaced[turn]))
+    return [
+        message
+        for message, times in undone.items()
+        if evidence.removals[message] == times
+        and evidence.acknowledged(message) != NEVER
+        and not evidence.state[message] & IN_WHOLE
+    ]
