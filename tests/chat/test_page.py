@@ -84,8 +84,11 @@ async def test_a_volume_wiped_under_the_running_service_is_said_on_the_page(
     await page.keyboard.press("Enter")
     await expect(page.locator("#banner")).to_contain_text("The memory is missing.")
     assert "✗ not remembered" in await page.locator(".said .note").last.inner_text()
-    struck = "getComputedStyle(document.querySelector('.note.remembered')).textDecorationLine"
-    assert await page.evaluate(struck) == "line-through"
+    assert str(service.data) not in await page.inner_text("body")
+    await expect(page.locator("#banner")).to_contain_text("bring its data back")
+    for struck in (".note.remembered", "#memories p"):
+        style = f"getComputedStyle(document.querySelector('{struck}')).textDecorationLine"
+        assert await page.evaluate(style) == "line-through"
 
 
 async def test_with_a_witness_the_service_refuses_a_wiped_volume(chat_service: Start, tmp_path: Path) -> None:
@@ -188,18 +191,24 @@ async def test_on_a_phone_and_in_the_dark(lasting_service: Service, browser: Bro
 
 async def test_a_service_that_is_gone_is_said_and_found_again(chat_service: Start, browser: Browser) -> None:
     service = chat_service()
-    page = await open_page(await browser.new_context(), service)
+    low = await browser.new_context(viewport={"width": 1000, "height": 420})
+    page = await open_page(low, service)
+    await say(page, "Hello!")
+    await expect(page.locator("#store")).to_be_visible()
     service.kill()
     await page.fill("#text", "My name is Xiao Li.")
     await page.keyboard.press("Enter")
     await expect(page.locator("#banner")).to_contain_text("cannot be reached")
+    await expect(page.get_by_role("button", name="send again")).to_be_in_viewport()
     assert "lost" not in await page.locator("#banner").inner_text()
-    assert (await page.locator(".said .note").inner_text()).startswith(NOT_KNOWN)
+    await expect(page.locator("#store")).to_be_hidden()  # "saved to disk" would be a promise
+    assert (await page.locator(".said .note").last.inner_text()).startswith(NOT_KNOWN)
     await asyncio.to_thread(service.restart)
     await page.get_by_role("button", name="send again").click()
-    await page.locator(".said .note.remembered[data-settled]").wait_for()
+    await page.locator(".said .note.remembered[data-settled]").nth(1).wait_for()
     assert await memories(page) == [NAME]
     await expect(page.locator("#banner")).to_be_hidden(timeout=10_000)
+    await expect(page.locator("#store")).to_be_visible()
 
 
 async def test_what_was_not_answered_outlives_a_reload(chat_service: Start, browser: Browser) -> None:
