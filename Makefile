@@ -103,7 +103,7 @@ test-adapters: adapters engines
 	$(ADAPTERS_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(ADAPTERS_TESTS)
 
 # The released stores that have a name. Apart from the adapters: some of them hold back the drivers that ours are tested with.
-# 770 MB, so not a part of `make test`.
+# 1.5 GB, so not a part of `make test`.
 NAMED_VENV := .venv-named
 NAMED_TESTS := tests/verify/test_named_runs.py tests/verify/test_named_audits.py
 

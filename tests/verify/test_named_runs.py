@@ -1,5 +1,6 @@
 """Every store of others that has a name and is installed here is opened by it, written to, read back, and judged."""
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,11 @@ def pool() -> Iterator[CellPool]:
     pool = CellPool(1)
     yield pool
     pool.close()
+
+
+@pytest.mark.parametrize("module", sorted({one for row in INSTALLED.values() for one in row.imports}))
+def test_what_is_imported_early_exists(module: str) -> None:
+    importlib.import_module(module)
 
 
 @pytest.mark.parametrize(("name", "row"), INSTALLED.items() or [pytest.param("", None, id="none installed")])

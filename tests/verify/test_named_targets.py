@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect.verify.matrix.selection import BadRequest, VerifyRequest, engine_of
 from recollect.verify.target.registry import NamedTarget, address_of, named_targets
 from recollect.verify.target.shape import BadTarget
 from recollect.verify.target.target import resolve
@@ -129,6 +130,14 @@ def test_names_are_expanded_and_the_rest_stays() -> None:
     assert address_of("agents.redis") == "recollect.verify.named.agents:redis"
     assert address_of("my.module:factory") == "my.module:factory"
     assert address_of("redis") == "redis"
+
+
+def test_a_store_may_need_a_version_of_its_engine() -> None:
+    name = "langchain.pgvector"
+    assert engine_of(VerifyRequest(targets=(name,)), name) == "postgres@18"
+    assert engine_of(VerifyRequest(targets=(name,), engine="postgres@16"), name) == "postgres@16"
+    with pytest.raises(BadRequest, match="runs on postgres, not on 'redis'"):
+        engine_of(VerifyRequest(targets=(name,), engine="redis"), name)
 
 
 def test_an_installed_version_is_that_of_the_distribution() -> None:

@@ -58,3 +58,10 @@ def test_only_our_own_store_needs_what_migrates_postgresql() -> None:
     assert "alembic.command" not in imports_of("app.memory:make", "postgres")
     assert imports_of("app.memory:make", "valkey-cluster") == ("app.memory", "recollect.stores.redis.store")
     assert imports_of("chroma", "chroma") == ()
+
+
+def test_what_a_factory_imports_is_imported_before_the_workers_are_forked() -> None:
+    assert imports_of("adk.redis", "redis")[:2] == (
+        "recollect.verify.named.adk",
+        "google.adk.integrations.redis",
+    )

@@ -22,9 +22,10 @@ def _show_names() -> None:
     """Prints one line for each: its name, its engine, and its version or how to get it."""
     rows = named_targets()
     width = max(map(len, rows), default=0)
+    engine_width = max((len(row.engine) for row in rows.values()), default=0)
     for name, row in rows.items():
         told = row.pip if row.lacking else row.released
-        echo(f"{name:{width}}  {row.engine:8}  {told}")
+        echo(f"{name:{width}}  {row.engine:{engine_width}}  {told}")
 
 
 def _check_installed(targets: Sequence[str]) -> None:

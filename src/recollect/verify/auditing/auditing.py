@@ -201,8 +201,8 @@ async def audit_target(
 
 def _check_engine(url: str, spec: str) -> None:
     row, engine = row_of(spec), engine_at(url)
-    if row is not None and row.engine != engine:
-        raise Refused(f"{spec} keeps its memory in {row.engine}, and {shown(url)} is {engine}")
+    if row is not None and row.kind != engine:
+        raise Refused(f"{spec} keeps its memory in {row.kind}, and {shown(url)} is {engine}")
 
 
 async def _listed(spec: str, endpoint: Endpoint, sessions: Iterable[str] | None, url: str) -> Listed:

@@ -319,8 +319,8 @@ def engine_of(request: VerifyRequest, target: str) -> str:
             raise BadRequest(
                 f"the built-in target {target!r} runs on {' or '.join(fitting)}, not on {asked!r}"
             )
-        if (named := named_targets().get(target)) and KINDS.get(asked, asked) != named.engine:
-            raise BadRequest(f"the target {target!r} runs on {named.engine}, not on {asked!r}")
+        if (named := named_targets().get(target)) and KINDS.get(asked, asked) != named.kind:
+            raise BadRequest(f"the target {target!r} runs on {named.kind}, not on {asked!r}")
         return request.engine
     if target in BUILT_IN:
         return target

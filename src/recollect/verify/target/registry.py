@@ -36,6 +36,7 @@ class NamedTarget(msgspec.Struct, frozen=True):
     factory: str
     """``package.module:factory``, as on the command line."""
     engine: str
+    """With a version only if it needs that one: ``postgres@18``."""
     requires: tuple[str, ...]
     """For pip, with the versions it was tried with; the first is the store's own distribution."""
     traits: tuple[str, ...] = ()
@@ -45,6 +46,14 @@ class NamedTarget(msgspec.Struct, frozen=True):
     sessions: str = ""
     """``package.module:sessions``, which lists the sessions of a database for `recollect audit`; empty: the `sessions`
     beside the factory, if there is one."""
+    imports: tuple[str, ...] = ()
+    """What the factory imports when it is called: imported once, before the workers are forked, and not in each of
+    them. Nothing that starts a thread on import, which a fork would not have."""
+
+    @property
+    def kind(self) -> str:
+        """The engine without a version."""
+        return self.engine.partition("@")[0]
 
     @property
     def distribution(self) -> str:
@@ -131,4 +140,10 @@ def imports_of(spec: str, engine: str) -> tuple[str, ...]:
     kind = engine.partition("@")[0].partition("-")[0]
     own = modules_of(spec)
     ours = not own or own[0].partition(".")[0] == "recollect"
-    return (*own, *_DRIVERS.get(kind, ()), *(_MIGRATING if ours and kind == "postgres" else ()))
+    row = row_of(spec)
+    return (
+        *own,
+        *(row.imports if row else ()),
+        *_DRIVERS.get(kind, ()),
+        *(_MIGRATING if ours and kind == "postgres" else ()),
+    )

@@ -2,6 +2,9 @@
 
 Somebody else may have appended meanwhile; the service says that the session is stale, and the application fetches it
 again.
+
+ADK cuts the blanks off a session's id, and says so in the session that it returns. Then the id that was asked for has no
+session of its own: nothing is appended to it, and it reads as empty.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from recollect.errors import Refused
 from recollect.verify.target.driving import TRIES, Course, Driven
 from recollect.verify.target.interface_choice import interface_of
 from recollect.verify.target.interfaces import parameters
@@ -39,6 +43,8 @@ class Events(Driven):
                     current = yield self.store.get_session(**_place(session))
                     if current is None:
                         current = yield self.store.create_session(**_place(session))
+                    if _renamed(current, session):
+                        raise Refused(f"session {session!r}: it is kept as {current.id!r}")
                     yield self.store.append_event(current, event)
                 except Exception as error:
                     if tried == TRIES or not self.somebody_was_quicker(error):
@@ -48,11 +54,17 @@ class Events(Driven):
 
     def reading(self, session: str) -> Course[list[Any]]:
         found = yield self.store.get_session(**_place(session))
-        events = [] if found is None else list(found.events)
+        events = [] if found is None or _renamed(found, session) else list(found.events)
         return [AdkEvents.as_mapping(event) for event in events] if self._adk else events
 
     def _forget(self, session: str) -> Any:
         return self.store.delete_session(**_place(session))
+
+
+def _renamed(found: Any, session: str) -> bool:
+    """Whether the session that came back says that it has the id without its blanks."""
+    told = getattr(found, "id", None)
+    return told != session and told == session.strip()
 
 
 def _place(session: str) -> dict[str, str]:
