@@ -11,6 +11,11 @@ def composite_id(*parts: str, separator: str = "/") -> str:
     return separator.join([part.replace("~", "~0").replace(separator, "~1") for part in parts])
 
 
+def parts_of(made: str, separator: str = "/") -> list[str]:
+    """The parts that `composite_id` made this id of."""
+    return [part.replace("~1", separator).replace("~0", "~") for part in made.split(separator)]
+
+
 def conversation_id(user: str, session: str) -> str:
     """A user's session as one id for a `MemoryStore`; the length in front keeps any two pairs apart.
 

@@ -245,7 +245,7 @@ def test_message_number_zero_has_its_time_before_the_fault() -> None:
     script = written()
     script.crash()
     script.read(2, 1, 2)
-    assert script.only().first.before_fault_s == 0.08
+    assert script.only().first.before_fault_s == 0.07
 
 
 def test_acknowledged_at_the_moment_of_the_fault_is_before_it() -> None:

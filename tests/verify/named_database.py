@@ -17,7 +17,7 @@ MESSAGES = 6
 
 
 def endpoint_at(name: str, url: str) -> Endpoint:
-    engine = named_targets()[name].engine
+    engine = named_targets()[name].kind
     path = Path(url.removeprefix("sqlite:///")) if engine == "sqlite" else None
     return Endpoint(url, engine, engine, "", "custom", "url", path=path)
 

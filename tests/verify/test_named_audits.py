@@ -38,11 +38,11 @@ def _written(name: str, engine_of: Callable[[str], Engine], tmp_path: Path) -> s
     if row.lacking:
         pytest.skip(f"{name}: run make test-named")
     url = f"sqlite:///{tmp_path}/memory.db"
-    if row.engine == "redis":
+    if row.kind == "redis":
         url = engine_of("redis").endpoint.url
         with resp.Connection(redis_address(url)) as connection:
             connection.ask("FLUSHALL")
-    elif row.engine == "postgres":
+    elif row.kind == "postgres":
         url = engine_of("postgres").endpoint.url
         with pgwire.Connection(postgres_address(url)) as session:
             session.ask("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
@@ -82,17 +82,24 @@ def test_a_healthy_database_is_not_accused_and_not_changed(
     assert told["target_version"]
 
 
-@pytest.mark.parametrize("name", ["agents.sqlite", "agents.async-sqlite", "langchain.sql"])
+BROKEN = {
+    "agents.sqlite": ("agent_messages", "message_data", "hidden"),
+    "agents.async-sqlite": ("agent_messages", "message_data", "hidden"),
+    "langchain.sql": ("message_store", "message", "unreadable"),
+    "adk.sqlite": ("events", "event_data", "unreadable"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_database_is_told(name: str, engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
     """A record that is cut short: one library leaves it out without a word, another raises."""
     url = _written(name, engine_of, tmp_path)
-    table, column = (
-        ("message_store", "message") if name == "langchain.sql" else ("agent_messages", "message_data")
-    )
+    table, column, anomaly = BROKEN[name]
     with closing(sqlite3.connect(tmp_path / "memory.db")) as hands, hands:
-        cut = f"UPDATE {table} SET {column} = substr({column}, 1, 9) WHERE id = (SELECT max(id) FROM {table})"
+        cut = f"UPDATE {table} SET {column} = substr({column}, 1, 9) WHERE rowid = (SELECT max(rowid) FROM {table})"
         assert hands.execute(cut).rowcount == 1
     code, told = _audited(url, name)
     assert code == 1, told
-    assert told["counts"] == ({"unreadable": 1} if name == "langchain.sql" else {"hidden": 1})
-    assert [one["session"] for one in told["findings"]] == [SESSIONS[-1]]
+    assert told["counts"] == {anomaly: 1}
+    place = "recollect/somebody/" if name == "adk.sqlite" else ""
+    assert [one["session"] for one in told["findings"]] == [place + SESSIONS[-1]]

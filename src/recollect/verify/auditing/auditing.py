@@ -182,13 +182,14 @@ async def audit_target(
             await run.run(listed)
         finally:
             await run.target.close()
-        progress, release = run.progress, run.target.release
+        progress = run.progress
+    row = row_of(spec)
     return AuditReport(
         address=shown(url),
         engine=endpoint.engine,
         identity=None,
         target=spec,
-        target_version=release,
+        target_version="" if row is None else row.released,
         sessions=progress.sessions,
         messages=progress.messages,
         bytes=progress.bytes,
@@ -242,7 +243,8 @@ async def _collected(listing: Any) -> Listed:
 async def _opened(
     spec: str, endpoint: Endpoint, sessions: Iterable[str] | None, pace: Pace, told: Told, scrub: Scrubber
 ) -> _TargetAudit:
-    target = Target(spec, endpoint)
+    row = row_of(spec)
+    target = Target(row.reading if row is not None and row.reading else spec, endpoint)
     try:
         await target.open()
     except BadTarget as error:

@@ -84,6 +84,8 @@ class _Collector:
         self.callers: dict[int, _Caller] = {}
         self.active: dict[str, int] = {}  # fault → its index in evidence.disturbances
         self.engine_down = False
+        self.alive_s = 0.0
+        """When the engine was last known to run: an operation that it answered began, or a fault was injected."""
         self.healed: Event | None = None
         """The healing after which no write has succeeded yet."""
         self._complete: dict[str, Callable[[_Caller, Event], None]] = {
@@ -114,6 +116,8 @@ class _Collector:
                     caller.is_open = False
                     if kind == "ok":
                         ok_ops += 1
+                        if caller.event.time_s > self.alive_s:
+                            self.alive_s = caller.event.time_s
                     else:
                         self._ended_badly(event, caller.session.number)
                     if caller.session.life is not None:
@@ -476,15 +480,18 @@ class _Collector:
             self.engine_down = True
         elif kind == "engine-stopped":
             self.engine_down = True
-            self.evidence.stops.append((event.index, event.time_s))
+            self.evidence.stops.append((event.index, self.alive_s))
             if not self.active:
                 self._begin_disturbance("engine-stopped", event)
             # What a fault took may only show now: a deleted file can still be read while it is open.
             self.reads.strike(event.index)
         elif kind == "engine-started":
             self.engine_down = False
+            self.alive_s = event.time_s
             self._heal("engine-stopped", event)
         elif kind == "fault-injected":
+            if not self.engine_down:
+                self.alive_s = event.time_s
             self.healed = self.evidence.outage = None
             self.evidence.injected.add(fault)
             told = event.value if type(event.value) is FaultDetail else FaultDetail()

@@ -12,6 +12,7 @@ from agno.run.base import RunStatus
 from agno.session import AgentSession
 from agno.session._utils import resolve_run_index
 
+from recollect.errors import Refused
 from recollect.verify.engines.endpoint import Endpoint
 
 AGENT = "recollect"
@@ -57,6 +58,17 @@ class Runs:
         return self.database.get_session(session_id=session, session_type=SessionType.AGENT)
 
 
+class Existing(Runs):
+    """The sessions of every agent, to be read."""
+
+    def add_messages(self, session: str, messages: Sequence[ChatLine]) -> None:
+        raise Refused(f"session {session!r}: an audit only reads")
+
+    def get_messages(self, session: str) -> list[Any]:
+        found = self._session(session)
+        return [] if found is None else found.get_messages()
+
+
 def _new(session: str) -> AgentSession:
     return AgentSession(session_id=session, agent_id=AGENT, session_data={}, created_at=int(time.time()))
 
@@ -71,3 +83,11 @@ def postgres(endpoint: Endpoint) -> Runs:
     from agno.db.postgres import PostgresDb
 
     return Runs(PostgresDb(db_url=endpoint.url.replace("postgresql://", "postgresql+psycopg://", 1)))
+
+
+def existing_sqlite(endpoint: Endpoint) -> Existing:
+    return Existing(sqlite(endpoint).database)
+
+
+def existing_postgres(endpoint: Endpoint) -> Existing:
+    return Existing(postgres(endpoint).database)

@@ -62,6 +62,8 @@ ADK = {
         "sqlite",
         ("google-adk>=2.13,<3", "aiosqlite"),
         ("ordered_by_clock",),
+        sessions=f"{_LISTED}:adk",
+        reading=f"{_HERE}.adk:existing_sqlite",
         imports=("google.adk.sessions.sqlite_session_service",),
     ),
     "adk.database": NamedTarget(
@@ -69,12 +71,16 @@ ADK = {
         "postgres",
         ("google-adk>=2.13,<3", "sqlalchemy", "asyncpg"),
         ("ordered_by_clock",),
+        sessions=f"{_LISTED}:adk",
+        reading=f"{_HERE}.adk:existing_database",
         imports=("google.adk.sessions.database_session_service", "sqlalchemy.dialects.postgresql.asyncpg"),
     ),
     "adk.redis": NamedTarget(
         f"{_HERE}.adk:redis",
         "redis",
         ("google-adk>=2.13,<3", "redis"),
+        sessions=f"{_LISTED}:adk_redis",
+        reading=f"{_HERE}.adk:existing_redis",
         imports=("google.adk.integrations.redis",),
     ),
 }
@@ -88,6 +94,8 @@ OTHERS = {
         "sqlite",
         ("agno>=3.1,<4", "sqlalchemy"),
         _ONE_RUN,
+        sessions=f"{_LISTED}:agno",
+        reading=f"{_HERE}.agno:existing_sqlite",
         imports=("agno.db.sqlite",),
     ),
     "agno.postgres": NamedTarget(
@@ -95,6 +103,8 @@ OTHERS = {
         "postgres",
         ("agno>=3.1,<4", "sqlalchemy", "psycopg[binary]"),
         _ONE_RUN,
+        sessions=f"{_LISTED}:agno",
+        reading=f"{_HERE}.agno:existing_postgres",
         imports=("agno.db.postgres", "sqlalchemy.dialects.postgresql.psycopg"),
     ),
     "mem0.history": NamedTarget(

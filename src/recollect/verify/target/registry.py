@@ -46,6 +46,9 @@ class NamedTarget(msgspec.Struct, frozen=True):
     sessions: str = ""
     """``package.module:sessions``, which lists the sessions of a database for `recollect audit`; empty: the `sessions`
     beside the factory, if there is one."""
+    reading: str = ""
+    """``package.module:factory`` of a store that `recollect audit` reads with; empty: the factory. For stores that, as
+    the kit uses them, read only what it has written itself."""
     imports: tuple[str, ...] = ()
     """What the factory imports when it is called: imported once, before the workers are forked, and not in each of
     them. Nothing that starts a thread on import, which a fork would not have."""

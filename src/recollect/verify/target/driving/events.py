@@ -3,8 +3,8 @@
 Somebody else may have appended meanwhile; the service says that the session is stale, and the application fetches it
 again.
 
-ADK cuts the blanks off a session's id, and says so in the session that it returns. Then the id that was asked for has no
-session of its own: nothing is appended to it, and it reads as empty.
+ADK cuts the blanks off a session's id, and says so in the session that it returns. The id that was asked for then has
+no session of its own: nothing is appended to it, and it reads as empty.
 """
 
 from __future__ import annotations
