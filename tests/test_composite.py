@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.composite import composite_id, conversation_id
+from recollect.composite import composite_id, conversation_id, parts_of
 
 TEXTS = st.text("a~/\0:01", max_size=12)
 CUTS = st.sets(st.integers(0, 12), max_size=3)
@@ -30,6 +30,7 @@ def test_only_equal_parts_give_equal_ids(
     assert [one == another for one in ids for another in ids] == [
         one == another for one in lists for another in lists
     ]
+    assert [parts_of(one, separator) for one in ids] == lists
 
 
 @given(TEXTS, CUTS, CUTS)

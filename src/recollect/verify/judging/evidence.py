@@ -336,8 +336,8 @@ class Evidence:
     double_accepts: list[DoubleAccept] = field(default_factory=list)
     proven: list[Proven] = field(default_factory=list)
     stops: list[tuple[int, float]] = field(default_factory=list)
-    """The event that says that the engine stopped, and when it was last known to run. It died between the two: on a busy
-    machine the event comes late, and what died in time must not be counted as lost too early."""
+    """The event that says that the engine stopped, and when it was last known to run. It died between the two, and on a
+    busy machine the event comes late."""
     gone_before: dict[int, int] = field(default_factory=dict)
     last_ok_read: dict[int, int] = field(default_factory=dict)
     last_whole_read: dict[int, int] = field(default_factory=dict)
@@ -415,7 +415,7 @@ class Evidence:
         return bool(names) and names <= CLOCK_FAULTS
 
     def moment_s(self, disturbance: Disturbance, since: int, read: int) -> float:
-        """When the loss happened, at the earliest: at the engine's first stop after `since`, else when the fault struck.
+        """When the loss happened at the earliest: by the engine's first stop after `since`, else when the fault struck.
 
         Under a lasting fault it may have been at any time; the earliest counts, so that nobody is accused wrongly.
         """
