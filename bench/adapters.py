@@ -397,13 +397,12 @@ async def _run(names: list[str], rounds: int, slice_s: float) -> dict[str, Any]:
             flush=True,
         )
     threads = {}
-    for engine in POLICIES:
-        if any(name == f"langgraph.{engine}" for name in names):
-            async with _place(engine) as place:
-                threads[engine] = await _long_thread(place)
-            print(
-                f"langgraph.{engine}: a step at the end of {STEPS:,}: {_shown(threads[engine])} of one at the beginning"
-            )
+    for engine in POLICIES if any(name.startswith("langgraph.") for name in names) else ():
+        async with _place(engine) as place:
+            threads[engine] = await _long_thread(place)
+        print(
+            f"langgraph.{engine}: a step at the end of {STEPS:,}: {_shown(threads[engine])} of one at the beginning"
+        )
     return {
         "load": os.getloadavg()[0],
         "lines": [asdict(line) for line in lines],
