@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from recollect.secret import from_json, to_pipe
+from recollect.verify.host.busy import patient_s
 from recollect.verify.matrix.results import Result
 from recollect.verify.matrix.selection import VerifyRequest
 from recollect.verify.running.scenario import Scenario
@@ -107,7 +108,11 @@ class CellProcess(Generic[Task]):
 
     @property
     def overdue(self) -> bool:
-        return self.task is not None and time.monotonic() - self._since > self.timeout_s
+        return self.task is not None and time.monotonic() - self._since > patient_s(self.timeout_s)
+
+    @property
+    def waited_s(self) -> float:
+        return time.monotonic() - self._since
 
     def send(self, order: Order | LookAtTarget) -> None:
         assert self._process.stdin is not None

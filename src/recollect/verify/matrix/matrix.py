@@ -189,7 +189,7 @@ class Matrix:
                 for key, _ in selector.select(1.0):
                     self._listen(key.data, selector)
                 for process in [p for p in processes if p.overdue]:
-                    self._lost(process, f"the cell took longer than {process.timeout_s:g} s", selector)
+                    self._lost(process, f"the cell took longer than {process.waited_s:.0f} s", selector)
                 for process in [p for p in processes if p.task is None]:
                     self._give(process)  # a finding of another process may have to run again
 

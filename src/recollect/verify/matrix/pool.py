@@ -12,8 +12,6 @@ from typing import Any
 
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.cell_process import (
-    CELL_TIMEOUT_S,
-    LOOK_TIMEOUT_S,
     CellProcess,
     Done,
     LookAtTarget,
@@ -96,11 +94,11 @@ class CellPool:
             if isinstance(process.task, LookAtTarget):
                 self._lost(
                     process,
-                    f"it did not open within {LOOK_TIMEOUT_S:g} s: its module or factory hangs, or this machine is too "
-                    "busy",
+                    f"it did not open within {process.waited_s:.0f} s: its module or factory hangs, or this machine is "
+                    "too busy",
                 )
             else:
-                self._lost(process, f"the cell took longer than {CELL_TIMEOUT_S:g} s")
+                self._lost(process, f"the cell took longer than {process.waited_s:.0f} s")
 
     def _hear(self, process: _PoolProcess) -> None:
         for word in process.words():

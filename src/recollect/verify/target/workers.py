@@ -24,6 +24,7 @@ from recollect.verify.clock import Clock
 from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import folder, interrupts, processes
+from recollect.verify.host.busy import patient_s
 from recollect.verify.target import other_python, pipe, warm_imports
 from recollect.verify.target.login import environment_for
 from recollect.verify.target.worker import main as work
@@ -211,11 +212,12 @@ class Workers:
         return worker
 
     def wait_ready(self, worker: Worker) -> pipe.Ready:
-        if not worker.readable(START_TIMEOUT_S):
+        limit_s = patient_s(START_TIMEOUT_S)
+        if not worker.readable(limit_s):
             self.kill(worker)
             raise TargetBroken(
-                f"target {worker.spec!r}: it did not open within {START_TIMEOUT_S:g} s: its factory hangs, or this "
-                "machine is too busy"
+                f"target {worker.spec!r}: it did not open within {limit_s:.0f} s: its factory hangs, or this machine "
+                "is too busy"
             )
         try:
             reply = worker.receive()
