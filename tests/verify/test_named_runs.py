@@ -27,6 +27,7 @@ def pool() -> Iterator[CellPool]:
     pool.close()
 
 
+@pytest.mark.filterwarnings("ignore")  # of the frameworks, about themselves
 @pytest.mark.parametrize("module", sorted({one for row in INSTALLED.values() for one in row.imports}))
 def test_what_is_imported_early_exists(module: str) -> None:
     importlib.import_module(module)
