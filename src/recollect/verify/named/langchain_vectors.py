@@ -32,8 +32,9 @@ def chroma(endpoint: Endpoint) -> Any:
     from langchain_chroma import Chroma
 
     settings = Settings(anonymized_telemetry=False)
-    if endpoint.url.startswith("http"):
-        client: Any = chromadb.HttpClient(host=endpoint.host, port=endpoint.port, settings=settings)
+    client: Any
+    if endpoint.host is not None and endpoint.port is not None:
+        client = chromadb.HttpClient(host=endpoint.host, port=endpoint.port, settings=settings)
     else:
         client = chromadb.PersistentClient(str(endpoint.path), settings=settings)
     return Chroma(_NAME, _Hashed(), client=client)
