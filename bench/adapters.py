@@ -43,6 +43,9 @@ RESULTS = Path(__file__).parent / "results" / "adapters.json"
 POLICIES = {"sqlite": "wal-full", "redis": "aof-everysec", "postgres": "default"}
 MESSAGES_READ = 100
 STEPS = 1_000
+ROUNDS_OF_STEPS, STEPS_AT_ONCE = 20, 10
+FULL_AFTER = 20
+"""Steps after which the state of a thread does not grow any more."""
 
 Step = Callable[[], Awaitable[object]]
 
@@ -205,8 +208,8 @@ async def _langgraph(saver: Any) -> Conversation:
 
     async def append() -> object:
         state["version"] = saver.get_next_version(state["version"], None)
-        # The last twenty: a thread whose state does not grow, as with a summary.
-        state["messages"] = [*state["messages"][-19:], HumanMessage(content=TEXT)]
+        # The last ones only: a thread whose state does not grow, as with a summary.
+        state["messages"] = [*state["messages"][1 - FULL_AFTER :], HumanMessage(content=TEXT)]
         versions = {"messages": state["version"]}
         checkpoint = {**empty_checkpoint(), "channel_versions": versions}
         checkpoint["channel_values"] = {"messages": state["messages"]}
@@ -355,17 +358,30 @@ async def _compared(name: str, place: Place, rounds: int, slice_s: float) -> Lin
 
 
 async def _long_thread(place: Place) -> Spread:
-    """The time of a step at the end of a thread of a thousand, in times of one at its beginning: put and read."""
-    side = await our_langgraph(place)
-    taken: list[float] = []
-    for _ in range(STEPS):
-        started = time.perf_counter()
+    """The time of a step (put and read) at the end of a thread of a thousand, in times of one at the beginning of
+    another. They take turns: what else the machine does meanwhile slows both."""
+    from recollect.adapters.langgraph import RecollectSaver
+
+    saver = place.opened.enter_context(RecollectSaver(place.ours))
+    long = await _langgraph(saver)
+    await _steps(long, STEPS)
+    ratios: list[float] = []
+    for number in range(ROUNDS_OF_STEPS):
+        short = await _langgraph(saver)
+        await _steps(short, FULL_AFTER)
+        order = (long, short) if number % 2 else (short, long)
+        taken = {id(side): await _steps(side, STEPS_AT_ONCE) for side in order}
+        ratios.append(taken[id(long)] / taken[id(short)])
+    return Spread.of(ratios)
+
+
+async def _steps(side: Conversation, count: int) -> float:
+    """How long that many steps take."""
+    started = time.perf_counter()
+    for _ in range(count):
         await side.append()
         await side.read()
-        taken.append(time.perf_counter() - started)
-    part = STEPS // 10
-    early, late = sorted(taken[part : 2 * part]), sorted(taken[-part:])
-    return Spread.of([late[place_] / early[place_] for place_ in range(part // 4, 3 * part // 4)])
+    return time.perf_counter() - started
 
 
 @asynccontextmanager
