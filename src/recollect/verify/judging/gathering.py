@@ -84,10 +84,8 @@ class _Collector:
         self.callers: dict[int, _Caller] = {}
         self.active: dict[str, int] = {}  # fault → its index in evidence.disturbances
         self.engine_down = False
-        self.alive_s = 0.0
-        """When the engine was last known to run: an operation that it answered began, or a fault was injected."""
-        self.healed: Event | None = None
-        """The healing after which no write has succeeded yet."""
+        self.alive_s = 0.0  # when the engine was last known to run
+        self.healed: Event | None = None  # the healing after which no write has succeeded yet
         self._complete: dict[str, Callable[[_Caller, Event], None]] = {
             "append": self._complete_write,
             "save": self._complete_write,
@@ -102,8 +100,7 @@ class _Collector:
 
     def feed(self, events: list[Event]) -> None:
         event = None
-        callers, invoke, complete = self.callers, self._invoke, self._complete
-        ok_ops = 0
+        callers, invoke, complete, ok_ops = self.callers, self._invoke, self._complete, 0
         try:
             for event in events:
                 kind = event.kind
@@ -116,8 +113,7 @@ class _Collector:
                     caller.is_open = False
                     if kind == "ok":
                         ok_ops += 1
-                        if caller.event.time_s > self.alive_s:
-                            self.alive_s = caller.event.time_s
+                        self.alive_s = max(self.alive_s, caller.event.time_s)
                     else:
                         self._ended_badly(event, caller.session.number)
                     if caller.session.life is not None:
@@ -326,11 +322,10 @@ class _Collector:
 
     def _write_after_healing(self, event: Event) -> None:
         assert self.healed is not None
-        evidence = self.evidence
         if event.kind == "ok":
-            self.healed = evidence.outage = None
+            self.healed = self.evidence.outage = None
         else:
-            evidence.outage = _outage(evidence.outage, self.healed, event)
+            self.evidence.outage = _outage(self.evidence.outage, self.healed, event)
 
     def _not_acknowledged(self, session: SessionEvidence, turn: int, kind: str) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
@@ -487,11 +482,9 @@ class _Collector:
             self.reads.strike(event.index)
         elif kind == "engine-started":
             self.engine_down = False
-            self.alive_s = event.time_s
             self._heal("engine-stopped", event)
         elif kind == "fault-injected":
-            if not self.engine_down:
-                self.alive_s = event.time_s
+            self.alive_s = event.time_s
             self.healed = self.evidence.outage = None
             self.evidence.injected.add(fault)
             told = event.value if type(event.value) is FaultDetail else FaultDetail()
