@@ -10,7 +10,7 @@ from google.genai.types import Content, FunctionCall, FunctionResponse, Part
 from recollect.audit.conversation import judged
 from recollect.composite import composite_id
 from recollect.errors import Refused
-from recollect.verify.named.adk import Existing
+from recollect.verify.named.adk import AdkSessions
 
 
 def said(author: str, part: Part, waiting: set[str] | None = None) -> Event:
@@ -35,7 +35,7 @@ async def found_in(*events: Event) -> list[str]:
     for event in events:
         await service.append_event(session, event)
     place = composite_id("the/app", "u", "s")
-    return [one.name for one in judged(place, await Existing(service).get_messages(place), time.time())]
+    return [one.name for one in judged(place, await AdkSessions(service).get_messages(place), time.time())]
 
 
 HELLO = Part(text="hello")
@@ -54,4 +54,4 @@ async def test_a_long_running_call_may_have_no_answer_yet() -> None:
 
 async def test_nothing_is_appended() -> None:
     with pytest.raises(Refused, match="only reads"):
-        await Existing(InMemorySessionService()).append_message("a/u/s", {"content": "hello"})
+        await AdkSessions(InMemorySessionService()).append_message("a/u/s", {"content": "hello"})

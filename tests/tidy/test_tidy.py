@@ -214,6 +214,8 @@ CALLED_BY_OTHERS = {
     "set_write_buffer_limits",
     "sock_connect",
     "writelines",
+    # LangChain's embeddings
+    "embed_documents",
     # threading.Condition
     "_acquire_restore",
     "_is_owned",

@@ -27,7 +27,7 @@ def redis(endpoint: Endpoint) -> Any:
     return RedisSessionService(RedisSessionServiceConfig(uri=endpoint.url))
 
 
-class Existing:
+class AdkSessions:
     """The sessions of every app and user, to be read: an id is made of all three names."""
 
     def __init__(self, service: Any) -> None:
@@ -64,16 +64,16 @@ def _message(event: Any) -> dict[str, Any]:
     }
 
 
-def existing_sqlite(endpoint: Endpoint) -> Existing:
-    return Existing(sqlite(endpoint))
+def existing_sqlite(endpoint: Endpoint) -> AdkSessions:
+    return AdkSessions(sqlite(endpoint))
 
 
-def existing_database(endpoint: Endpoint) -> Existing:
-    return Existing(database(endpoint))
+def existing_database(endpoint: Endpoint) -> AdkSessions:
+    return AdkSessions(database(endpoint))
 
 
-def existing_redis(endpoint: Endpoint) -> Existing:
-    return Existing(redis(endpoint))
+def existing_redis(endpoint: Endpoint) -> AdkSessions:
+    return AdkSessions(redis(endpoint))
 
 
 redis.retention_s = 604_800.0  # type: ignore[attr-defined]

@@ -58,7 +58,7 @@ class Runs:
         return self.database.get_session(session_id=session, session_type=SessionType.AGENT)
 
 
-class Existing(Runs):
+class AgnoSessions(Runs):
     """The sessions of every agent, to be read."""
 
     def add_messages(self, session: str, messages: Sequence[ChatLine]) -> None:
@@ -85,9 +85,9 @@ def postgres(endpoint: Endpoint) -> Runs:
     return Runs(PostgresDb(db_url=endpoint.url.replace("postgresql://", "postgresql+psycopg://", 1)))
 
 
-def existing_sqlite(endpoint: Endpoint) -> Existing:
-    return Existing(sqlite(endpoint).database)
+def existing_sqlite(endpoint: Endpoint) -> AgnoSessions:
+    return AgnoSessions(sqlite(endpoint).database)
 
 
-def existing_postgres(endpoint: Endpoint) -> Existing:
-    return Existing(postgres(endpoint).database)
+def existing_postgres(endpoint: Endpoint) -> AgnoSessions:
+    return AgnoSessions(postgres(endpoint).database)
