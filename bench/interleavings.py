@@ -4,13 +4,19 @@
 correct store of tests/interleavings/cells.py, each in a process and on an engine of its own. A race must be found under
 its name within the seconds, and its schedule, replayed on fresh stores, must show the same every time; a correct store
 must not be accused. Otherwise the exit code is 1. `--stress` runs each planted store of tasks beside it as plain
-concurrent code, without control, for the same time.
+concurrent code, without control, for the same time. Rates are given by the clock, and by the CPU time of the explorer,
+its clients and the engine, which says more on a machine with other work.
+
+`--schedules 10000` runs correct stores on Redis and PostgreSQL until there were so many, and counts those that went
+differently from the run they repeat: there must be none. Runs in which the engine gave a lock to another than before
+are counted beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import platform
@@ -53,6 +59,7 @@ def measured(cell: Cell, found: InterleavingsFound) -> dict[str, Any]:
     failure = found.failure
     schedules = sum(one.schedules for one in found.programs)
     busy_s = sum(one.seconds for one in found.programs)
+    cpu_s = sum(one.cpu_s for one in found.programs)
     return {
         "cell": cell.title,
         "engine": cell.engine,
@@ -67,8 +74,11 @@ def measured(cell: Cell, found: InterleavingsFound) -> dict[str, Any]:
         "found_s": round(busy_s, 2) if failure else None,
         "schedules": schedules,
         "per_second": round(schedules / busy_s) if busy_s else 0,
+        "per_cpu_second": round(schedules / cpu_s) if cpu_s else 0,
         "redundant": sum(one.redundant for one in found.programs),
         "diverged": sum(one.diverged for one in found.programs),
+        "repeated": sum(one.repeated for one in found.programs),
+        "picked_otherwise": sum(one.picked_otherwise for one in found.programs),
         "unfinished": sum(one.unfinished for one in found.programs),
         "coverage": found.coverage,
     }
@@ -123,7 +133,10 @@ def shown(row: dict[str, Any]) -> str:
         if row["names"]
         else f"{row['status']} {row['reason'] or row['coverage']}"
     )
-    rate = f"{row['schedules']:6} schedules, {row['per_second']:4}/s, {row['diverged']} diverged"
+    rate = (
+        f"{row['schedules']:6} schedules, {row['per_second']:4}/s, {row['per_cpu_second']:4}/CPU s, "
+        f"{row['repeated']} went differently, {row['diverged']} each time"
+    )
     return f"{'✓' if row['good'] else '✗'} {row['cell']:48} {rate}  {what}"
 
 
@@ -148,12 +161,39 @@ def totals(rows: list[dict[str, Any]]) -> list[str]:
             if those:
                 runs = sum(row["schedules"] for row in those)
                 rate = statistics.median(row["per_second"] for row in those)
+                by_cpu = statistics.median(row["per_cpu_second"] for row in those)
                 redundant = sum(row["redundant"] for row in those) / max(1, runs)
-                lost = sum(row["diverged"] for row in those)
+                lost = sum(row["repeated"] for row in those)
                 lines.append(
-                    f"{way} on {engine}: {rate:g}/s, {redundant:.0%} redundant, {lost} of {runs} diverged"
+                    f"{way} on {engine}: {rate:g}/s, {by_cpu:g} per CPU second, {redundant:.0%} redundant, "
+                    f"{lost} of {runs} went differently"
                 )
     return lines
+
+
+# ---- whether schedules go the same way twice
+
+
+def repeated(wanted: int, seconds: float, word: str) -> list[dict[str, Any]]:
+    """Explores correct stores on Redis and PostgreSQL, a while each, until there were so many schedules."""
+    cells = [cell for cell in CORRECT if cell.engine in ("redis", "postgres") and cell.how != "threads"]
+    cells = [cell for cell in cells if word in f"{cell.title} {cell.engine}"]
+    rows: list[dict[str, Any]] = []
+    for cell in itertools.islice(itertools.cycle(cells), 10 * len(cells)):
+        if sum(row["schedules"] for row in rows) >= wanted:
+            break
+        row = explored(cell, seconds, 0)
+        rows.append(row | {"good": row["good"] and not row["repeated"]})
+        print(shown(rows[-1]), flush=True)
+    return rows
+
+
+def repeated_totals(rows: list[dict[str, Any]]) -> list[str]:
+    count = {name: sum(row[name] for row in rows) for name in ("schedules", "repeated", "picked_otherwise")}
+    return [
+        f"{count['schedules']} schedules of correct stores: {count['repeated']} went differently when repeated; "
+        f"{count['picked_otherwise']} tried again because the engine picked otherwise"
+    ]
 
 
 def main() -> int:
@@ -164,10 +204,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--replays", type=int, default=20)
     parser.add_argument("--stress", action="store_true")
+    parser.add_argument("--schedules", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = []
-    for cell in (*PLANTED, *CORRECT):
+    rows = repeated(options.schedules, options.seconds, options.word) if options.schedules else []
+    for cell in () if options.schedules else (*PLANTED, *CORRECT):
         if options.word not in f"{cell.title} {cell.engine}":
             continue
         row = explored(cell, options.seconds, options.replays)
@@ -175,7 +216,7 @@ def main() -> int:
             row["stress_rounds"] = stressed(cell, options.seconds)
         rows.append(row)
         print(shown(row), flush=True)
-    lines = totals(rows)
+    lines = repeated_totals(rows) if options.schedules else totals(rows)
     print("\n".join(lines))
     if options.out is not None:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)

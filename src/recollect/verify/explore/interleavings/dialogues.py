@@ -57,6 +57,8 @@ class Dialogue:
     framed = False
     backend: int | None = None
     """The engine's own number for this connection, if it gives one."""
+    error = ""
+    """What the engine refused in its last reply, by its own code."""
 
     def copy(self) -> Dialogue:
         return copy.copy(self)
@@ -214,6 +216,7 @@ class PgDialogue(Dialogue):
         touched: Footprint = NOTHING
         setup = True
         self._flushed = False
+        self.error = ""
         for kind, body, _ in _pg_messages(data, started=self._started):
             sql = self._heard(kind, body)
             if sql is None:
@@ -277,8 +280,15 @@ class PgDialogue(Dialogue):
         if kind == b"R":
             return bool(struct.unpack_from("!i", body)[0] not in (0, 12))
         if kind == b"E":
+            self.error = _code(body)
             return b"SFATAL\0" in body
         return self._flushed and kind in (b"T", b"n") and not self._rest
+
+
+def _code(body: bytes) -> str:
+    """The SQLSTATE of an error."""
+    codes = (field[1:] for field in body.split(b"\0") if field[:1] == b"C")
+    return next(codes, b"?").decode("ascii", "replace")
 
 
 def _pg_messages(data: bytes, *, started: bool) -> Iterator[tuple[bytes, bytes, int]]:

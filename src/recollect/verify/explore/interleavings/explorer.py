@@ -21,6 +21,8 @@ from recollect.verify import engines
 from recollect.verify.engines import Engine
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.explore.interleavings.cpu_time import cpu_of_family
+from recollect.verify.explore.interleavings.engine_waits import waits_of
 from recollect.verify.explore.interleavings.judge import Judge, JudgedSchedule
 from recollect.verify.explore.interleavings.other_threads import is_asleep
 from recollect.verify.explore.interleavings.processes import ProcessWorld
@@ -36,6 +38,7 @@ from recollect.verify.explore.interleavings.schedule_history import AFTERWARDS, 
 from recollect.verify.explore.interleavings.search import (
     ByPreemptions,
     Diverged,
+    PickedOtherwise,
     Redundant,
     Replay,
     SleepSets,
@@ -57,10 +60,11 @@ POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
 
 DIVERGENCES_MAX = 3
 """How often a schedule that did not go as before is tried again."""
+PICKS_MAX = 30
+"""How often a schedule is tried again in which the engine picked somebody else for a lock."""
 SMALLER_RUNS_MAX = 300
 REPLAYS_SECONDS = 10.0
 
-BLOCKED = "SELECT 1 WHERE cardinality(pg_blocking_pids({backend})) > 0"
 BACKENDS = (
     "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 )
@@ -89,7 +93,8 @@ class Explorer:
         asked = self._asked
         self._endpoint = self._engine.start()
         self._held.enter_context(logged_in(self._endpoint))
-        self._is_blocked = self._watch_locks()
+        self._watch_locks()
+        self._waits = waits_of(self._engine, self._held)
         self._workers = Workers(self._folder / "target.log", imports_of(asked.target, self._endpoint.engine))
         self._held.callback(self._workers.close_all)
         self._reader: Worker
@@ -108,15 +113,15 @@ class Explorer:
         self._world = self._make_world()
         self._held.callback(lambda: self._world.close())
 
-    def _watch_locks(self) -> Callable[[int], bool] | None:
-        """PostgreSQL says who waits for whom; it is set to find its own deadlocks quickly enough for us."""
-        if not isinstance(self._engine, PostgresEngine):
-            return None
-        self._watch = watch = Connection(self._engine.address)
-        self._held.callback(watch.close)
-        watch.ask("ALTER SYSTEM SET deadlock_timeout = '50ms'")
-        watch.ask("SELECT pg_reload_conf()")
-        return lambda backend: bool(watch.ask(BLOCKED.format(backend=backend)))
+    def _watch_locks(self) -> None:
+        """PostgreSQL looks for a deadlock once in each wait: at once, so that whoever closes the circle is refused,
+        however long the others have waited. Nothing of its own accord takes locks meanwhile."""
+        if isinstance(self._engine, PostgresEngine):
+            self._watch = watch = Connection(self._engine.address)
+            self._held.callback(watch.close)
+            watch.ask("ALTER SYSTEM SET deadlock_timeout = '1ms'")
+            watch.ask("ALTER SYSTEM SET autovacuum = off")
+            watch.ask("SELECT pg_reload_conf()")
 
     def _idleness(self) -> Callable[[], bool]:
         """Says whether the engine has nothing to do: what was asked is answered, or waits for a lock."""
@@ -144,7 +149,7 @@ class Explorer:
                 self._endpoint,
                 self._judge.history,
                 self._workers,
-                is_blocked=self._is_blocked,
+                waits=self._waits,
             )
         if self.how == "threads":
             if self.ready.is_async:
@@ -155,7 +160,7 @@ class Explorer:
             self._endpoint,
             self._judge.history,
             cancellations=int(asked.cancel),
-            is_blocked=self._is_blocked,
+            waits=self._waits,
         )
 
     def close(self) -> None:
@@ -207,7 +212,7 @@ class Explorer:
 
     def _pursue(self, pursuit: _Pursuit, strategy: Strategy, end: float) -> FailedSchedule | None:
         """Runs the strategy's schedules of one program; marks what was finished."""
-        explored, began = pursuit.explored, time.perf_counter()
+        explored, began, used_s = pursuit.explored, time.perf_counter(), cpu_of_family()
         ended = True
         for found in self._runs(pursuit, strategy, end):
             if found is None:
@@ -224,6 +229,7 @@ class Explorer:
             explored.bound = max(explored.bound, strategy.bound)
         explored.exhausted |= ended and isinstance(strategy, SleepSets)
         explored.seconds += time.perf_counter() - began
+        explored.cpu_s += cpu_of_family() - used_s
         explored.histories = len(pursuit.histories)
         return explored.failure
 
@@ -246,9 +252,12 @@ class Explorer:
             except Unfinished:
                 explored.unfinished += 1
                 continue
-            except Diverged:
+            except Diverged as reason:
                 divergences += 1
-                if divergences <= DIVERGENCES_MAX:
+                by_engine = isinstance(reason, PickedOtherwise)
+                explored.picked_otherwise += by_engine
+                explored.repeated += not by_engine
+                if divergences <= (PICKS_MAX if by_engine else DIVERGENCES_MAX):
                     strategy.again()
                 else:
                     explored.diverged += 1
@@ -346,9 +355,16 @@ class Explorer:
         pursuit.explored.failure = msgspec.structs.replace(failure, confirmed=same)
 
     def _replayed(self, program: ClientsProgram, schedule: str) -> tuple[ScheduleRun, JudgedSchedule]:
-        strategy = Replay(schedule)
-        strategy.start()
-        run = self._world.run(program, strategy, fresh=True)
+        for attempt in range(PICKS_MAX):
+            strategy = Replay(schedule)
+            strategy.start()
+            try:
+                run = self._world.run(program, strategy, fresh=True)
+            except PickedOtherwise:
+                if attempt == PICKS_MAX - 1:
+                    raise
+            else:
+                break
         return run, self._judged(program, run)
 
     def replay(self) -> tuple[InterleavingsFound, tuple[LoggedStep, ...]]:

@@ -1,7 +1,7 @@
 """A gate between one client's process and the engine: each request is held until it is chosen.
 
 The client connects to the gate, which connects to the engine on its behalf. What the client sends is kept; `send` lets
-the request through, `fetch` reads the engine's answer, and `forward` gives it to the client.
+the request through, `hear` takes the engine's answer, and `forward` gives it to the client.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,8 +16,8 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.dialogues import Dialogue, SentRequest, dialogue
 
 HOST = "127.0.0.1"
-PATIENCE_S = 5.0
-BLOCKED_AFTER_S = 0.01
+QUIET_AFTER_S = 0.01
+"""An engine whose protocol we do not know has finished its reply once it is silent for this long."""
 _CHUNK = 1 << 16
 
 
@@ -59,24 +57,23 @@ class GatedLink:
         self.asked = bytes(self.out)
         self.out.clear()
         self.request = self.dialogue.request(self.asked)
-        with contextlib.suppress(OSError):  # the engine has ended the connection, which `fetch` will see
+        self.engine.settimeout(None)
+        with contextlib.suppress(OSError):  # the engine has ended the connection, which `hear` will see
             self.engine.sendall(self.asked)
         self.in_engine = True
         return self.request
 
-    def fetch(self, is_blocked: Callable[[GatedLink], bool]) -> bool:
-        """Reads the reply; False if the engine holds it back until somebody else has moved."""
-        end = time.monotonic() + PATIENCE_S
-        self.engine.settimeout(BLOCKED_AFTER_S)
+    def hear(self) -> bool:
+        """Takes what the engine has said so far, without waiting; whether the reply is whole."""
+        framed = self.dialogue.framed
         while True:
+            self.engine.settimeout(0.0 if framed or not self.answer else QUIET_AFTER_S)
             try:
                 data = self.engine.recv(_CHUNK)
-            except TimeoutError:
-                if not self.dialogue.framed and self.answer:
-                    break
-                if is_blocked(self) or time.monotonic() > end:
+            except (TimeoutError, BlockingIOError):
+                if framed or not self.answer:
                     return False
-                continue
+                break
             except OSError:
                 data = b""
             self.answer += data
@@ -85,6 +82,9 @@ class GatedLink:
                 break
         self.in_engine = False
         return True
+
+    def fileno(self) -> int:
+        return self.engine.fileno()
 
     def forward(self) -> None:
         """Gives the client what the engine said, its silence included."""

@@ -1,8 +1,8 @@
 """A connection of an event loop whose requests and replies wait until they are chosen.
 
 It never reaches the loop's selector: we send and receive ourselves, so the loop is idle exactly when every task waits.
-What is written goes into segments, one for each client and step. `arrive` sends the oldest one to the engine and
-fetches the reply; `deliver` gives that reply to the protocol.
+What is written goes into segments, one for each client and step. `arrive` sends the oldest one to the engine, `hear`
+takes its reply, and `deliver` gives that reply to the protocol.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ ACTOR: contextvars.ContextVar[str] = contextvars.ContextVar("actor", default="*"
 """Whose step this is: a client's name, or * for what a store does by itself."""
 
 PATIENCE_S = 5.0
-BLOCKED_AFTER_MS = 10
 QUIET_AFTER_MS = 3
 """An engine whose protocol we do not know has finished its reply once it is silent for this long."""
 _CHUNK = 1 << 16
@@ -45,7 +44,7 @@ class Segment:
 
 
 class HeldConnection(asyncio.Transport):
-    """`moment` numbers the steps; `is_blocked` asks whether a request waits in the engine for somebody else."""
+    """`moment` numbers the steps."""
 
     def __init__(
         self,
@@ -56,7 +55,6 @@ class HeldConnection(asyncio.Transport):
         number: int,
         loop: asyncio.AbstractEventLoop,
         moment: Callable[[], int],
-        is_blocked: Callable[[HeldConnection], bool],
     ) -> None:
         super().__init__({"socket": trsock.TransportSocket(sock), "sockname": sock.getsockname()})
         with contextlib.suppress(OSError):
@@ -68,7 +66,7 @@ class HeldConnection(asyncio.Transport):
         self.answers: list[Segment] = []
         self.in_engine = self.gone = False
         self._protocol, self._loop = protocol, loop
-        self._moment, self._is_blocked = moment, is_blocked
+        self._moment = moment
         self._inbox = bytearray()
         self._eof = self._closing = False
         self._peeked: tuple[int, SentRequest] | None = None
@@ -99,7 +97,8 @@ class HeldConnection(asyncio.Transport):
 
     def _lost(self) -> None:
         self._protocol.connection_lost(None)
-        if not self.out:
+        left_behind = self.in_engine and self.request is not None and not self.request.waits
+        if not self.out and not left_behind:  # the engine goes on with what it was asked, whoever has gone
             self.end()
 
     def end(self) -> None:
@@ -145,33 +144,22 @@ class HeldConnection(asyncio.Transport):
         return self._peeked[1]
 
     def arrive(self) -> Segment:
-        """The oldest request reaches the engine, which executes it; the reply is fetched and kept."""
+        """The oldest request reaches the engine."""
         asked = self.asked = self.out.pop(0)
         self._peeked = None
         asked.request = self.dialogue.request(bytes(asked.data))
+        self.in_engine = True
         try:
             self.socket.sendall(asked.data)
         except OSError:
             self._eof = True
             self._answered()
-            return asked
-        self.in_engine = True
-        self.fetch(PATIENCE_S)
-        if self._closing and not self.out:
-            self.end()
         return asked
 
-    def fetch(self, patience_s: float) -> bool:
-        """Reads until the reply is whole; False if the request waits for somebody else, or longer than `patience_s`."""
-        end = real_clock() + patience_s
-        framed = self.dialogue.framed
-        while True:
-            if not self._poll.poll(BLOCKED_AFTER_MS if framed else QUIET_AFTER_MS):
-                if not framed and self._inbox:
-                    break
-                if self._is_blocked(self) or real_clock() > end:
-                    return False
-                continue
+    def hear(self) -> bool:
+        """Takes what the engine has said so far, without waiting; whether the reply is whole."""
+        quiet_ms = 0 if self.dialogue.framed or not self._inbox else QUIET_AFTER_MS
+        while self._poll.poll(quiet_ms):
             try:
                 data = self.socket.recv(_CHUNK)
             except OSError:
@@ -179,15 +167,34 @@ class HeldConnection(asyncio.Transport):
             self._inbox += data
             if not data or self.dialogue.reply(data):
                 self._eof = not data
-                break
+                self._answered()
+                return True
+            quiet_ms = 0 if self.dialogue.framed else QUIET_AFTER_MS
+        if self.dialogue.framed or not self._inbox:
+            return False
         self._answered()
         return True
+
+    @property
+    def request(self) -> SentRequest | None:
+        """The request that the engine has."""
+        return self.asked.request if self.asked is not None else None
+
+    @property
+    def owner(self) -> str:
+        """Whose request the engine has."""
+        return self.asked.owner if self.asked is not None else "*"
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
 
     def _answered(self) -> None:
         assert self.asked is not None
         self.asked.reply, self._inbox = bytes(self._inbox), bytearray()
         self.in_engine = False
         self.answers.append(self.asked)
+        if self._closing and not self.out:
+            self.end()
 
     def deliver(self) -> None:
         """Gives the oldest reply to the protocol."""

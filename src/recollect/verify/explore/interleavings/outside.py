@@ -18,23 +18,23 @@ from functools import partial
 from typing import Any, Protocol
 
 from recollect.verify.explore.interleavings.dialogues import carried, dialogue
+from recollect.verify.explore.interleavings.engine_waits import EngineWaits, UnknownWaits, pick, settle
 from recollect.verify.explore.interleavings.footprints import MEMORY, NOTHING, TIME, WRITES_ALL, Footprint
 from recollect.verify.explore.interleavings.held_connection import (
     ACTOR,
-    PATIENCE_S,
     HeldConnection,
     Segment,
     real_clock,
 )
-from recollect.verify.explore.interleavings.other_threads import all_asleep, await_idle, others_run
+from recollect.verify.explore.interleavings.other_threads import all_asleep, await_idle, others_run, sleep
 from recollect.verify.explore.interleavings.search import Choice
 from recollect.verify.explore.interleavings.sight import SocketWatch
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop, ThreadJob
 
 SLEEP_MAX_S = 1.0
 """Longer timers go off only when nothing else can happen."""
-DEADLOCK_S = 0.3
-"""How long the engine gets to resolve a deadlock of its own."""
+TIMEOUTS_S = 0.3
+"""How long the engine gets to end a wait itself, if nothing else can happen."""
 JOB_POLL_S = 0.02
 JOB_CALM = 10
 """How many times in a row every thread must be seen asleep before a job counts as waiting for somebody. Until then it
@@ -93,15 +93,16 @@ class Audience(Protocol):
         """The engine has answered a request."""
         ...
 
+    def picked(self, who: str) -> None:
+        """The engine has let these go on, of several who waited; empty if it had no choice."""
+        ...
+
 
 class Outside:
-    """`engine` names the protocol that the connections speak. `is_blocked` asks the engine whether a connection, by the
-    engine's own number for it, waits for another."""
+    """`engine` names the protocol that the connections speak; `waits` asks it who waits for whom."""
 
-    def __init__(
-        self, engine: str, audience: Audience, is_blocked: Callable[[int], bool] | None = None
-    ) -> None:
-        self._engine, self._audience, self._engine_blocks = engine, audience, is_blocked
+    def __init__(self, engine: str, audience: Audience, waits: EngineWaits | None = None) -> None:
+        self._engine, self._audience, self._waits = engine, audience, waits or UnknownWaits()
         self.now = BEGINNING_S
         self._jobs_since = real_clock()
         self.moment = 0
@@ -156,7 +157,6 @@ class Outside:
             number=self._connections_made,
             loop=loop,
             moment=lambda: self.moment,
-            is_blocked=self._is_blocked,
         )
         self.connections.append(made)
         return made
@@ -201,20 +201,28 @@ class Outside:
     # ---- making it happen
 
     def _arrive(self, connection: HeldConnection) -> Footprint:
+        waited = self._in_engine
         asked = connection.arrive()
+        answered = settle(self._in_engine, self._waits)
         request = asked.request
         assert request is not None
         told = carried(bytes(asked.data), asked.reply, request.footprint)
         self._audience.note(asked.owner, "setup" if request.setup else "arrive", request.label, told)
-        for other in self.connections:
-            if other.in_engine and other is not connection and other.fetch(PATIENCE_S):
-                assert other.asked is not None
-                self._audience.note(other.asked.owner, "unblocked", "")
+        touched = request.footprint
+        for other in waited:
+            if other in answered and other.request is not None:
+                self._audience.note(other.owner, "unblocked", "")
+                touched |= other.request.footprint
         if connection.in_engine:
             self._audience.note(asked.owner, "blocked", request.label)
         elif not request.setup:
             self._audience.answered(asked)
-        return request.footprint
+        self._audience.picked(pick([(c.owner, c) for c in waited], [(c.owner, c) for c in answered]))
+        return touched
+
+    @property
+    def _in_engine(self) -> list[HeldConnection]:
+        return [one for one in self.connections if one.in_engine and not one.gone]
 
     def deliver(self, connection: HeldConnection) -> Footprint:
         request = connection.answers[0].request
@@ -270,18 +278,13 @@ class Outside:
         if others_run(self.pool):
             await_idle()
 
-    def _is_blocked(self, connection: HeldConnection) -> bool:
-        if self._engine_blocks is not None and connection.dialogue.backend is not None:
-            return self._engine_blocks(connection.dialogue.backend)
-        request = connection.asked.request if connection.asked else None
-        return request is not None and request.waits
-
     def engine_answers(self) -> bool:
-        """Waits for requests that wait in the engine, before time goes on: the engine may resolve a deadlock itself."""
-        waiting = [connection for connection in self.connections if connection.in_engine]
-        end = real_clock() + (DEADLOCK_S if waiting else 0)
+        """Waits for requests that wait in the engine, before time goes on: the engine may have a timeout of its own."""
+        waiting = self._in_engine
+        end = real_clock() + (TIMEOUTS_S if waiting else 0)
         while waiting and real_clock() < end:
-            if [connection for connection in waiting if connection.fetch(0)]:
+            sleep(0.005)
+            if [connection for connection in waiting if connection.hear()]:
                 return True
         return False
 

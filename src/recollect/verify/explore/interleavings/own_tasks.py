@@ -223,6 +223,10 @@ class OwnTasks:
         if not self._now.is_over:
             self._now.course.note(actor, kind, label, told)
 
+    def picked(self, who: str) -> None:
+        if not self._now.is_over:
+            self._now.course.picked(who)
+
     def answered(self, asked: Segment) -> None:
         """Counts how often the task asks the same question and gets the same answer."""
         mine, now = self._now.asking.setdefault(asked.owner, _Asking()), (bytes(asked.data), asked.reply)

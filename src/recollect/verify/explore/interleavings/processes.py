@@ -14,20 +14,27 @@ from __future__ import annotations
 import contextlib
 import selectors
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.dialogues import carried
+from recollect.verify.explore.interleavings.engine_waits import (
+    PATIENCE_S,
+    EngineWaits,
+    UnknownWaits,
+    pick,
+    settle,
+)
 from recollect.verify.explore.interleavings.footprints import ORDER, Footprint
-from recollect.verify.explore.interleavings.gate import PATIENCE_S, Gate, GatedLink
+from recollect.verify.explore.interleavings.gate import Gate, GatedLink
 from recollect.verify.explore.interleavings.other_threads import is_asleep
 from recollect.verify.explore.interleavings.outside import StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
-from recollect.verify.explore.interleavings.search import Alternating, Redundant, Replay, Strategy
+from recollect.verify.explore.interleavings.search import Alternating, Diverged, Redundant, Replay, Strategy
 from recollect.verify.explore.interleavings.tasks import ROUNDS_FREE, ROUNDS_MAX
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
@@ -68,7 +75,7 @@ class _GatedClient:
 
 
 class ProcessWorld:
-    """`is_blocked` asks the engine whether a connection, by the engine's own number for it, waits for another."""
+    """`waits` asks the engine who waits for whom."""
 
     unseen: str | None = None
 
@@ -79,10 +86,10 @@ class ProcessWorld:
         new_history: NewHistory,
         workers: Workers,
         *,
-        is_blocked: Callable[[int], bool] | None = None,
+        waits: EngineWaits | None = None,
     ) -> None:
         self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
-        self._workers, self._engine_blocks = workers, is_blocked
+        self._workers, self._waits = workers, waits or UnknownWaits()
         self._selector = selectors.DefaultSelector()
         self.session = SessionNames("p")
         self._clients: list[_GatedClient] = []
@@ -123,12 +130,12 @@ class ProcessWorld:
     def _step(self, options: StepOptions) -> None:
         try:
             index = self._course.choose([option.choice for option in options])
-        except Redundant:
+            self._touched = set()
+            self._touched |= options[index].act()
+            self._course.did(frozenset(self._touched))
+        except (Redundant, Diverged):
             self._run_out()
             raise
-        self._touched = set()
-        self._touched |= options[index].act()
-        self._course.did(frozenset(self._touched))
 
     def _append_before(self, count: int) -> None:
         """Lets the first client append `count` messages before the schedule begins."""
@@ -176,18 +183,18 @@ class ProcessWorld:
         return StepOptions(others or found)
 
     def _somebody_goes_on(self) -> bool:
-        """Nothing is left to choose: waits for the engine to resolve a deadlock, or for a sleeping client to wake."""
+        """Nothing is left to choose: waits for the engine to end somebody's wait, or for a sleeping client to wake."""
         busy = [client for client in self._clients if client.work is not None]
         end = time.monotonic() + SLEEP_MAX_S
         while busy and time.monotonic() < end:
             for client in busy:
                 for link in client.gate.links:
-                    if link.in_engine and link.fetch(self._is_blocked):
+                    if link.in_engine and link.hear():
                         self._course.note(client.name, "unblocked", "")
                         self._answered(client, link)
                         return True
             if all(any(link.in_engine for link in client.gate.links) for client in busy):
-                end = min(end, time.monotonic() + 1.0)  # the engine finds its own deadlocks sooner
+                end = min(end, time.monotonic() + 1.0)  # a timeout of the engine's own
             self._hear(0.02)
             if any(client.gate.ready or client.reply is not None for client in busy):
                 for client in busy:
@@ -219,22 +226,31 @@ class ProcessWorld:
         client.worker.send(request)
 
     def _release(self, client: _GatedClient, link: GatedLink) -> Footprint:
+        waited = self._in_engine()
         request = link.send()
-        came = link.fetch(self._is_blocked)
+        links = [one for _, one in waited] + [link]
+        answered = settle(links, self._waits)
         told = carried(link.asked, bytes(link.answer), request.footprint)
         self._course.note(client.name, "arrive", request.label, told)
-        if came:
+        if not link.in_engine:
             self._look_for_rounds(client, link)
         else:
             self._course.note(client.name, "blocked", request.label)
-        for other in self._clients:
-            for waiting in other.gate.links:
-                if waiting is not link and waiting.in_engine and waiting.fetch(self._is_blocked):
-                    self._course.note(other.name, "unblocked", "")
-                    self._answered(other, waiting)
-        if came:
-            self._answered(client, link)
-        return request.footprint
+        touched = request.footprint
+        for other, waiting in waited:
+            if waiting in answered and waiting.request is not None:
+                self._course.note(other.name, "unblocked", "")
+                touched |= waiting.request.footprint
+        owned = [(other.name, one) for other, one in [*waited, (client, link)] if one in answered]
+        picked = pick([(other.name, one) for other, one in waited], owned)
+        for other, one in [*waited, (client, link)]:
+            if one in answered:
+                self._answered(other, one)
+        self._course.picked(picked)
+        return touched
+
+    def _in_engine(self) -> list[tuple[_GatedClient, GatedLink]]:
+        return [(client, link) for client in self._clients for link in client.gate.links if link.in_engine]
 
     def _look_for_rounds(self, client: _GatedClient, link: GatedLink) -> None:
         now = (link.asked, bytes(link.answer))
@@ -262,7 +278,7 @@ class ProcessWorld:
             setup = next((link for link in client.gate.ready if link.next_request.setup), None)
             if setup is not None:
                 setup.send()
-                if setup.fetch(self._is_blocked):
+                if settle([setup], self._waits):
                     setup.forward()
             elif self._has_stopped(client):
                 return
@@ -283,11 +299,6 @@ class ProcessWorld:
             self._ask(client, client.work.send(cast(pipe.Reply, reply)))
         except StopIteration:
             client.work = None
-
-    def _is_blocked(self, link: GatedLink) -> bool:
-        if self._engine_blocks is not None and link.dialogue.backend is not None:
-            return self._engine_blocks(link.dialogue.backend)
-        return link.request is not None and link.request.waits
 
     def _hear(self, timeout_s: float) -> None:
         for key, _ in self._selector.select(timeout_s):
@@ -329,7 +340,7 @@ class ProcessWorld:
                     if link.is_ready:
                         link.send()
                     # Another client that opens may have the lock: it is not waited for here.
-                    if link.in_engine and link.fetch(self._is_blocked):
+                    if link.in_engine and link.hear():
                         link.forward()
             if time.monotonic() > end:
                 raise Stuck(f"{self._spec} did not open behind the gate within {START_TIMEOUT_S:g} s")

@@ -74,9 +74,16 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
     bound: int = -1
     """Every schedule with at most this many preemptions was run."""
     diverged: int = 0
+    """Schedules that went differently each time they were repeated."""
+    repeated: int = 0
+    """Runs that went differently from the one they repeated, and were tried again."""
+    picked_otherwise: int = 0
+    """Runs in which the engine picked somebody else for a lock, and that were tried again."""
     unfinished: int = 0
     doubt: str | None = None
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    """Of the exploring process, its clients and the engine."""
     failure: FailedSchedule | None = None
 
     @property

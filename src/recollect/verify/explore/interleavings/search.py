@@ -37,6 +37,10 @@ class Diverged(Exception):
     """The same prefix led somewhere else: something is not under control."""
 
 
+class PickedOtherwise(Diverged):
+    """The engine, which picks who gets a lock, has picked somebody else than before."""
+
+
 class Strategy(Protocol):
     def start(self) -> bool:
         """Prepares the next run; False when there is none."""
@@ -47,6 +51,11 @@ class Strategy(Protocol):
         ...
 
     def pick(self, enabled: Sequence[Choice], last: str) -> int: ...
+
+    def picked(self, who: str) -> None:
+        """In the step that was picked last, the engine has let these go on, of several who waited."""
+        ...
+
     def did(self, footprint: Footprint) -> None: ...
 
 
@@ -112,15 +121,26 @@ class ByPreemptions:
         self._taken.append(enabled[index].key)
         return index
 
+    def picked(self, who: str) -> None:
+        depth, prefix = len(self._taken), self._now[2]
+        if depth < len(prefix) and prefix[depth] != PICKED + who:
+            raise PickedOtherwise(f"the engine let {who} go on; before: {prefix[depth]}")
+        self._taken.append(PICKED + who)
+
     def did(self, footprint: Footprint) -> None:
         pass
+
+
+PICKED = ">"
+"""In a prefix and in a schedule's string: whom the engine let go on."""
 
 
 def _place(enabled: Sequence[Choice], key: str) -> int:
     for index, choice in enumerate(enabled):
         if choice.key == key:
             return index
-    raise Diverged(f"{key} could not happen again; there was {', '.join(c.key for c in enabled)}")
+    kind = PickedOtherwise if key.startswith(PICKED) else Diverged
+    raise kind(f"{key} could not happen again; there was {', '.join(c.key for c in enabled)}")
 
 
 @dataclass
@@ -132,6 +152,8 @@ class _Branching:
     """Steps that were tried from an equal state, by key, and what they touched."""
     tried: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
     chosen: int = -1
+    picked: str | None = None
+    """Whom the engine let go on in the chosen step: empty if it had no choice, None if it was not run yet."""
 
     @property
     def following(self) -> int:
@@ -149,6 +171,7 @@ class SleepSets:
     _advance: bool = False
     _depth: int = 0
     _handed: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
+    _picked: str = ""
 
     def start(self) -> bool:
         if self._advance:
@@ -157,8 +180,9 @@ class SleepSets:
             if not self._stack:
                 return False
             self._stack[-1].chosen = self._stack[-1].following
+            self._stack[-1].picked = None
         self._advance = True
-        self._depth = 0
+        self._depth, self._picked = 0, ""
         return True
 
     def again(self) -> None:
@@ -179,10 +203,17 @@ class SleepSets:
             preferred = usual(enabled, last)
             node.chosen = preferred if preferred in awake else awake[0]
         self._depth += 1
+        self._picked = ""
         return node.chosen
+
+    def picked(self, who: str) -> None:
+        self._picked = who
 
     def did(self, footprint: Footprint) -> None:
         node = self._stack[self._depth - 1]
+        if node.picked is not None and node.picked != self._picked:
+            raise PickedOtherwise(f"the engine let {self._picked or 'nobody'} go on; before: {node.picked}")
+        node.picked = self._picked
         chosen = node.enabled[node.chosen]
         self._handed = {
             key: (actor, touched)
@@ -214,12 +245,20 @@ class Alternating:
         ]
         return (later or order or [0])[0]
 
+    def picked(self, who: str) -> None:
+        pass
+
     def did(self, footprint: Footprint) -> None:
         pass
 
 
-CODE = re.compile(r"[A-Z*][0-9]*[!~]?")
-"""One choice of a schedule string: the client, which of its possible steps, and whether it is a cancellation."""
+CODE = re.compile(r"[A-Z*][0-9]*[!~]?|>[a-z_]+")
+"""One choice of a schedule string: the client, which of its possible steps, and whether it is a cancellation; or, after
+a >, whom the engine let go on."""
+
+
+def pick_code(who: str) -> str:
+    return PICKED + who.lower().replace("*", "_")
 
 
 @dataclass
@@ -244,10 +283,19 @@ class Replay:
         if not self._codes:
             return usual(enabled, last)
         code = self._codes.pop(0)
+        if code.startswith(PICKED):
+            raise PickedOtherwise(f"the engine let nobody go on; there was {code}")
         for index, choice in enumerate(enabled):
             if choice.code == code:
                 return index
         raise Diverged(f"{code} could not happen; there was {', '.join(c.code for c in enabled)}")
+
+    def picked(self, who: str) -> None:
+        """A string without the engine's picks fits, whatever they are."""
+        if self._codes and self._codes[0].startswith(PICKED):
+            code = self._codes.pop(0)
+            if code != pick_code(who):
+                raise PickedOtherwise(f"the engine let {who} go on; there was {code}")
 
     def did(self, footprint: Footprint) -> None:
         pass

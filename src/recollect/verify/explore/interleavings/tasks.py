@@ -20,18 +20,19 @@ import contextvars
 import random
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.explore.interleavings.engine_waits import EngineWaits
 from recollect.verify.explore.interleavings.footprints import MEMORY, ORDER, TIME, Footprint
 from recollect.verify.explore.interleavings.held_connection import ACTOR, PATIENCE_S, HeldConnection, Segment
 from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
-from recollect.verify.explore.interleavings.search import Alternating, Replay, Strategy
+from recollect.verify.explore.interleavings.search import Alternating, Diverged, Replay, Strategy
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
 from recollect.verify.explore.interleavings.world import (
@@ -88,7 +89,7 @@ class _Seat:
 
 
 class TaskWorld:
-    """`is_blocked` asks the engine whether a connection, by the engine's own number for it, waits for another."""
+    """`waits` asks the engine who waits for whom."""
 
     def __init__(
         self,
@@ -97,11 +98,11 @@ class TaskWorld:
         new_history: NewHistory,
         *,
         cancellations: int = 0,
-        is_blocked: Callable[[int], bool] | None = None,
+        waits: EngineWaits | None = None,
     ) -> None:
         self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
         self._cancellations = cancellations
-        self._outside = Outside(endpoint.engine, self, is_blocked)
+        self._outside = Outside(endpoint.engine, self, waits)
         self.session = SessionNames("t")
         self._loop: SteppedLoop | None = None
         self._program: ClientsProgram | None = None
@@ -249,7 +250,11 @@ class TaskWorld:
         at_once = next((option for option in options if option.setup or self._free), None)
         if at_once is not None:
             self._in_engine = False
-            touched = at_once.act()
+            try:
+                touched = at_once.act()
+            except Diverged as error:
+                self._abandon(error)
+                return
             if self._pending is not None:
                 self._pending |= touched
         elif options:
@@ -258,24 +263,28 @@ class TaskWorld:
             self._nothing_left(self._loop)
 
     def _step(self, options: list[StepOption]) -> None:
-        self._finish_step()
-        self._steps += 1
         try:
+            self._finish_step()
+            self._steps += 1
             if self._steps > STEPS_MAX:
                 raise Unfinished(f"more than {STEPS_MAX} steps")
             index = self._course.choose([option.choice for option in options])
+            self._outside.moment += 1
+            self._pending = set()
+            self._in_engine = options[index].in_engine
+            self._pending |= options[index].act()
         except Exception as error:
-            self._free = True
-            if not self._done.done():
-                self._done.set_exception(error)
+            self._abandon(error)
             return
-        self._outside.moment += 1
-        self._pending = set()
-        self._in_engine = options[index].in_engine
-        self._pending |= options[index].act()
         if options[index].is_timer and len(options) > 1:
             for seat in self._seats:  # time passes for everybody
                 seat.held_up = seat.held_up or seat.busy
+
+    def _abandon(self, error: Exception) -> None:
+        """What is still under way runs to its end; the schedule counts for nothing."""
+        self._free = True
+        if not self._done.done():
+            self._done.set_exception(error)
 
     def _finish_step(self) -> None:
         if self._pending is not None:
@@ -334,6 +343,10 @@ class TaskWorld:
     def note(self, actor: str, kind: str, label: str, told: str = "") -> None:
         if not self._free:
             self._course.note(actor, kind, label, told)
+
+    def picked(self, who: str) -> None:
+        if not self._free:
+            self._course.picked(who)
 
     def answered(self, asked: Segment) -> None:
         """Counts how often the client asks the same question and gets the same answer."""
@@ -424,7 +437,11 @@ class TaskWorld:
             raise Stuck("the store waits for something that is not under control")
         if self._done.done():
             return
-        self._finish_step()
+        try:
+            self._finish_step()
+        except Diverged as error:
+            self._abandon(error)
+            return
         for seat in self._seats:
             if seat.busy:
                 self._history.hangs(seat.number)

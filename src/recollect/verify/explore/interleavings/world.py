@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from recollect.verify.explore.interleavings.footprints import Footprint
 from recollect.verify.explore.interleavings.program import ClientsProgram
 from recollect.verify.explore.interleavings.schedule_history import ScheduleHistory
-from recollect.verify.explore.interleavings.search import Choice, Strategy, preempts
+from recollect.verify.explore.interleavings.search import Choice, Strategy, pick_code, preempts
 
 
 class LoggedStep(NamedTuple):
@@ -79,6 +79,12 @@ class ChosenCourse:
             self.preemptions += preempts(options, self.last, index) if self.last else 0
         self.last = chosen.actor
         return index
+
+    def picked(self, who: str) -> None:
+        """Whom the engine has let go on, of several who waited; empty if it had no choice."""
+        if who:
+            self.codes.append(pick_code(who))
+            self._strategy.picked(who)
 
     def did(self, footprint: Footprint) -> None:
         """What the step that was chosen last touched, under names that are the same in every schedule."""

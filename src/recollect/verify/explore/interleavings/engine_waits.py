@@ -1,0 +1,156 @@
+"""Requests that the engine holds: who waits for whom, and whom the engine lets go on.
+
+A step is over when the engine has nothing more to do: every request it was given is answered, or waits for somebody
+whose next step is ours to choose. Only then is the next step chosen, so that no order depends on how fast the engine
+is. A circle of requests that wait for each other is not the end: the engine will refuse one of them.
+
+Where several requests wait for the same lock, the engine itself picks who gets it. `pick` says whom it picked; that is
+part of the schedule, and a run in which it picks otherwise is tried again.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Protocol, TypeVar
+
+from recollect.verify.engines import Engine
+from recollect.verify.engines.postgres import PostgresEngine
+from recollect.verify.engines.redis import RedisEngine
+from recollect.verify.explore.interleavings.dialogues import Dialogue, SentRequest
+from recollect.verify.explore.interleavings.held_connection import real_clock
+from recollect.verify.wire import pgwire, resp
+
+PATIENCE_S = 5.0
+USUALLY_MS = 5
+"""Most requests are answered sooner; then nobody has to be asked who waits."""
+AGAIN_MS = 1
+DEADLOCK = "40P01"
+"""What PostgreSQL says to whom it refuses in order to end a circle."""
+
+
+class Asked(Protocol):
+    """A connection whose request the engine has."""
+
+    in_engine: bool
+    dialogue: Dialogue
+
+    @property
+    def request(self) -> SentRequest | None: ...
+    def fileno(self) -> int: ...
+    def hear(self) -> bool:
+        """Takes what the engine has said so far, without waiting; whether the reply is whole."""
+        ...
+
+
+A = TypeVar("A", bound=Asked)
+
+
+class EngineWaits(Protocol):
+    def all_wait(self, asked: Sequence[Asked]) -> bool:
+        """Whether none of these is answered before somebody else has moved."""
+        ...
+
+
+class UnknownWaits:
+    """An engine that cannot be asked: a request that may wait does, if it is not answered at once."""
+
+    def all_wait(self, asked: Sequence[Asked]) -> bool:
+        return all(one.request is not None and one.request.waits for one in asked)
+
+
+class RedisWaits:
+    """One thread serves all: what had come before the first PING is answered before the second."""
+
+    def __init__(self, connection: resp.Connection) -> None:
+        self._connection = connection
+
+    def all_wait(self, asked: Sequence[Asked]) -> bool:
+        if not all(one.request is not None and one.request.waits for one in asked):
+            return False
+        self._connection.ask("PING")
+        self._connection.ask("PING")
+        return not _ready(asked, 0)
+
+
+class PostgresWaits:
+    def __init__(self, connection: pgwire.Connection) -> None:
+        self._connection = connection
+
+    def all_wait(self, asked: Sequence[Asked]) -> bool:
+        backends = [one.dialogue.backend for one in asked]
+        known = [str(backend) for backend in backends if backend is not None]
+        if len(known) < len(backends):
+            return False
+        rows = self._connection.ask(
+            f"SELECT pid, array_to_string(pg_blocking_pids(pid), ' ') FROM unnest('{{{','.join(known)}}}'::int[]) pid"
+        )
+        return all_stand({str(pid): (blockers or "").split() for pid, blockers in rows})
+
+
+def all_stand(blockers: Mapping[str, Collection[str]]) -> bool:
+    """Whether everybody waits, directly or through others, for somebody who is not among them."""
+    standing: set[str] = set()
+    while True:
+        more = {
+            one
+            for one, waits_for in blockers.items()
+            if one not in standing and any(other not in blockers or other in standing for other in waits_for)
+        }
+        if not more:
+            return len(standing) == len(blockers)
+        standing |= more
+
+
+def waits_of(engine: Engine, held: ExitStack) -> EngineWaits:
+    """How to ask this engine; what it takes is closed with `held`."""
+    if isinstance(engine, PostgresEngine):
+        postgres = pgwire.Connection(engine.address)
+        held.callback(postgres.close)
+        return PostgresWaits(postgres)
+    if isinstance(engine, RedisEngine):
+        redis = resp.Connection(engine.address)
+        held.callback(redis.close)
+        return RedisWaits(redis)
+    return UnknownWaits()
+
+
+def settle(asked: Sequence[A], waits: EngineWaits, patience_s: float = PATIENCE_S) -> list[A]:
+    """Waits until the engine has nothing more to do; those it has answered."""
+    left, answered = list(asked), []
+    end, wait_ms = real_clock() + patience_s, USUALLY_MS
+    while left:
+        came = [one for one in left if one.hear()]
+        if came:
+            answered += came
+            left = [one for one in left if one.in_engine]
+            wait_ms = 0
+        elif not _ready(left, wait_ms):
+            if waits.all_wait(left) or real_clock() > end:
+                break
+            wait_ms = AGAIN_MS
+    return answered
+
+
+def _ready(asked: Sequence[Asked], timeout_ms: int) -> bool:
+    poll = select.poll()
+    for one in asked:
+        poll.register(one.fileno(), select.POLLIN)
+    return bool(poll.poll(timeout_ms))
+
+
+def pick(waited: Sequence[tuple[str, Asked]], answered: Sequence[tuple[str, Asked]]) -> str:
+    """Whom the engine picked, for the schedule; empty where it had no choice. First come those who got what they asked
+    for, then those who were refused. `waited` had waited before the newest request came; each comes with its owner."""
+    before = {id(one) for _, one in waited}
+    if waited and any(one.dialogue.error == DEADLOCK for _, one in answered):
+        served = list(answered)
+    elif len(waited) > 1:
+        served = [(owner, one) for owner, one in answered if id(one) in before]
+    else:
+        return ""
+    names = [
+        owner for owner, _ in sorted(served, key=lambda owned: (owned[1].dialogue.error != "", owned[0]))
+    ]
+    return "".join(names)
