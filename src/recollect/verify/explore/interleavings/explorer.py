@@ -41,9 +41,9 @@ from recollect.verify.explore.interleavings.search import (
     PickedOtherwise,
     Redundant,
     Replay,
-    SleepSets,
     Strategy,
 )
+from recollect.verify.explore.interleavings.source_sets import SourceSets
 from recollect.verify.explore.interleavings.tasks import TaskWorld
 from recollect.verify.explore.interleavings.threads import ThreadWorld
 from recollect.verify.explore.interleavings.world import LoggedStep, ScheduleRun, Stuck, Unfinished, World
@@ -227,7 +227,7 @@ class Explorer:
                 break
         if ended and isinstance(strategy, ByPreemptions):
             explored.bound = max(explored.bound, strategy.bound)
-        explored.exhausted |= ended and isinstance(strategy, SleepSets)
+        explored.exhausted |= ended and isinstance(strategy, SourceSets)
         explored.seconds += time.perf_counter() - began
         explored.cpu_s += cpu_of_family() - used_s
         explored.histories = len(pursuit.histories)
@@ -397,7 +397,7 @@ class _Pursuit:
         self.explored = ProgramExplored(program=str(program))
         self.histories: set[bytes] = set()
         self.by_preemptions = ByPreemptions(1)
-        self.exhausting = SleepSets()
+        self.exhausting = SourceSets()
 
 
 def _rounds(

@@ -1,7 +1,7 @@
 """Which schedule to run next. Every strategy replays a prefix of choices and goes on from there: no state is kept.
 
 `ByPreemptions`  every schedule with at most `bound` preemptions, fewest first (CHESS): finds most bugs, smallest first.
-`SleepSets`      every distinguishable schedule: those that differ only in the order of independent steps are left out.
+`SourceSets`     every distinguishable schedule: those that differ only in the order of independent steps are left out.
 `Alternating`    each client in turn: a rehearsal.
 `Replay`         one schedule, from its string.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from recollect.verify.explore.interleavings.footprints import Footprint, conflict
+from recollect.verify.explore.interleavings.footprints import Footprint
 
 
 class Choice(NamedTuple):
@@ -141,86 +141,6 @@ def _place(enabled: Sequence[Choice], key: str) -> int:
             return index
     kind = PickedOtherwise if key.startswith(PICKED) else Diverged
     raise kind(f"{key} could not happen again; there was {', '.join(c.key for c in enabled)}")
-
-
-@dataclass
-class _Branching:
-    """One state on the way, with what was tried there."""
-
-    enabled: tuple[Choice, ...]
-    asleep: dict[str, tuple[str, Footprint]]
-    """Steps that were tried from an equal state, by key, and what they touched."""
-    tried: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
-    chosen: int = -1
-    picked: str | None = None
-    """Whom the engine let go on in the chosen step: empty if it had no choice, None if it was not run yet."""
-
-    @property
-    def following(self) -> int:
-        for index, choice in enumerate(self.enabled):
-            if choice.key not in self.tried and choice.key not in self.asleep:
-                return index
-        return -1
-
-
-@dataclass
-class SleepSets:
-    """Depth first. A step that was tried earlier sleeps as long as every step since commutes with it."""
-
-    _stack: list[_Branching] = field(default_factory=list)
-    _advance: bool = False
-    _depth: int = 0
-    _handed: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
-    _picked: str = ""
-
-    def start(self) -> bool:
-        if self._advance:
-            while self._stack and self._stack[-1].following < 0:
-                self._stack.pop()
-            if not self._stack:
-                return False
-            self._stack[-1].chosen = self._stack[-1].following
-            self._stack[-1].picked = None
-        self._advance = True
-        self._depth, self._picked = 0, ""
-        return True
-
-    def again(self) -> None:
-        self._advance = False
-
-    def pick(self, enabled: Sequence[Choice], last: str) -> int:
-        if self._depth < len(self._stack):
-            node = self._stack[self._depth]
-            now, before = [c.key for c in enabled], [c.key for c in node.enabled]
-            if now != before:
-                raise Diverged(f"step {self._depth}: {', '.join(now)}; before: {', '.join(before)}")
-        else:
-            node = _Branching(tuple(enabled), dict(self._handed) if self._stack else {})
-            awake = [i for i, c in enumerate(enabled) if c.key not in node.asleep]
-            if not awake:
-                raise Redundant
-            self._stack.append(node)
-            preferred = usual(enabled, last)
-            node.chosen = preferred if preferred in awake else awake[0]
-        self._depth += 1
-        self._picked = ""
-        return node.chosen
-
-    def picked(self, who: str) -> None:
-        self._picked = who
-
-    def did(self, footprint: Footprint) -> None:
-        node = self._stack[self._depth - 1]
-        if node.picked is not None and node.picked != self._picked:
-            raise PickedOtherwise(f"the engine let {self._picked or 'nobody'} go on; before: {node.picked}")
-        node.picked = self._picked
-        chosen = node.enabled[node.chosen]
-        self._handed = {
-            key: (actor, touched)
-            for key, (actor, touched) in (*node.asleep.items(), *node.tried.items())
-            if key != chosen.key and actor != chosen.actor and not conflict(touched, footprint)
-        }
-        node.tried[chosen.key] = (chosen.actor, footprint)
 
 
 @dataclass

@@ -1,0 +1,201 @@
+"""Which schedules differ in more than the order of independent steps; only those are run.
+
+Depth first. A run is read afterwards for *races*: two steps of different clients that conflict, with nothing in between
+that puts one before the other. Each race could have gone the other way round, so the state before its first step gets a
+step to try that leads there (source sets: Abdulla and others, "Optimal dynamic partial order reduction", 2014). A step
+that was tried earlier sleeps as long as every step since commutes with it (sleep sets), so no two runs that nobody can
+tell apart go to their end; one that turns out to be such is cut short.
+
+A step also comes after the one that made it possible: a reply that a lock held back, after the step that gave it back.
+A client that can do one of several things next (two requests sent together) races with itself, which this does not see:
+for its program, every step is tried in every state, except those that sleep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from recollect.verify.explore.interleavings.footprints import WRITES_ALL, Footprint, conflict
+from recollect.verify.explore.interleavings.search import Choice, Diverged, PickedOtherwise, Redundant, usual
+
+
+@dataclass
+class _State:
+    """One state on the way, what was tried there, and the step that was chosen last."""
+
+    enabled: tuple[Choice, ...]
+    asleep: dict[str, tuple[str, Footprint]]
+    """Steps that were tried from an equal state, by key, and what they touched."""
+    tried: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
+    wanted: set[str] = field(default_factory=set)
+    """Steps to try: one for each way in which a race could have gone."""
+    chosen: int = -1
+    picked: str | None = None
+    """Whom the engine let go on in the chosen step: empty if it had no choice, None if it was not run yet."""
+    touched: Footprint = WRITES_ALL
+    before: int = 0
+    """The steps that must come before the chosen one, as bits."""
+
+    @property
+    def choice(self) -> Choice:
+        return self.enabled[self.chosen]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(choice.key for choice in self.enabled)
+
+    @property
+    def following(self) -> int:
+        for index, choice in enumerate(self.enabled):
+            if choice.key in self.wanted and choice.key not in self.tried and choice.key not in self.asleep:
+                return index
+        return -1
+
+    def choose(self, index: int) -> None:
+        self.chosen, self.picked = index, None
+        self.wanted.add(self.choice.key)
+
+
+@dataclass
+class SourceSets:
+    """Every distinguishable schedule."""
+
+    _stack: list[_State] = field(default_factory=list)
+    _advance: bool = False
+    _depth: int = 0
+    _done: int = 0
+    """How many steps of this run have ended."""
+    _first_new: int = 0
+    """The first step of this run that the run before did not have."""
+    _handed: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
+    _picked: str = ""
+    _tries_all: bool = False
+    _conflicts: dict[tuple[Footprint, Footprint], bool] = field(default_factory=dict)
+
+    def start(self) -> bool:
+        if self._advance:
+            self._find_races()
+            while self._stack and self._next() < 0:
+                self._stack.pop()
+            if not self._stack:
+                return False
+            self._stack[-1].choose(self._next())
+            self._first_new = len(self._stack) - 1
+        self._advance = True
+        self._depth = self._done = 0
+        self._picked = ""
+        return True
+
+    def _next(self) -> int:
+        state = self._stack[-1]
+        # A step that never went the same way twice was given up, and nothing is known about it.
+        state.tried.setdefault(state.choice.key, (state.choice.actor, WRITES_ALL))
+        return state.following
+
+    def again(self) -> None:
+        self._advance = False
+
+    def pick(self, enabled: Sequence[Choice], last: str) -> int:
+        if self._depth < len(self._stack):
+            state = self._stack[self._depth]
+            now, before = [c.key for c in enabled], [c.key for c in state.enabled]
+            if now != before:
+                raise Diverged(f"step {self._depth}: {', '.join(now)}; before: {', '.join(before)}")
+        else:
+            state = _State(tuple(enabled), dict(self._handed) if self._stack else {})
+            awake = [i for i, c in enumerate(enabled) if c.key not in state.asleep]
+            if not awake:
+                raise Redundant
+            self._stack.append(state)
+            if not self._tries_all and len({c.actor for c in enabled}) < len(enabled):
+                self._tries_all = True
+                for each in self._stack:
+                    each.wanted |= each.keys
+            state.wanted |= state.keys if self._tries_all else set()
+            preferred = usual(enabled, last)
+            state.choose(preferred if preferred in awake else awake[0])
+        self._depth += 1
+        self._picked = ""
+        return state.chosen
+
+    def picked(self, who: str) -> None:
+        self._picked = who
+
+    def did(self, footprint: Footprint) -> None:
+        state = self._stack[self._depth - 1]
+        if state.picked is not None and state.picked != self._picked:
+            raise PickedOtherwise(f"the engine let {self._picked or 'nobody'} go on; before: {state.picked}")
+        state.picked, state.touched = self._picked, footprint
+        self._done = self._depth
+        chosen = state.choice
+        self._handed = {
+            key: (actor, touched)
+            for key, (actor, touched) in (*state.asleep.items(), *state.tried.items())
+            if key != chosen.key and actor != chosen.actor and not self._conflict(touched, footprint)
+        }
+        state.tried[chosen.key] = (chosen.actor, footprint)
+
+    # ---- races
+
+    def _find_races(self) -> None:
+        """Wants the other way round of every race that the last run has and the one before did not have."""
+        for later in range(self._first_new, 0 if self._tries_all else self._done):
+            state = self._stack[later]
+            direct = [earlier for earlier in range(later) if self._comes_first(earlier, later)]
+            state.before = 0
+            for earlier in direct:
+                state.before |= self._stack[earlier].before | 1 << earlier
+            between = 0
+            for earlier in reversed(direct):
+                if not between >> earlier & 1 and self._is_race(earlier, later):
+                    self._want_reversed(earlier, later)
+                if not self._enables(earlier, later):
+                    # What made it possible is no reason why it could not have come before what came before that.
+                    between |= self._stack[earlier].before
+            if later + 1 < len(self._stack):
+                self._want_what_it_ended(state, self._stack[later + 1])
+
+    def _want_what_it_ended(self, state: _State, after: _State) -> None:
+        """A step that is no longer possible will not be seen racing: it is tried instead of this one."""
+        state.wanted |= state.keys - after.keys
+
+    def _comes_first(self, earlier: int, later: int) -> bool:
+        one, other = self._stack[earlier], self._stack[later]
+        return (
+            one.choice.actor == other.choice.actor
+            or self._conflict(one.touched, other.touched)
+            or self._enables(earlier, later)
+        )
+
+    def _enables(self, earlier: int, later: int) -> bool:
+        """Whether the later step was possible only after the earlier one."""
+        key = self._stack[later].choice.key
+        return key not in self._stack[earlier].keys and key in self._stack[earlier + 1].keys
+
+    def _is_race(self, earlier: int, later: int) -> bool:
+        one, other = self._stack[earlier], self._stack[later]
+        return one.choice.actor != other.choice.actor and not self._enables(earlier, later)
+
+    def _want_reversed(self, earlier: int, later: int) -> None:
+        state = self._stack[earlier]
+        rest = [
+            number for number in range(earlier + 1, later) if not self._stack[number].before >> earlier & 1
+        ]
+        rest.append(later)
+        first = []
+        seen = 0
+        for number in rest:
+            if not self._stack[number].before & seen:
+                first.append(self._stack[number].choice.key)
+            seen |= 1 << number
+        if state.wanted.intersection(first):
+            return
+        possible = [key for key in first if key in state.keys]
+        state.wanted |= set(possible[:1]) or state.keys
+
+    def _conflict(self, one: Footprint, other: Footprint) -> bool:
+        known = self._conflicts.get((one, other))
+        if known is None:
+            known = self._conflicts[one, other] = conflict(one, other)
+        return known

@@ -1,0 +1,195 @@
+"""When a step is over, and whom the engine picked."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from recollect.verify.explore.interleavings.dialogues import PgDialogue, RespDialogue, SentRequest
+from recollect.verify.explore.interleavings.engine_waits import Asked, all_stand, pick, settle
+from recollect.verify.explore.interleavings.footprints import NOTHING, WRITES_ALL
+from recollect.verify.explore.interleavings.gate import GatedLink
+from recollect.verify.explore.interleavings.search import (
+    ByPreemptions,
+    Choice,
+    PickedOtherwise,
+    Replay,
+    Strategy,
+)
+from recollect.verify.explore.interleavings.source_sets import SourceSets
+from recollect.verify.explore.interleavings.world import ChosenCourse
+
+REFUSED = b"E" + (31).to_bytes(4, "big") + b"SERROR\0C40P01\0Mdeadlock\0\0\0\0\0"
+GET = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"
+
+
+@pytest.mark.parametrize(
+    ("blockers", "stands"),
+    [
+        ({"1": ["9"]}, True),
+        ({"1": ["9"], "2": ["1"]}, True),
+        ({"1": ["2"], "2": ["9", "3"], "3": ["2"]}, True),
+        ({"1": []}, False),
+        ({"1": ["2"], "2": []}, False),
+        ({"1": ["2"], "2": ["1"]}, False),
+        ({"1": ["9"], "2": ["3"], "3": ["2"]}, False),
+    ],
+)
+def test_who_stands_waits_for_somebody_outside(blockers: dict[str, list[str]], stands: bool) -> None:
+    """A circle does not stand, nor does whoever waits for one that runs: the engine will move them by itself."""
+    assert all_stand(blockers) is stands
+
+
+@dataclass
+class Waiting:
+    """A connection whose request the engine has."""
+
+    error: str = ""
+    in_engine: bool = False
+    dialogue: PgDialogue = field(default_factory=PgDialogue)
+    request: SentRequest | None = None
+
+    def __post_init__(self) -> None:
+        self.dialogue.error = self.error
+
+    def fileno(self) -> int:
+        return -1
+
+    def hear(self) -> bool:
+        return False
+
+
+def test_the_pick_names_those_who_had_a_rival() -> None:
+    b, c, newest = Waiting(), Waiting(), Waiting()
+    both: list[tuple[str, Asked]] = [("B", b), ("C", c)]
+    assert pick(both, [("C", c), ("A", newest)]) == "C"
+    assert pick(both, [("A", newest)]) == "", "nobody of those who waited goes on"
+    assert pick([("B", b)], [("B", b), ("A", newest)]) == "", "only one waited"
+
+
+def test_the_pick_names_those_who_were_refused_last() -> None:
+    b, c = Waiting("23505"), Waiting()
+    assert pick([("B", b), ("C", c)], [("B", b), ("C", c)]) == "CB"
+    victim = Waiting("40P01")
+    assert pick([("B", c)], [("A", victim), ("B", c)]) == "BA", "who is refused to end a circle is a pick too"
+
+
+def test_the_code_of_a_refusal_is_read() -> None:
+    dialogue = PgDialogue()
+    dialogue.reply(REFUSED)
+    assert dialogue.error == "40P01"
+    dialogue.request(b"Q\0\0\0\x0dSELECT 1\0")
+    assert dialogue.error == ""
+
+
+# ---- settling
+
+
+class Engine:
+    """Answers one connection each time it is asked who waits, and says that all wait once nobody is left to answer."""
+
+    def __init__(self, *answers: socket.socket) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def all_wait(self, asked: Sequence[Asked]) -> bool:
+        self.asked += 1
+        if not self.answers:
+            return True
+        self.answers.pop(0).sendall(b"+OK\r\n")
+        return False
+
+
+@pytest.fixture
+def links() -> Iterator[list[tuple[GatedLink, socket.socket]]]:
+    made, sockets = [], []
+    for _ in range(3):
+        ours, engine = socket.socketpair()
+        client, application = socket.socketpair()
+        sockets += [ours, engine, client, application]
+        link = GatedLink(client, ours, RespDialogue())
+        link.out += GET
+        link.send()
+        made.append((link, engine))
+    yield made
+    for one in sockets:
+        one.close()
+
+
+def test_a_step_is_over_when_the_last_that_can_be_answered_is(
+    links: list[tuple[GatedLink, socket.socket]],
+) -> None:
+    """B is answered, which lets C go on a moment later: both belong to the step. A still waits."""
+    (a, _), (b, for_b), (c, for_c) = links
+    engine = Engine(for_b, for_c)
+    assert settle([a, b, c], engine) == [b, c]
+    assert (a.in_engine, b.in_engine, c.in_engine) == (True, False, False)
+    assert bytes(c.answer) == b"+OK\r\n"
+
+
+def test_nobody_is_asked_who_waits_when_all_is_answered(
+    links: list[tuple[GatedLink, socket.socket]],
+) -> None:
+    engine = Engine()
+    for _, sock in links:
+        sock.sendall(b"+OK\r\n")
+    assert len(settle([link for link, _ in links], engine)) == 3
+    assert engine.asked == 0
+
+
+# ---- the pick in a schedule
+
+ONLY = [Choice("A", "A", "A:0")]
+AFTER = [Choice("B", "B", "B:1"), Choice("C", "C", "C:1")]
+
+
+def run(strategy: Strategy, who: str) -> str:
+    """One run: a step in which the engine picks `who`, and then two in either order."""
+    course = ChosenCourse(strategy, str)
+    course.choose(ONLY)
+    course.picked(who)
+    course.did(NOTHING)
+    index = course.choose(AFTER)
+    course.did(WRITES_ALL)
+    course.choose(AFTER[1 - index : 2 - index])
+    course.did(WRITES_ALL)
+    return "".join(course.codes)
+
+
+def test_the_pick_is_part_of_the_string() -> None:
+    strategy = Replay("")
+    assert strategy.start()
+    assert run(strategy, "CB") == ">cbB"
+
+
+@pytest.mark.parametrize("make", [lambda: ByPreemptions(2), SourceSets])
+@pytest.mark.parametrize("other", ["C", ""])
+def test_a_run_with_another_pick_is_not_the_same_run(make: type[SourceSets], other: str) -> None:
+    strategy = make()
+    assert strategy.start()
+    first = run(strategy, "B")
+    assert strategy.start()
+    with pytest.raises(PickedOtherwise):
+        run(strategy, other)
+    strategy.again()
+    assert strategy.start()
+    assert run(strategy, "B") not in (first, "")
+
+
+def test_a_replay_wants_the_same_pick() -> None:
+    for string, who, fits in (
+        (">bB", "B", True),
+        (">bB", "C", False),
+        (">bB", "", False),
+        ("B", "C", True),
+    ):
+        strategy = Replay(string)
+        assert strategy.start()
+        if fits:
+            run(strategy, who)
+        else:
+            with pytest.raises(PickedOtherwise):
+                run(strategy, who)
