@@ -109,6 +109,9 @@ PLANTED = (
     Cell("postgres_tasks:max_then_insert", "postgres", "processes", GONE),
     Cell("postgres_tasks:lock_before_commit", "postgres", "processes", GONE),
     Cell("postgres_tasks:deadlock_prone", "postgres", "processes", ("raised",)),
+    Cell("sqlite_tasks:PlaceThenRow", "sqlite", "processes", GONE),
+    Cell("sqlite_tasks:LockPerProcess", "sqlite", "processes", GONE),
+    Cell("sqlite_tasks:LockedTransaction", "sqlite", "processes", ("raised",)),
     Cell("with_threads:Counter", "redis", "threads", GONE),
     Cell("with_threads:LockPerSession", "redis", "threads", GONE),
     Cell("with_threads:OneConnection", "sqlite", "threads", GONE),
@@ -147,6 +150,7 @@ CORRECT = (
     Cell("redis_tasks:LockOfTheCall", "redis", "processes"),
     Cell("postgres_tasks:counter_is_the_lock", "postgres", "processes"),
     Cell("postgres_tasks:advisory_lock", "postgres", "processes"),
+    Cell("sqlite_tasks:OneJob", "sqlite", "processes"),
     Cell("with_threads:CounterInTheEngine", "redis", "threads"),
     Cell("with_threads:OneLock", "sqlite", "threads"),
     Cell("with_threads:LockOfTheClass", "sqlite", "threads"),
@@ -156,7 +160,7 @@ CORRECT = (
         for engine, policy in (("postgres", None), ("sqlite", None), ("sqlite", IN_THREADS))
         for cancel in (False, True)
     ),
-    *(Cell(name, "postgres", "processes") for name in OURS),
+    *(Cell(name, engine, "processes") for name in OURS for engine in ("postgres", "sqlite")),
     Cell("redis", "redis", "tasks"),
     Cell("redis", "redis", "tasks", cancel=True),
     Cell("redis", "redis", "processes"),
@@ -165,6 +169,8 @@ CORRECT = (
     Cell("postgres", "postgres", "processes"),
     Cell("sqlite", "sqlite", "tasks"),
     Cell("sqlite", "sqlite", "tasks", cancel=True),
+    Cell("sqlite", "sqlite", "processes"),
+    Cell("sqlite", "sqlite", "processes", policy=IN_THREADS),
     Cell("sqlite", "sqlite", "tasks", policy=IN_THREADS),
     Cell("sqlite", "sqlite", "tasks", cancel=True, policy=IN_THREADS),
 )

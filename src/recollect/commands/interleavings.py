@@ -40,7 +40,7 @@ from recollect.verify.running import scenario as scenarios
 from recollect.verify.running import seal
 from recollect.verify.running.scenario import Scenario
 
-GATED = ("redis", "valkey", "postgres")
+GATED = ("redis", "valkey", "postgres", "sqlite")
 """Engines that can have a gate between them and their clients."""
 
 

@@ -74,6 +74,18 @@ class OneJob(PlaceThenRow):
         self.db.execute("COMMIT")
 
 
+class LockPerProcess(PlaceThenRow):
+    """A lock that other processes do not see."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.lock = asyncio.Lock()
+
+    async def append(self, session: str, messages: Messages) -> None:
+        async with self.lock:
+            await super().append(session, messages)
+
+
 class SharedTransaction(PlaceThenRow):
     """BEGIN, statements and COMMIT of several tasks on one connection: one begins in the middle of another's."""
 
@@ -84,7 +96,8 @@ class SharedTransaction(PlaceThenRow):
 
 
 class LockedTransaction(SharedTransaction):
-    """Nothing wrong: one task at a time, readers too, because they would see a turn that is not committed."""
+    """Nothing wrong with one task at a time, readers too, because they would see a turn that is not committed. Between
+    processes, a transaction that has read cannot write once another has written."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)

@@ -24,7 +24,7 @@ from recollect.verify import clock
 from recollect.verify.disk.recorder import attach
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import interrupts
-from recollect.verify.target import outcomes, pipe, real_settings
+from recollect.verify.target import held_statements, outcomes, pipe, real_settings
 from recollect.verify.target.held_tables import hold_tables
 from recollect.verify.target.line_watching import LineWatch, files_of, wrapped_by
 from recollect.verify.target.patience import GaveUp, Patience
@@ -63,6 +63,8 @@ def main(
     except FileNotFoundError:
         return  # the run was interrupted and removed its folder: nobody is waiting for us
     os.environ.update(environment or {})
+    if (gate := os.environ.pop(held_statements.VARIABLE, None)) is not None:
+        held_statements.hold_statements(int(gate))
     if recorded is not None:
         attach(recorded)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):

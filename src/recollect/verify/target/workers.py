@@ -143,9 +143,17 @@ class Workers:
         worker = self.launch(spec, endpoint, prepare=prepare)
         return worker, self.wait_ready(worker)
 
-    def launch(self, spec: str, endpoint: Endpoint, *, prepare: bool = False, callers: int = 1) -> Worker:
+    def launch(
+        self,
+        spec: str,
+        endpoint: Endpoint,
+        *,
+        prepare: bool = False,
+        callers: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> Worker:
         """Starts a worker without waiting for it; several can start side by side. With `callers`, the others in its
-        process are in `beside`."""
+        process are in `beside`. `environment` is added to what the endpoint needs."""
         ours, theirs = self._context.Pipe()
         beside = [self._context.Pipe() for _ in range(callers - 1)]
         control = None if self.clock is None else str(self.clock.control)
@@ -159,7 +167,7 @@ class Workers:
                 prepare,
                 control,
                 self.recorded,
-                environment_for(endpoint),
+                {**environment_for(endpoint), **(environment or {})},
                 [end for _, end in beside],
             ),
             daemon=True,

@@ -140,7 +140,7 @@ class Explorer:
         if asked.cancel and self.how != "tasks":
             raise TargetBroken(f"{asked.target}: --cancel is for tasks, and these are {self.how}")
         if self.how == "processes":
-            if self._endpoint.port is None:
+            if self._endpoint.port is None and self._endpoint.engine != "sqlite":
                 raise TargetBroken(
                     f"{asked.engine} is embedded: no gate can stand between it and its processes"
                 )

@@ -124,6 +124,19 @@ def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
     return frozenset(found)
 
 
+def of_sqlite(sql: str, *, in_transaction: bool) -> Footprint:
+    """The same in SQLite, where whoever writes locks the whole file until the transaction ends, and a transaction keeps
+    what it has read."""
+    words = sql.lower()
+    if words.startswith(("begin immediate", "begin exclusive")):
+        return frozenset({("db", False), ("rows", True)})
+    if words.startswith(("begin", "savepoint", "release")):
+        return NOTHING
+    if words.startswith("pragma"):
+        return WRITES_ALL if "=" in words or "(" in words else frozenset({("db", False)})
+    return of_sql(sql, in_transaction=in_transaction) | {("rows", False)}
+
+
 def _may_write(words: str) -> bool:
     """A query may write through a user's function: any function not known to be harmless counts as a write."""
     if _WRITING.search(words):

@@ -33,6 +33,8 @@ class GatedLink:
     answer: bytearray = field(default_factory=bytearray)
     request: SentRequest | None = None
     in_engine: bool = False
+    is_held_back: bool = False
+    """It found what it needs locked, and is not let through again before somebody else has moved."""
     _eof: bool = False
 
     @property
@@ -94,6 +96,10 @@ class GatedLink:
                 self.client.shutdown(socket.SHUT_WR)
         self.answer.clear()
 
+    def stop(self) -> None:
+        """Ends the wait of one that is held back."""
+        raise NotImplementedError("only an embedded engine's statements are held back")
+
     def close(self) -> None:
         self.client.close()
         self.engine.close()
@@ -118,6 +124,11 @@ class Gate:
         return replace(self._endpoint, url=url, host=HOST, port=port, socket=None, socket_url=None)
 
     @property
+    def environment(self) -> dict[str, str]:
+        """What the client needs in its environment."""
+        return {}
+
+    @property
     def links(self) -> list[GatedLink]:
         return list(self._links.values())
 
@@ -137,6 +148,10 @@ class Gate:
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._links[client.fileno()] = self._linked(client)
+        self._selector.register(client, selectors.EVENT_READ, self)
+
+    def _linked(self, client: socket.socket) -> GatedLink:
         if self._endpoint.socket is not None:
             engine = socket.socket(socket.AF_UNIX)
             engine.connect(str(self._endpoint.socket))
@@ -144,8 +159,7 @@ class Gate:
             assert self._endpoint.host is not None
             assert self._endpoint.port is not None
             engine = socket.create_connection((self._endpoint.host, self._endpoint.port))
-        self._links[client.fileno()] = GatedLink(client, engine, dialogue(self._endpoint.engine))
-        self._selector.register(client, selectors.EVENT_READ, self)
+        return GatedLink(client, engine, dialogue(self._endpoint.engine))
 
     def _drop(self, link: GatedLink) -> None:
         self._selector.unregister(link.client)

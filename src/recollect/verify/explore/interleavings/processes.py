@@ -35,6 +35,7 @@ from recollect.verify.explore.interleavings.outside import StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
 from recollect.verify.explore.interleavings.search import Alternating, Diverged, Redundant, Replay, Strategy
+from recollect.verify.explore.interleavings.statement_gate import gate_for
 from recollect.verify.explore.interleavings.tasks import ROUNDS_FREE, ROUNDS_MAX
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
@@ -48,6 +49,7 @@ from recollect.verify.target import pipe
 from recollect.verify.target.workers import START_TIMEOUT_S, Worker, Workers
 
 SCHEDULES_PER_CLIENT = 200
+BUSY = "SQLITE_BUSY"
 STEPS_MAX = 300
 SLEEP_MAX_S = 10.0
 """A client that sends nothing for this long, and is not in the engine, is not waited for."""
@@ -174,6 +176,8 @@ class ProcessWorld:
         for client in self._clients:
             if client.work is not None:
                 for place, link in enumerate(client.gate.ready):
+                    if link.is_held_back:
+                        continue
                     what = f"request:{client.begun}:{place}"
                     found.offer(client.name, what, partial(self._release, client, link))
             elif client.begun < len(client.ops):
@@ -185,6 +189,9 @@ class ProcessWorld:
     def _somebody_goes_on(self) -> bool:
         """Nothing is left to choose: waits for the engine to end somebody's wait, or for a sleeping client to wake."""
         busy = [client for client in self._clients if client.work is not None]
+        held_back = [link for client in busy for link in client.gate.ready if link.is_held_back]
+        if held_back and len(held_back) >= len(busy):
+            return self._end_a_wait()
         end = time.monotonic() + SLEEP_MAX_S
         while busy and time.monotonic() < end:
             for client in busy:
@@ -200,6 +207,19 @@ class ProcessWorld:
                 for client in busy:
                     self._advance(client)
                 return True
+        return False
+
+    def _end_a_wait(self) -> bool:
+        """Everybody waits for somebody else's lock: the first who could ask has waited long enough."""
+        for client in self._clients:
+            for link in client.gate.ready:
+                if link.is_held_back:
+                    link.stop()
+                    settle([link], self._waits)
+                    self._course.note(client.name, "unblocked", "")
+                    self._hold_no_longer(client)
+                    self._answered(client, link)
+                    return True
         return False
 
     # ---- steps
@@ -232,10 +252,11 @@ class ProcessWorld:
         answered = settle(links, self._waits)
         told = carried(link.asked, bytes(link.answer), request.footprint)
         self._course.note(client.name, "arrive", request.label, told)
-        if not link.in_engine:
-            self._look_for_rounds(client, link)
-        else:
+        if link.in_engine or link.is_held_back:
             self._course.note(client.name, "blocked", request.label)
+        else:
+            self._look_for_rounds(client, link)
+            self._hold_no_longer(client)
         touched = request.footprint
         for other, waiting in waited:
             if waiting in answered and waiting.request is not None:
@@ -249,6 +270,11 @@ class ProcessWorld:
         self._course.picked(picked)
         return touched
 
+    def _hold_no_longer(self, mover: _GatedClient) -> None:
+        for client in self._clients:
+            for link in client.gate.links if client is not mover else ():
+                link.is_held_back = False
+
     def _in_engine(self) -> list[tuple[_GatedClient, GatedLink]]:
         return [(client, link) for client in self._clients for link in client.gate.links if link.in_engine]
 
@@ -256,6 +282,8 @@ class ProcessWorld:
         now = (link.asked, bytes(link.answer))
         same = now == client.last
         client.rounds, client.last = (client.rounds + 1 if same else 0), now
+        if link.dialogue.error == BUSY:  # it will ask again, and may as well wait until somebody has moved
+            client.rounds = max(client.rounds, ROUNDS_FREE)
         if not same:
             for other in self._clients:
                 if other is not client:
@@ -316,17 +344,27 @@ class ProcessWorld:
         while len(self._clients) > len(program.clients):
             self._clients.pop().gate.close()
         for number in range(len(self._clients), len(program.clients)):
-            self._clients.append(_GatedClient(NAMES[number], number, Gate(self._endpoint, self._selector)))
-        for client in self._clients:
-            client.worker = self._workers.launch(self._spec, client.gate.shown)
-        for client in self._clients:
-            self._let_open(client)
+            self._clients.append(
+                _GatedClient(NAMES[number], number, gate_for(self._endpoint, self._selector))
+            )
+        self._launch_clients()
         self._program, self._used = program, 0
         rehearsals = (Alternating(1), Alternating(-1), Replay(""))
         for rehearsal in () if program.before else rehearsals:
             rehearsal.start()
             with contextlib.suppress(Unfinished):
                 self._one(program, rehearsal)
+            if self._dirty:  # a damaged store would show nothing: better a cold one
+                self._close_clients()
+                self._launch_clients()
+
+    def _launch_clients(self) -> None:
+        for client in self._clients:
+            client.worker = self._workers.launch(
+                self._spec, client.gate.shown, environment=client.gate.environment
+            )
+        for client in self._clients:
+            self._let_open(client)
 
     def _let_open(self, client: _GatedClient) -> None:
         """Everything passes until the client's store is open."""
