@@ -23,6 +23,7 @@ import re
 import resource
 import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -69,12 +70,17 @@ class _Gate:
 
     def __init__(self, port: int, is_patient: bool) -> None:
         self.is_patient = is_patient
+        self._one_at_a_time = threading.RLock()
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def pass_through(self, sql: str, values: object, in_transaction: bool, act: Callable[[], R]) -> R:
         asked = {"sql": sql, "values": values, "in_transaction": in_transaction}
-        self._ask(json.dumps(asked, default=repr))
+        with self._one_at_a_time:
+            self._ask(json.dumps(asked, default=repr))
+            return self._done(act)
+
+    def _done(self, act: Callable[[], R]) -> R:
         while True:
             began, slept = time.perf_counter(), _naps()
             try:
