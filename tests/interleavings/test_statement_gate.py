@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.explore.interleavings.engine_waits import settle
+from recollect.verify.explore.interleavings.engine_waits import UnknownWaits, settle
 from recollect.verify.explore.interleavings.footprints import conflict, of_sqlite
 from recollect.verify.explore.interleavings.gate import GatedLink
-from recollect.verify.explore.interleavings.statement_gate import StatementGate, StatementWaits
+from recollect.verify.explore.interleavings.statement_gate import StatementGate
 from recollect.verify.target.held_statements import VARIABLE, hold_statements
 
 WAIT_S = 30.0
@@ -59,7 +59,7 @@ class AtTheGate:
         """What the next statement is, and whether it found the file locked."""
         link = self.next_link()
         label = link.send().label
-        assert settle([link], StatementWaits(), WAIT_S) == [link]
+        assert settle([link], UnknownWaits(), WAIT_S) == [link]
         held_back = link.is_held_back
         link.forward()
         return label, held_back
@@ -122,7 +122,7 @@ def test_a_wait_that_nobody_ends_is_ended_with_the_error_that_it_would_get(held:
     assert held.let_through()[1]
     link = held.next_link()
     link.stop()
-    assert settle([link], StatementWaits(), WAIT_S) == [link]
+    assert settle([link], UnknownWaits(), WAIT_S) == [link]
     assert not link.is_held_back
     assert link.dialogue.error == "SQLITE_BUSY"
     link.forward()

@@ -54,18 +54,18 @@ def hold_statements(port: int) -> None:
         if str(database) in ("", ":memory:"):
             more = (detect_types, isolation_level, check_same_thread, factory, *more)
             return _REAL(database, timeout, *more, **options)
-        kind = _held_kind(_HeldConnection, factory)
+        kind = _held_kind(_HeldDatabase, factory)
         real_s = BUSY_S if timeout > 0 else 0.0
         made = _REAL(
             database, real_s, detect_types, isolation_level, check_same_thread, kind, *more, **options
         )
-        made._gate = _Gate(port, timeout > 0)
+        made._gate = _PlaceAtTheGate(port, timeout > 0)
         return made
 
     sqlite3.connect = sqlite3.dbapi2.connect = connect  # type: ignore[assignment]
 
 
-class _Gate:
+class _PlaceAtTheGate:
     """One connection's place at the gate."""
 
     def __init__(self, port: int, is_patient: bool) -> None:
@@ -114,8 +114,8 @@ def _naps() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
-class _HeldConnection(sqlite3.Connection):
-    _gate: _Gate | None = None
+class _HeldDatabase(sqlite3.Connection):
+    _gate: _PlaceAtTheGate | None = None
 
     def _pass(self, sql: str, values: object, act: Callable[[], R]) -> R:
         if self._gate is None:
@@ -165,7 +165,7 @@ class _HeldConnection(sqlite3.Connection):
 
 
 class _HeldCursor(sqlite3.Cursor):
-    connection: _HeldConnection
+    connection: _HeldDatabase
 
     def execute(self, sql: str, parameters: Any = (), /) -> Any:
         if (timeout := _TIMEOUT.match(sql)) is not None:

@@ -21,7 +21,7 @@ from recollect.verify.explore.interleavings.search import Choice, Diverged, Pick
 
 
 @dataclass
-class _State:
+class _Crossing:
     """One state on the way, what was tried there, and the step that was chosen last."""
 
     enabled: tuple[Choice, ...]
@@ -61,7 +61,7 @@ class _State:
 class SourceSets:
     """Every distinguishable schedule."""
 
-    _stack: list[_State] = field(default_factory=list)
+    _stack: list[_Crossing] = field(default_factory=list)
     _advance: bool = False
     _depth: int = 0
     _done: int = 0
@@ -103,7 +103,7 @@ class SourceSets:
             if now != before:
                 raise Diverged(f"step {self._depth}: {', '.join(now)}; before: {', '.join(before)}")
         else:
-            state = _State(tuple(enabled), dict(self._handed) if self._stack else {})
+            state = _Crossing(tuple(enabled), dict(self._handed) if self._stack else {})
             awake = [i for i, c in enumerate(enabled) if c.key not in state.asleep]
             if not awake:
                 raise Redundant
@@ -156,7 +156,7 @@ class SourceSets:
             if later + 1 < len(self._stack):
                 self._want_what_it_ended(state, self._stack[later + 1])
 
-    def _want_what_it_ended(self, state: _State, after: _State) -> None:
+    def _want_what_it_ended(self, state: _Crossing, after: _Crossing) -> None:
         """A step that is no longer possible will not be seen racing: it is tried instead of this one."""
         state.wanted |= state.keys - after.keys
 

@@ -12,12 +12,10 @@ import json
 import select
 import selectors
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.dialogues import Dialogue, SentRequest
-from recollect.verify.explore.interleavings.engine_waits import Asked
 from recollect.verify.explore.interleavings.footprints import of_sqlite
 from recollect.verify.explore.interleavings.gate import Gate, GatedLink
 from recollect.verify.target.held_statements import VARIABLE
@@ -112,13 +110,6 @@ class StatementGate(Gate):
 
     def _linked(self, client: socket.socket) -> GatedLink:
         return StatementLink(client, client, StatementDialogue())
-
-
-class StatementWaits:
-    """A statement either ends or says that it waits: nobody has to be asked."""
-
-    def all_wait(self, asked: Sequence[Asked]) -> bool:
-        return False
 
 
 def gate_for(endpoint: Endpoint, selector: selectors.BaseSelector) -> Gate:
