@@ -13,11 +13,14 @@ from recollect.verify.explore.interleavings.engine_waits import Asked, all_stand
 from recollect.verify.explore.interleavings.footprints import NOTHING, WRITES_ALL
 from recollect.verify.explore.interleavings.gate import GatedLink
 from recollect.verify.explore.interleavings.search import (
+    Attempts,
     ByPreemptions,
     Choice,
+    Diverged,
     PickedOtherwise,
     Replay,
     Strategy,
+    replayed,
 )
 from recollect.verify.explore.interleavings.source_sets import SourceSets
 from recollect.verify.explore.interleavings.world import ChosenCourse
@@ -193,3 +196,19 @@ def test_a_replay_wants_the_same_pick() -> None:
         else:
             with pytest.raises(PickedOtherwise):
                 run(strategy, who)
+
+
+def test_a_replay_is_tried_again_until_the_engine_picks_as_it_did() -> None:
+    picks = ["C", "CB", "B", "C"]
+    assert replayed(">bB", lambda strategy: run(strategy, picks.pop(0))) == ">bB"
+    assert picks == ["C"]
+    with pytest.raises(PickedOtherwise):
+        replayed(">bB", lambda strategy: run(strategy, "C"))
+
+
+def test_what_went_differently_is_tried_less_often_than_what_the_engine_picked() -> None:
+    attempts = Attempts()
+    allowed = [attempts.allows(Diverged()) for _ in range(5)]
+    attempts.begin()
+    assert allowed == [True, True, True, False, False]
+    assert all(attempts.allows(PickedOtherwise()) for _ in range(5))

@@ -36,12 +36,13 @@ from recollect.verify.explore.interleavings.results import (
 )
 from recollect.verify.explore.interleavings.schedule_history import AFTERWARDS, operation
 from recollect.verify.explore.interleavings.search import (
+    Attempts,
     ByPreemptions,
     Diverged,
     PickedOtherwise,
     Redundant,
-    Replay,
     Strategy,
+    replayed,
 )
 from recollect.verify.explore.interleavings.source_sets import SourceSets
 from recollect.verify.explore.interleavings.tasks import TaskWorld
@@ -58,10 +59,6 @@ from recollect.verify.wire.pgwire import Connection
 POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
 """Nothing breaks here, so nothing has to reach the disk."""
 
-DIVERGENCES_MAX = 3
-"""How often a schedule that did not go as before is tried again."""
-PICKS_MAX = 30
-"""How often a schedule is tried again in which the engine picked somebody else for a lock."""
 SMALLER_RUNS_MAX = 300
 REPLAYS_SECONDS = 10.0
 
@@ -237,7 +234,7 @@ class Explorer:
         self, pursuit: _Pursuit, strategy: Strategy, end: float
     ) -> Iterator[tuple[ScheduleRun, JudgedSchedule] | None]:
         """Every schedule of the strategy that could be judged; None when time is up."""
-        explored, divergences = pursuit.explored, 0
+        explored, attempts = pursuit.explored, Attempts()
         while strategy.start():
             if time.perf_counter() > end:
                 strategy.again()
@@ -253,17 +250,16 @@ class Explorer:
                 explored.unfinished += 1
                 continue
             except Diverged as reason:
-                divergences += 1
                 by_engine = isinstance(reason, PickedOtherwise)
                 explored.picked_otherwise += by_engine
                 explored.repeated += not by_engine
-                if divergences <= (PICKS_MAX if by_engine else DIVERGENCES_MAX):
+                if attempts.allows(reason):
                     strategy.again()
                 else:
                     explored.diverged += 1
-                    divergences = 0
+                    attempts.begin()
                 continue
-            divergences = 0
+            attempts.begin()
             explored.judged += 1
             judged = self._judged(pursuit.program, run)
             pursuit.histories.add(judged.key)
@@ -355,16 +351,7 @@ class Explorer:
         pursuit.explored.failure = msgspec.structs.replace(failure, confirmed=same)
 
     def _replayed(self, program: ClientsProgram, schedule: str) -> tuple[ScheduleRun, JudgedSchedule]:
-        for attempt in range(PICKS_MAX):
-            strategy = Replay(schedule)
-            strategy.start()
-            try:
-                run = self._world.run(program, strategy, fresh=True)
-            except PickedOtherwise:
-                if attempt == PICKS_MAX - 1:
-                    raise
-            else:
-                break
+        run = replayed(schedule, lambda strategy: self._world.run(program, strategy, fresh=True))
         return run, self._judged(program, run)
 
     def replay(self) -> tuple[InterleavingsFound, tuple[LoggedStep, ...]]:

@@ -21,12 +21,18 @@ from typing import Any, NamedTuple, TypeVar, overload
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.held_connection import real_clock
 from recollect.verify.explore.interleavings.own_tasks import CourseOfTest, OwnTasks
-from recollect.verify.explore.interleavings.search import CODE, Alternating, ByPreemptions, Diverged, Replay
+from recollect.verify.explore.interleavings.search import (
+    CODE,
+    Alternating,
+    Attempts,
+    ByPreemptions,
+    Diverged,
+    Replay,
+    replayed,
+)
 from recollect.verify.explore.interleavings.world import Stuck, Unfinished
 
 CONFIRMATIONS = 3
-DIVERGENCES_MAX = 3
-"""How often an order that did not go as before is tried again."""
 STEPS_TOLD = 40
 
 AsyncTest = Callable[..., Coroutine[Any, Any, None]]
@@ -99,7 +105,7 @@ class _Exploring:
     def explore(self) -> None:
         try:
             if self._limits.schedule is not None:
-                self._judge(self._run(Replay(self._limits.schedule)))
+                self._judge(replayed(self._limits.schedule, self._tasks.run))
                 return
             self._rehearse()
             self._search(real_clock() + self._limits.seconds)
@@ -122,19 +128,18 @@ class _Exploring:
         strategy = ByPreemptions(1)
         for bound in range(1, self._limits.bound + 1):
             strategy.bound = bound
-            divergences = 0
+            attempts = Attempts()
             while strategy.start():
                 if real_clock() > end:
                     return self._time_over(bound)
                 try:
                     course = self._tasks.run(strategy)
-                except Diverged:
-                    divergences += 1
-                    if divergences > DIVERGENCES_MAX:
+                except Diverged as reason:
+                    if not attempts.allows(reason):
                         raise
                     strategy.again()
                     continue
-                divergences = 0
+                attempts.begin()
                 self._tried += 1
                 self._judge(course)
         return None
@@ -160,7 +165,7 @@ class _Exploring:
 
     def _fails_again(self, course: CourseOfTest) -> bool:
         try:
-            return type(self._run(Replay(course.schedule)).error) is type(course.error)
+            return type(replayed(course.schedule, self._tasks.run).error) is type(course.error)
         except (Diverged, Unfinished, Stuck):
             return False
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from recollect.verify.explore.interleavings.footprints import Footprint
 
@@ -39,6 +39,27 @@ class Diverged(Exception):
 
 class PickedOtherwise(Diverged):
     """The engine, which picks who gets a lock, has picked somebody else than before."""
+
+
+DIVERGENCES_MAX = 3
+"""How often a schedule that did not go as before is tried again."""
+PICKS_MAX = 30
+"""The same for one in which the engine picked somebody else for a lock."""
+
+
+@dataclass
+class Attempts:
+    """Counts how often the same schedule is tried again."""
+
+    _count: int = 0
+
+    def allows(self, reason: Diverged) -> bool:
+        self._count += 1
+        return self._count <= (PICKS_MAX if isinstance(reason, PickedOtherwise) else DIVERGENCES_MAX)
+
+    def begin(self) -> None:
+        """The next schedule."""
+        self._count = 0
 
 
 class Strategy(Protocol):
@@ -219,3 +240,19 @@ class Replay:
 
     def did(self, footprint: Footprint) -> None:
         pass
+
+
+R = TypeVar("R")
+
+
+def replayed(schedule: str, run: Callable[[Strategy], R]) -> R:
+    """One schedule, run until the engine picks as it did."""
+    attempts = Attempts()
+    while True:
+        strategy = Replay(schedule)
+        strategy.start()
+        try:
+            return run(strategy)
+        except PickedOtherwise as reason:
+            if not attempts.allows(reason):
+                raise
