@@ -12,7 +12,7 @@ from recollect.verify.explore.interleavings.results import (
     ProgramExplored,
 )
 from recollect.verify.explore.interleavings.words import explore_interleavings
-from tests.interleavings.cells import HERE
+from tests.interleavings.cells import HERE, Cell
 
 STORES = "tests.interleavings.planted.redis_tasks"
 
@@ -34,6 +34,13 @@ def test_a_driver_with_connections_of_its_own_is_noticed(tmp_path: Path) -> None
     found = explored(f"{STORES}:OutOfSight", tmp_path)
     assert found.status == "unknown"
     assert "a driver has connections of its own" in (found.reason or "")
+
+
+def test_a_process_that_does_not_come_to_the_gate_is_noticed(tmp_path: Path) -> None:
+    cell = Cell("sqlite_tasks:AnotherWay", "sqlite", "processes")
+    found = cell.explore(tmp_path, 10.0, programs=("a | a",)).found
+    assert (found.status, found.failure) == ("unknown", None)
+    assert "a way that has no gate" in (found.reason or "")
 
 
 def test_a_client_that_asks_again_and_again_is_no_hang(tmp_path: Path) -> None:

@@ -74,6 +74,15 @@ class OneJob(PlaceThenRow):
         self.db.execute("COMMIT")
 
 
+class AnotherWay(OneJob):
+    """Nothing wrong, but its connection is not made by `sqlite3.connect`, so nobody can hold its statements."""
+
+    def connect(self) -> sqlite3.Connection:
+        db = sqlite3.Connection(str(self.path), isolation_level=None, check_same_thread=False)
+        db.execute(TABLE)
+        return db
+
+
 class LockPerProcess(PlaceThenRow):
     """A lock that other processes do not see."""
 

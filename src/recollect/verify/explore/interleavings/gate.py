@@ -113,6 +113,8 @@ class Gate:
         self._listener = socket.create_server((HOST, 0))
         self._selector.register(self._listener, selectors.EVENT_READ, self)
         self._links: dict[int, GatedLink] = {}
+        self.connections = 0
+        """How many the client has made since it was launched."""
 
     @property
     def shown(self) -> Endpoint:
@@ -148,6 +150,7 @@ class Gate:
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connections += 1
         self._links[client.fileno()] = self._linked(client)
         self._selector.register(client, selectors.EVENT_READ, self)
 

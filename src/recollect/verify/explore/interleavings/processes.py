@@ -126,6 +126,7 @@ class ProcessWorld:
             self._run_out()
             raise Unfinished(f"more than {STEPS_MAX} steps")
         self._find_hangs()
+        self._look_for_strangers()
         self._dirty = self._history.disturbed
         return self._course.run(self._history)
 
@@ -168,6 +169,11 @@ class ProcessWorld:
                 raise Unfinished(f"{client.name} sends nothing")
             self._history.hangs(client.number)
             self._course.note(client.name, "hang", "waits for ever")
+
+    def _look_for_strangers(self) -> None:
+        """A client that has done its part and never came to the gate goes another way."""
+        if any(client.begun and not client.gate.connections for client in self._clients):
+            self.unseen = "the store reaches the engine by a way that has no gate"
 
     # ---- what could happen next
 
@@ -360,6 +366,7 @@ class ProcessWorld:
 
     def _launch_clients(self) -> None:
         for client in self._clients:
+            client.gate.connections = 0
             client.worker = self._workers.launch(
                 self._spec, client.gate.shown, environment=client.gate.environment
             )
