@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from recollect.verify.explore.interleavings.dialogues import PgDialogue, RespDialogue, SentRequest
+from recollect.verify.explore.interleavings.dialogues import Dialogue, PgDialogue, RespDialogue, SentRequest
 from recollect.verify.explore.interleavings.engine_waits import Asked, all_stand, pick, settle
 from recollect.verify.explore.interleavings.footprints import NOTHING, WRITES_ALL
 from recollect.verify.explore.interleavings.gate import GatedLink
@@ -52,7 +52,7 @@ class Waiting:
 
     error: str = ""
     in_engine: bool = False
-    dialogue: PgDialogue = field(default_factory=PgDialogue)
+    dialogue: Dialogue = field(default_factory=PgDialogue)
     request: SentRequest | None = None
 
     def __post_init__(self) -> None:

@@ -47,10 +47,10 @@ def hold_statements(port: int) -> None:
         detect_types: int = 0,
         isolation_level: Any = "",
         check_same_thread: bool = True,
-        factory: type[sqlite3.Connection] = sqlite3.Connection,
+        factory: Any = sqlite3.Connection,
         *more: Any,
         **options: Any,
-    ) -> sqlite3.Connection:
+    ) -> Any:
         if str(database) in ("", ":memory:"):
             more = (detect_types, isolation_level, check_same_thread, factory, *more)
             return _REAL(database, timeout, *more, **options)
