@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from recollect.verify.explore.interleavings.dialogues import Dialogue, PgDialogue, RespDialogue, SentRequest
-from recollect.verify.explore.interleavings.engine_waits import Asked, all_stand, pick, settle
+from recollect.verify.explore.interleavings.engine_waits import InEngine, all_stand, pick, settle
 from recollect.verify.explore.interleavings.footprints import NOTHING, WRITES_ALL
 from recollect.verify.explore.interleavings.gate import GatedLink
 from recollect.verify.explore.interleavings.search import (
@@ -67,7 +67,7 @@ class Waiting:
 
 def test_the_pick_names_those_who_had_a_rival() -> None:
     b, c, newest = Waiting(), Waiting(), Waiting()
-    both: list[tuple[str, Asked]] = [("B", b), ("C", c)]
+    both: list[tuple[str, InEngine]] = [("B", b), ("C", c)]
     assert pick(both, [("C", c), ("A", newest)]) == "C"
     assert pick(both, [("A", newest)]) == "", "nobody of those who waited goes on"
     assert pick([("B", b)], [("B", b), ("A", newest)]) == "", "only one waited"
@@ -98,7 +98,7 @@ class Engine:
         self.answers = list(answers)
         self.asked = 0
 
-    def all_wait(self, asked: Sequence[Asked]) -> bool:
+    def all_wait(self, asked: Sequence[InEngine]) -> bool:
         self.asked += 1
         if not self.answers:
             return True

@@ -30,7 +30,7 @@ DEADLOCK = "40P01"
 """What PostgreSQL says to whom it refuses in order to end a circle."""
 
 
-class Asked(Protocol):
+class InEngine(Protocol):
     """A connection whose request the engine has."""
 
     in_engine: bool
@@ -44,11 +44,11 @@ class Asked(Protocol):
         ...
 
 
-A = TypeVar("A", bound=Asked)
+A = TypeVar("A", bound=InEngine)
 
 
 class EngineWaits(Protocol):
-    def all_wait(self, asked: Sequence[Asked]) -> bool:
+    def all_wait(self, asked: Sequence[InEngine]) -> bool:
         """Whether none of these is answered before somebody else has moved."""
         ...
 
@@ -56,7 +56,7 @@ class EngineWaits(Protocol):
 class UnknownWaits:
     """An engine that cannot be asked: a request that may wait does, if it is not answered at once."""
 
-    def all_wait(self, asked: Sequence[Asked]) -> bool:
+    def all_wait(self, asked: Sequence[InEngine]) -> bool:
         return all(one.request is not None and one.request.waits for one in asked)
 
 
@@ -66,7 +66,7 @@ class RedisWaits:
     def __init__(self, connection: resp.Connection) -> None:
         self._connection = connection
 
-    def all_wait(self, asked: Sequence[Asked]) -> bool:
+    def all_wait(self, asked: Sequence[InEngine]) -> bool:
         if not all(one.request is not None and one.request.waits for one in asked):
             return False
         self._connection.ask("PING")
@@ -78,7 +78,7 @@ class PostgresWaits:
     def __init__(self, connection: pgwire.Connection) -> None:
         self._connection = connection
 
-    def all_wait(self, asked: Sequence[Asked]) -> bool:
+    def all_wait(self, asked: Sequence[InEngine]) -> bool:
         backends = [one.dialogue.backend for one in asked]
         known = [str(backend) for backend in backends if backend is not None]
         if len(known) < len(backends):
@@ -133,14 +133,14 @@ def settle(asked: Sequence[A], waits: EngineWaits, patience_s: float = PATIENCE_
     return answered
 
 
-def _ready(asked: Sequence[Asked], timeout_ms: int) -> bool:
+def _ready(asked: Sequence[InEngine], timeout_ms: int) -> bool:
     poll = select.poll()
     for one in asked:
         poll.register(one.fileno(), select.POLLIN)
     return bool(poll.poll(timeout_ms))
 
 
-def pick(waited: Sequence[tuple[str, Asked]], answered: Sequence[tuple[str, Asked]]) -> str:
+def pick(waited: Sequence[tuple[str, InEngine]], answered: Sequence[tuple[str, InEngine]]) -> str:
     """Whom the engine picked, for the schedule; empty where it had no choice. First come those who got what they asked
     for, then those who were refused. `waited` had waited before the newest request came; each comes with its owner."""
     before = {id(one) for _, one in waited}
