@@ -436,7 +436,8 @@ _KEEPS: dict[str, tuple[str, str]] = {
     "chroma": ("no acknowledged document is lost", "chromadb 1.5.9: documents are SQLite transactions"),
 }
 _OF_SETTINGS = frozenset({"failover"})
-"""What an engine's rules allow only because nobody configured it otherwise; the others hold whatever the settings."""
+"""What the rules of several servers allow only because nobody configured it otherwise; the others hold whatever the
+settings. One server gets a replica that nobody waits for, and replication is asynchronous then."""
 _CUSTOM = "custom settings promise nothing we can look up, so nothing acknowledged may be lost"
 
 
@@ -452,9 +453,9 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
         raise ValueError(f"unknown fault {fault!r}; known are {', '.join(FAULTS)}")
     server = MADE_OF.get(name, name)
     rules = (*_ENGINE_RULES.get(server, ()), *_ANY_ENGINE)
-    if policy == "custom":
+    if policy == "custom" and name in MADE_OF:
         rules = tuple(rule for rule in rules if not _OF_SETTINGS & set(rule.faults))
-    else:
+    elif policy != "custom":
         of_group = (*groups.OF_POLICY.get((name, policy), ()), *groups.OF_ENGINE.get(name, ()))
         rules = (*of_group, *_RULES.get((server, policy), ()), *rules)
     for rule in rules:

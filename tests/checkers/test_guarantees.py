@@ -107,11 +107,11 @@ def test_unknown_names_are_refused(engine: str, policy: str, fault: str, message
 
 def test_what_no_setting_changes_holds_for_custom_settings_too() -> None:
     assert promise("redis", "custom", "wipe-volume").allows == promise("redis", "rdb", "wipe-volume").allows
-    assert not promise("redis", "custom", "failover").allows
+    assert not promise("redis-sentinel", "custom", "failover").allows
     assert not promise("redis", "custom", "power-loss").allows
     for engine, policy, fault in [
-        *(("redis", "aof-always", fault) for fault in ("evict", "bit-rot", "policy-change")),
-        *(("postgres", "default", fault) for fault in ("bit-rot", "upgrade", "downgrade")),
+        *(("redis", "aof-always", fault) for fault in ("evict", "bit-rot", "policy-change", "failover")),
+        *(("postgres", "default", fault) for fault in ("bit-rot", "upgrade", "downgrade", "failover")),
     ]:
         known = promise(engine, policy, fault)
         custom = promise(engine, "custom", fault)
