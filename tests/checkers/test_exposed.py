@@ -126,3 +126,14 @@ def test_what_is_known_of_the_change_is_told(element: Element, end: str) -> None
     script.append(1)
     script.read(2, element)
     assert script.only().sentence.endswith(end)
+
+
+def test_of_several_exposed_reads_the_first_is_told() -> None:
+    script = Script(abilities=())
+    first = script.append(1, outcome="unknown")
+    script.append(1, first=first, outcome="unknown")
+    shown = script.read(2, first, first)
+    script.append(1, first=first)
+    script.read(2, first, first, first)
+    assert script.verdict().status == "exposed"
+    assert f"One read (event {shown})" in script.only().sentence
