@@ -314,3 +314,48 @@ def test_what_was_never_acknowledged_is_not_missed_after_a_replace_in_doubt() ->
     script.replace(2, 0, doubtful, outcome="unknown")
     script.read(2, 0)
     assert script.names() == []
+
+
+def test_a_session_that_was_emptied_on_purpose_has_nothing_that_a_read_could_hide() -> None:
+    script = Script()
+    script.append(1)
+    script.retract(1, 0)
+    script.fail_read(2)
+    assert script.names() == []
+
+
+def test_what_is_taken_back_twice_is_gone_once() -> None:
+    script = Script()
+    script.append(1, count=2)
+    script.retract(1, 0)
+    script.retract(2, 0)
+    script.fail_read(2)
+    assert script.names() == ["unreadable"]
+
+
+def test_what_was_never_acknowledged_is_not_missed_after_a_retraction_that_failed() -> None:
+    script = Script()
+    script.append(1)
+    doubt = script.append(1, outcome="unknown")
+    script.retract(1, doubt, outcome="fail")
+    script.read(2, 0)
+    assert script.names() == []
+
+
+def test_a_session_that_nobody_read_says_nothing_of_a_replace_in_doubt() -> None:
+    script = Script()
+    script.append(1, count=3)
+    script.begin(1, operation="replace", dropped=(0, 3))
+    script.unknown(1)
+    script.append(2, "other")
+    script.read(2, 4, session="other")
+    assert script.names() == []
+
+
+def test_a_number_that_nobody_was_given_can_be_replaced() -> None:
+    script = Script()
+    script.append(1)
+    script.begin(1, operation="replace", dropped=(0, 1, 50, 2))
+    script.ok(1)
+    script.read(2, 1)
+    assert script.names() == []
