@@ -35,6 +35,7 @@ from recollect import Message, open_store
 from recollect.audit import audit
 from recollect.errors import RecollectError
 from recollect.verify import engines
+from recollect.verify.disk import Faults, Recorder
 from watch_plants import PLANTS, Plant, Scene
 
 RESULTS = Path(__file__).parent / "results" / "watch.json"
@@ -49,13 +50,22 @@ OVERHEAD_MOST = 0.01
 
 
 @asynccontextmanager
-async def scene_of(engine: str, policy: str, *, replica: bool, folder: Path) -> AsyncIterator[Scene]:
+async def scene_of(
+    engine: str, policy: str, *, replica: bool, folder: Path, recorded: bool = False
+) -> AsyncIterator[Scene]:
     if engine == "sqlite":
         yield Scene(None, folder, f"sqlite:///{folder}/memory.db")
         return
     made: Any = engines.create(engine, policy)
     await asyncio.to_thread(made.start)
     try:
+        if recorded:
+            await asyncio.to_thread(made.stop)
+            with Recorder(made.data) as recorder:
+                await asyncio.to_thread(made.start, recorder.env())
+                yield Scene(made, folder, made.endpoint.socket_url, recorder=recorder)
+                await asyncio.to_thread(made.kill)
+            return
         if not replica:
             yield Scene(made, folder, made.endpoint.socket_url)
             return
@@ -124,7 +134,9 @@ class Result:
 async def planted(plant: Plant) -> Result:
     with tempfile.TemporaryDirectory(prefix="recollect-watch-") as name:
         folder = Path(name)
-        async with scene_of(plant.engine, plant.policy, replica=plant.replica, folder=folder) as scene:
+        async with scene_of(
+            plant.engine, plant.policy, replica=plant.replica, folder=folder, recorded=plant.recorded
+        ) as scene:
             await scene.application()
             async with watching(scene, *plant.watch):
                 await asyncio.sleep(SEEN_S)
@@ -138,6 +150,8 @@ async def planted(plant: Plant) -> Result:
                 told_at = await scene.told(known, plant.told, 3 * TELL_S)
                 # A server that is down cannot be told about: its start is not the watch's.
                 other = [name for at, name in scene.alarms[known:] if name != plant.told]
+                if scene.recorder is not None:
+                    scene.recorder.faults(Faults())
             told_s = None if told_at is None else told_at - scene.harmed_at
             return Result(plant, told_s, other, await audited(scene.url, scene.witness))
 

@@ -19,6 +19,7 @@ from tests.watch.test_redis_losses import restore
 
 from recollect import Message, open_store
 from recollect.verify import engines
+from recollect.verify.disk import Faults, Recorder
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Scene:
     primary: list[Any] = field(default_factory=list)
     alarms: list[tuple[float, str]] = field(default_factory=list)
     harmed_at: float = 0.0
+    recorder: Recorder | None = None
+    """Of the engine's disk, which it can slow down."""
 
     @property
     def witness(self) -> Path:
@@ -98,6 +101,19 @@ class Plant:
     watch: tuple[str, ...] = ()
     before: Harm | None = None
     """Done while the watch has seen little yet: a backup."""
+    recorded: bool = False
+    """Whether the engine's disk is one that can be slowed down."""
+
+
+# ---- the disk
+
+
+def syncs_in(seconds: float) -> Harm:
+    async def harm(scene: Scene) -> None:
+        assert scene.recorder is not None
+        scene.recorder.faults(Faults(sync_delay_s=seconds))
+
+    return harm
 
 
 # ---- Redis
@@ -316,6 +332,17 @@ PLANTS = [
         "restore of an old backup", "postgres", "default", restores_cluster, "rolled-back", before=backs_up
     ),
     Plant("failover with lag", "postgres", "default", fails_over, "lost-after-failover", replica=True),
+    *(
+        Plant(
+            f"each fsync takes {seconds:g} s", engine, policy, syncs_in(seconds), "slow", False, recorded=True
+        )
+        for engine, policy, seconds in (
+            ("redis", "aof-always", 1.2),
+            ("redis", "aof-always", 4.0),  # with a longer one Redis answers nothing at all
+            ("postgres", "default", 1.2),
+            ("postgres", "default", 20.0),
+        )
+    ),
     Plant("DELETE by a cleanup job", "sqlite", "wal-full", deletes_rows, "deleted"),
     Plant("file removed", "sqlite", "wal-full", removes_file, "wiped"),
     Plant("older copy of the file", "sqlite", "wal-full", restores_file, "rolled-back", before=backs_up_file),

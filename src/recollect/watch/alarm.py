@@ -23,7 +23,7 @@ MEANINGS: dict[str, str] = {
     "reordered": "messages are in another order than they were acknowledged in",
     "stale-replica": "the replica does not have what was acknowledged a while ago",
     "settings-changed": "the engine's settings for durability are not those it had",
-    "slow": "an acknowledgement took longer than it may",
+    "slow": "acknowledgements in a row took longer than they may",
     "unreachable": "the engine does not answer",
 }
 """Names are stable. The last one is not a loss; with `--once` it is exit code 3."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -46,6 +47,15 @@ class CanaryView:
         self.pieces = pieces
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """A message that was written. Without a receipt and without a failure it was not waited for any longer."""
+
+    took_s: float
+    receipt: Receipt | None = None
+    failure: RecollectError | None = None
+
+
 class Canary:
     def __init__(
         self, url: str, memory: CanaryMemory, *, replica: str | None, timeout_s: float, stale_s: float
@@ -74,25 +84,38 @@ class Canary:
 
     # ---- saying
 
-    async def speak(self) -> tuple[Receipt, float]:
-        """Writes one message; returns its receipt and how long the acknowledgement took."""
-        store = await self._opened()
+    async def speak(self, limit_s: float | None = None) -> Spoken:
+        """Writes one message, and waits for its acknowledgement, but no longer than `limit_s`.
+
+        Opening the store is not part of the time, unless it fails.
+        """
+        began = time.monotonic()
+        try:
+            store = await self._opened()
+            session = await self._session_to_write(store)
+            message = Message("user", f"canary {self.memory.canary}")
+            began = time.monotonic()
+            async with asyncio.timeout(limit_s):
+                receipt = await store.append(session, [message], turn=message.id)
+        except TimeoutError:
+            return Spoken(time.monotonic() - began)
+        except RecollectError as error:
+            took_s = time.monotonic() - began
+            await self.close()  # to be opened again: what this store knew may no longer be true
+            return Spoken(took_s, failure=error)
+        took_s = time.monotonic() - began
+        self.memory.note_said(CanaryMessage(session, receipt.last, message.id, time.time()))
+        return Spoken(took_s, receipt)
+
+    async def _session_to_write(self, store: Store) -> str:
+        """The current session; when it is full the other one, emptied."""
         number = self.memory.current
         if len(self.memory.said_in(self.sessions[number])) >= MESSAGES_MAX:
             number = 1 - number
             self.memory.forget(self.sessions[number])
             await store.forget(self.sessions[number])
             self.memory.set("current", str(number))
-        message = Message("user", f"canary {self.memory.canary}")
-        began = time.monotonic()
-        try:
-            receipt = await store.append(self.sessions[number], [message], turn=message.id)
-        except RecollectError:
-            await self.close()  # to be opened again: what this store knew may no longer be true
-            raise
-        took_s = time.monotonic() - began
-        self.memory.note_said(CanaryMessage(self.sessions[number], receipt.last, message.id, time.time()))
-        return receipt, took_s
+        return self.sessions[number]
 
     async def _opened(self) -> Store:
         if self._store is None:

@@ -20,6 +20,8 @@ class WatchMetrics:
     append_s: float = 0.0
     """The total for all appends."""
     last_append_s: float = 0.0
+    slow: int = 0
+    """Appends that took longer than they may, those that were never an alarm among them."""
     up: int = 0
     heard_at: float = 0.0
     replica_lag_s: float = 0.0
@@ -36,6 +38,7 @@ class WatchMetrics:
                 self.append_s,
             ),
             ("last_append_seconds", "gauge", "The same of the last one.", self.last_append_s),
+            ("slow_appends_total", "counter", "Those that took longer than they may.", self.slow),
             (
                 "heard_timestamp_seconds",
                 "gauge",

@@ -13,8 +13,9 @@ from recollect.errors import RecollectError, StoreReplaced
 from recollect.secret import scrub
 from recollect.telemetry import WatchTelemetry
 from recollect.watch.alarm import UNREACHABLE, Alarm
-from recollect.watch.canary import Canary
+from recollect.watch.canary import Canary, Spoken
 from recollect.watch.metrics import WatchMetrics
+from recollect.watch.pace import Pace, Wait
 
 SETTINGS_EVERY_S = 3.0
 HEARTBEAT_S = 60.0
@@ -38,6 +39,11 @@ class CanaryWatch:
     telemetry: WatchTelemetry = field(default_factory=WatchTelemetry)
     _lasting: set[str] = field(default_factory=set)
     """Alarms that last, which are reported when they begin."""
+    _pace: Pace = field(default_factory=Pace)
+    _durability: str = ""
+    """Of the last acknowledgement."""
+    _read_s: float | None = None
+    """How long the last look took; None if it was not answered."""
     _silent_since: float | None = None
     _settings_at: float = float("-inf")
     _heartbeat_at: float = float("-inf")
@@ -50,6 +56,8 @@ class CanaryWatch:
             self._settings_at = time.monotonic()
             await self._step(alarms, self._settings)
         reached = await self._step(alarms, self._speak) and reached
+        told = len(alarms)
+        await self._report(alarms)  # at once: an engine that is slow is slow to be looked at, too
         if reached:
             await self._step(alarms, self._look)
             self._silent_since = None
@@ -59,12 +67,7 @@ class CanaryWatch:
         if reached and not alarms:
             self.metrics.heard_at = time.time()
         self.telemetry.note([alarm.name for alarm in alarms], self.metrics.up, self.metrics.replica_lag_s)
-        for alarm in alarms:
-            self.metrics.alarms[alarm.name] += 1
-            self._event(
-                "alarm", name=alarm.name, sentence=alarm.sentence, lost=alarm.lost, span_s=alarm.span_s
-            )
-            await self._call(alarm)
+        await self._report(alarms[told:])
         if time.monotonic() >= self._heartbeat_at + HEARTBEAT_S:
             self._heartbeat_at = time.monotonic()
             self._event("heard" if reached else "silent", appends=self.metrics.appends)
@@ -91,7 +94,9 @@ class CanaryWatch:
     # ---- steps
 
     async def _look(self, alarms: list[Alarm]) -> None:
+        began, self._read_s = time.monotonic(), None
         alarms += await self.canary.look()
+        self._read_s = time.monotonic() - began
 
     async def _settings(self, alarms: list[Alarm]) -> None:
         alarm = await self.canary.look_at_settings()
@@ -99,15 +104,38 @@ class CanaryWatch:
             alarms.append(alarm)
 
     async def _speak(self, alarms: list[Alarm]) -> None:
-        receipt, took_s = await self.canary.speak()
-        self.metrics.appends += 1
-        self.metrics.append_s += took_s
-        self.metrics.last_append_s = took_s
-        slow = None
-        if took_s > self.slow_s:
-            told = f"a {receipt.durability.value} acknowledgement took {took_s:.2f} s; {self.slow_s:g} s are fine"
-            slow = Alarm(name="slow", sentence=told)
-        self._lasts(alarms, "slow", slow)
+        """Writes a message; after a slow acknowledgement others, until one is quick or it is certain that they are slow.
+
+        A write that failed after a long time counts as a slow one only while reads are answered; otherwise the engine is
+        away, which is not the same.
+        """
+        spoken = await self._spoken(None)
+        while self._pace.slow and "slow" not in self._lasting and not self._pace.is_slow(self.slow_s):
+            if spoken.receipt is None:
+                await self._look(alarms)
+            spoken = await self._spoken(self._pace.missing_s(self.slow_s))
+        if not self._pace.slow:
+            self._lasts(alarms, "slow", None)
+        elif self._pace.is_slow(self.slow_s):
+            told = self._pace.sentence(self.slow_s, self._durability, self._read_s or 0.0)
+            self._lasts(alarms, "slow", Alarm(name="slow", sentence=told))
+        if spoken.failure is not None:
+            raise spoken.failure
+
+    async def _spoken(self, limit_s: float | None) -> Spoken:
+        spoken = await self.canary.speak(limit_s)
+        slow = spoken.took_s > self.slow_s
+        if spoken.receipt is not None:
+            self._durability = spoken.receipt.durability.value
+            self.metrics.appends += 1
+            self.metrics.append_s += spoken.took_s
+            self.metrics.last_append_s = spoken.took_s
+        elif spoken.failure is not None and not (slow and self._read_s is not None):
+            self._pace.slow.clear()
+            raise spoken.failure
+        self.metrics.slow += slow
+        self._pace.note(Wait(spoken.took_s, spoken.receipt is not None), self.slow_s)
+        return spoken
 
     async def _replica(self, alarms: list[Alarm]) -> None:
         self._lasts(alarms, "stale-replica", await self.canary.look_at_replica())
@@ -120,6 +148,8 @@ class CanaryWatch:
         except StoreReplaced:  # the next look says what became of it
             return False
         except RecollectError as error:
+            if self._read_s is None:
+                self._pace.slow.clear()  # it is away: what was slow before may have been its end
             if self._silent_since is None:
                 self._silent_since = time.monotonic()
             self.reason = f"{type(error).__name__}: {scrub(str(error), self.url, self.canary.replica)}"[:500]
@@ -138,6 +168,14 @@ class CanaryWatch:
             self._event("over", name=name)
 
     # ---- telling
+
+    async def _report(self, alarms: list[Alarm]) -> None:
+        for alarm in alarms:
+            self.metrics.alarms[alarm.name] += 1
+            self._event(
+                "alarm", name=alarm.name, sentence=alarm.sentence, lost=alarm.lost, span_s=alarm.span_s
+            )
+            await self._call(alarm)
 
     def _event(self, event: str, **told: object) -> None:
         self.tell({"time": round(time.time(), 3), "event": event, **told})
