@@ -1,6 +1,7 @@
 """The GitHub Action's own steps, run as the runner runs them: by bash, with their inputs in the environment."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 import yaml
 
 PROJECT = Path(__file__).parent.parent.parent
-ACTION: dict[str, Any] = yaml.safe_load((PROJECT / "action.yml").read_text())
+TEXT = (PROJECT / "action.yml").read_text()
+ACTION: dict[str, Any] = yaml.safe_load(TEXT)
 CHANGED, _, VERIFY, UPLOAD = ACTION["runs"]["steps"]
 
 
@@ -24,6 +26,73 @@ def run(step: dict[str, Any], cwd: Path, **environment: str) -> subprocess.Compl
         text=True,
         check=False,
     )
+
+
+USED = re.compile(r"inputs\.(\w+)")
+STEP = re.compile(r"steps\.(\w+)\.outputs\.(\w+)")
+
+
+def mistakes(text: str) -> list[str]:
+    """What a runner would refuse or read as empty in an action of steps; actionlint reads workflows only."""
+    action = yaml.safe_load(text)
+    steps, inputs = action["runs"]["steps"], set(action["inputs"])
+    body = "".join(re.findall(r"\$\{\{.*?\}\}|^ *- if: .*$|^ *if: .*$", text, re.MULTILINE))
+    found = [f"{name} is no input" for name in sorted(set(USED.findall(body)) - inputs)]
+    found += [f"input {name} is not used" for name in sorted(inputs - set(USED.findall(body)))]
+    found += [
+        f"input {name} has no description"
+        for name, told in action["inputs"].items()
+        if not told.get("description")
+    ]
+    found += [
+        f"output {name} has no value" for name, told in action["outputs"].items() if not told.get("value")
+    ]
+    for number, step in enumerate(steps):
+        if ("run" in step) == ("uses" in step):
+            found.append(f"step {number} has to run or to use something")
+        if "run" in step and "shell" not in step:
+            found.append(f"step {number} has no shell")
+        if "run" in step and "${{" in step["run"]:
+            found.append(f"step {number} puts an expression into a script, not into its environment")
+        if "uses" in step and not re.fullmatch(r"[\w-]+/[\w-]+@\w[\w.]*", step["uses"]):
+            found.append(f"step {number} uses {step['uses']}")
+    written = {
+        (step["id"], name)
+        for step in steps
+        if "id" in step
+        for name in re.findall(r'"(\w+)=', step.get("run", ""))
+    }
+    return found + [
+        f"steps.{step}.outputs.{name}" for step, name in sorted(set(STEP.findall(body)) - written)
+    ]
+
+
+def test_the_action_is_well_formed() -> None:
+    assert ACTION["runs"]["using"] == "composite"
+    assert mistakes(TEXT) == []
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "told"),
+    [
+        ("inputs.budget }}", "inputs.budgt }}", "budgt is no input"),
+        ("inputs.page != ''", "'x' != ''", ""),
+        ("TARGET: ${{ inputs.target }}", "TARGET: x", "input target is not used"),
+        ("- id: changed\n      shell: bash", "- id: changed", "step 0 has no shell"),
+        ('"$INSTALL"', "${{ inputs.install }}", "step 1 puts an expression"),
+        ("upload-artifact@v4", "upload-artifact", "step 3 uses actions/upload-artifact"),
+        ("steps.changed.outputs.ran }}", "steps.changed.outputs.run }}", "steps.changed.outputs.run"),
+        (
+            "steps.changed.outputs.ran == 'true' && inputs.install",
+            "steps.chngd.outputs.ran && inputs.install",
+            "steps.chngd",
+        ),
+    ],
+)
+def test_each_mistake_is_seen(good: str, bad: str, told: str) -> None:
+    assert good in TEXT
+    found = mistakes(TEXT.replace(good, bad, 1))
+    assert any(one.startswith(told) for one in found) if told else found == []
 
 
 @pytest.fixture
