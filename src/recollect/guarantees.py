@@ -133,7 +133,8 @@ class Promise:
 
     `remedy` is the setting that stops the loss, empty where nothing can be lost. `turns_max` bounds a
     loss by the number of turns, where the engine does. `unchecked`: the engine has no checksum that would notice, so
-    what it returns may be wrong without an error; a caller is only safe with checksums of its own.
+    what it returns may be wrong without an error; a caller is only safe with checksums of its own. `syncs`: how many
+    syncs, one after the other, a write may have to wait for on top of the window, which is that of a quick disk.
     """
 
     engine: str
@@ -146,6 +147,11 @@ class Promise:
     remedy: str = ""
     turns_max: int | None = None
     unchecked: bool = False
+    syncs: int = 0
+
+    def reach_s(self, sync_s: float) -> float | None:
+        """How far back a loss may reach on a disk whose slowest sync takes this long; None without a bound."""
+        return None if self.window_s is None else self.window_s + self.syncs * sync_s
 
     @property
     def keeps_everything(self) -> bool:
@@ -164,6 +170,9 @@ _PG_ASYNC = (
 _SQLITE_SYNC = "SQLite documentation, PRAGMA synchronous"
 _EVERYSEC_REMEDY = "`appendfsync always` fsyncs before each acknowledgement"
 
+# `everysec`: a write that is acknowledged just after a background fsync began is held back until that one ends (two
+# seconds at the most), the next begins a second after the last one at the earliest, and it has to end, too: with fsyncs
+# that take D it is safe after max(1 s, D) + D. The server looks at a clock of its own, ten times a second.
 _GARBAGE = "; a file that ends in garbage makes Redis refuse to start"
 _EVERYSEC = (
     Rule(
@@ -173,11 +182,12 @@ _EVERYSEC = (
         f"at most about one second of acknowledged writes (two when fsync is slow), tail only{_GARBAGE}",
         f"{_AOF_FLUSH}; if my AOF gets corrupted",
         _EVERYSEC_REMEDY,
+        syncs=2,
     ),
     Rule(
         _DEATH,
         TAIL,
-        2.0,
+        2.1,
         "usually nothing; up to two seconds of acknowledged writes while fsync is slow, tail only",
         _AOF_FLUSH,
         _EVERYSEC_REMEDY,
@@ -192,7 +202,7 @@ _ASYNC_SENTENCE = (
     "flushes more; tail only"
 )
 _ASYNC_COMMIT = tuple(
-    Rule(faults, TAIL, window_s, _ASYNC_SENTENCE, _PG_ASYNC, "`synchronous_commit = on`")
+    Rule(faults, TAIL, window_s, _ASYNC_SENTENCE, _PG_ASYNC, "`synchronous_commit = on`", syncs=3)
     for faults, window_s in (
         (
             ("kill-engine", "kill-engine-at-line", "power-loss", "fsync-error", "disk-full"),
@@ -471,6 +481,7 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
                 rule.remedy,
                 rule.turns_max,
                 rule.unchecked,
+                rule.syncs,
             )
     sentence, source = _KEEPS[server]
     if policy == "custom":
@@ -494,6 +505,7 @@ def _weaker(fault: str, parts: list[Promise]) -> Promise:
         "; ".join(dict.fromkeys(part.remedy for part in allowing if part.remedy)),
         None if None in turns else sum(most for most in turns if most is not None),
         any(part.unchecked for part in parts),
+        max(part.syncs for part in allowing),
     )
 
 

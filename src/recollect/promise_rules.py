@@ -17,6 +17,7 @@ class Rule:
     remedy: str = ""
     turns_max: int | None = None
     unchecked: bool = False
+    syncs: int = 0
 
 
 # A reader may have seen what a crash then takes away. If the lost tail is everything, the store is empty.

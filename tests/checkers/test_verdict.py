@@ -14,7 +14,7 @@ from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.checkers import ANOMALIES
 from recollect.verify.judging.coverage import OF_ORDERS
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import Element, HistoryHeader, ReadAsked, WriteAsked
+from recollect.verify.judging.op import Element, FaultDetail, HistoryHeader, ReadAsked, WriteAsked
 from recollect.verify.report.one_history import main, render
 
 from .history_script import Script, save_history, written
@@ -452,6 +452,32 @@ def test_an_engine_dies_at_the_latest_when_it_is_said_to_and_at_the_earliest_aft
         script.read(2, 0, 1)
     script.restart()
     script.heal("power-loss")
+    script.read(2, 0)
+    assert script.verdict().status == status
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "sync_s", "status"),
+    [
+        (0.0, 0.0, "violated"),
+        (0.6, 0.0, "documented-loss"),
+        (0.0, 0.3, "documented-loss"),
+        (0.2, 0.1, "violated"),
+    ],
+)
+def test_how_long_an_engine_took_to_die_and_to_sync_is_no_part_of_the_loss(
+    ago_s: float, sync_s: float, status: str
+) -> None:
+    """An `everysec` write is safe after max(1 s, D) + D, if a sync takes D."""
+    script = Script(policy="aof-everysec", fault="power-loss")
+    script.append(1)
+    script.append(1)
+    script.wait(2.5)
+    script.inject("power-loss")
+    script.step()
+    script.writer.engine_stopped(FaultDetail(ago_s=ago_s))
+    script.writer.engine_started()
+    script.writer.fault_healed("power-loss", FaultDetail(sync_s=sync_s))
     script.read(2, 0)
     assert script.verdict().status == status
 

@@ -1,8 +1,6 @@
 """Silent losses on live Redis servers, each told by its name; and the same doings without a loss, which are not."""
 
-import asyncio
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

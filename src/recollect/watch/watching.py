@@ -104,10 +104,10 @@ class CanaryWatch:
             alarms.append(alarm)
 
     async def _speak(self, alarms: list[Alarm]) -> None:
-        """Writes a message; after a slow acknowledgement others, until one is quick or it is certain that they are slow.
+        """Writes a message; after a slow acknowledgement others, until one is quick or it is certain that all are slow.
 
-        A write that failed after a long time counts as a slow one only while reads are answered; otherwise the engine is
-        away, which is not the same.
+        A write that failed after a long time counts as a slow one only while reads are answered: otherwise the engine
+        is away, which is not the same.
         """
         spoken = await self._spoken(None)
         while self._pace.slow and "slow" not in self._lasting and not self._pace.is_slow(self.slow_s):

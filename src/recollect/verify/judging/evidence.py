@@ -338,6 +338,8 @@ class Evidence:
     stops: list[tuple[int, float]] = field(default_factory=list)
     """The event that says that the engine stopped, and when it was last known to run. It died between the two, and on a
     busy machine the event comes late."""
+    sync_s: float = 0.0
+    """The longest sync that was recorded."""
     gone_before: dict[int, int] = field(default_factory=dict)
     last_ok_read: dict[int, int] = field(default_factory=dict)
     last_whole_read: dict[int, int] = field(default_factory=dict)

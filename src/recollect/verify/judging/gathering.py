@@ -475,7 +475,8 @@ class _Collector:
             self.engine_down = True
         elif kind == "engine-stopped":
             self.engine_down = True
-            self.evidence.stops.append((event.index, self.alive_s))
+            told = event.value if type(event.value) is FaultDetail else FaultDetail()
+            self.evidence.stops.append((event.index, min(self.alive_s, event.time_s - told.ago_s)))
             if not self.active:
                 self._begin_disturbance("engine-stopped", event)
             # What a fault took may only show now: a deleted file can still be read while it is open.
@@ -498,6 +499,8 @@ class _Collector:
                 self._pass_time(event)
         elif kind == "fault-healed":
             self.healed, self.evidence.outage = event, None
+            told = event.value if type(event.value) is FaultDetail else FaultDetail()
+            self.evidence.sync_s = max(self.evidence.sync_s, told.sync_s)
             if fault in CLOCK_FAULTS and fault in self.evidence.injected:
                 self._pass_time(event)
                 self.clock.heal(event.time_s)

@@ -183,10 +183,16 @@ class BadEnd(msgspec.Struct, frozen=True, tag="ended", tag_field="is", gc=False)
 
 
 class FaultDetail(msgspec.Struct, frozen=True, tag="disturbance", tag_field="is", omit_defaults=True):
-    """Value of a fault or engine event. `offset_s` moves the engine's clock until the fault is healed."""
+    """Value of a fault or engine event.
+
+    `offset_s` moves the engine's clock until the fault is healed. `ago_s` is how long before the event was written an
+    engine had ceased to work: it was paused, or took its time to die. `sync_s` is the longest sync that was recorded.
+    """
 
     offset_s: float = 0.0
     detail: str = ""
+    ago_s: float = 0.0
+    sync_s: float = 0.0
 
 
 Value = (

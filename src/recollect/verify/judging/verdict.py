@@ -217,8 +217,9 @@ def _broken(
     for group in named:
         if not _allows(evidence, given, group) and not _is_exposed(evidence, given, group):
             return f"{group.name} is not covered by the engine's promise: {given.sentence}"
-    if given.allows and window_s is not None and given.window_s is not None and window_s > given.window_s:
-        return f"the loss reaches back {window_s:.3f} s, the promise {given.window_s:g} s: {given.sentence}"
+    reach_s = given.reach_s(evidence.sync_s)
+    if given.allows and window_s is not None and reach_s is not None and window_s > reach_s:
+        return f"the loss reaches back {window_s:.3f} s, the promise {reach_s:.3g} s: {given.sentence}"
     turns = {evidence.message_turn[loss.message] for loss in found}
     if given.allows and given.turns_max is not None and len(turns) > given.turns_max:
         return (
@@ -351,7 +352,8 @@ def _removal_lost(evidence: Evidence, given: Promise, detection: Detection) -> b
         return False
     if "hole" not in given.allows and _kept_after(evidence, taken, disturbance, detection.session):
         return False
-    return given.window_s is None or detection.moment_s - taken.done_s <= given.window_s
+    reach_s = given.reach_s(evidence.sync_s)
+    return reach_s is None or detection.moment_s - taken.done_s <= reach_s
 
 
 def _kept_after(evidence: Evidence, taken: TakenBack, disturbance: Disturbance, session: int) -> bool:
@@ -439,7 +441,8 @@ def _anomalies(
     evidence: Evidence, named: list[Named], given: Promise, window_s: float | None
 ) -> tuple[Anomaly, ...]:
     """What is covered comes after what is not; a loss that reaches back further than promised is not covered."""
-    too_far = window_s is not None and given.window_s is not None and window_s > given.window_s
+    reach_s = given.reach_s(evidence.sync_s)
+    too_far = window_s is not None and reach_s is not None and window_s > reach_s
     found = [
         _anomaly(
             evidence,

@@ -41,6 +41,7 @@ class LiveRun:
         self._notes = notes
         self._at_end = ExitStack()
         self._stopped_at = 0.0
+        self._sync_s = 0.0
         self._history: HistoryWriter
         self._transcript: Transcript
         self._driver: Driver
@@ -132,31 +133,35 @@ class LiveRun:
         self._driver.await_older(self._stopped_at)
         self._stopped_at = 0.0
         self._driver.drain()
-        self._history.fault_healed(name, FaultDetail(detail=detail))
+        self._history.fault_healed(name, FaultDetail(detail=detail, sync_s=self._sync_s))
 
     # ---- the engine
 
-    def kill_engine(self, kill: Callable[[], None] | None = None) -> None:
+    def kill_engine(self, kill: Callable[[], None] | None = None, since: float | None = None) -> None:
+        since = time.monotonic() if since is None else since
         if kill is not None:
             kill()
         elif self.engine.embedded:
             self.clients.kill_all()
         else:
             self.engine.kill()
-        self._record_stop()
+        self._record_stop(since)
+
+    def syncs_took(self, longest_s: float) -> None:
+        self._sync_s = longest_s
 
     def stop_engine(self) -> None:
         if self.engine.embedded:
             self.close_clients()
         else:
             self.engine.stop()
-        self._record_stop()
+        self._record_stop(time.monotonic())
 
-    def _record_stop(self) -> None:
+    def _record_stop(self, since: float) -> None:
         self._stopped_at = time.monotonic()
         logs.keep_engine_log(self.engine, self.folder, self.scrubber)
         self._driver.drain()
-        self._history.engine_stopped()
+        self._history.engine_stopped(FaultDetail(ago_s=round(time.monotonic() - since, 6)))
 
     def start_engine(self, start: Callable[[], Endpoint] | None = None) -> None:
         try:

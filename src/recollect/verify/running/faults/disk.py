@@ -7,13 +7,15 @@ recorder missed anything the run ends as `unknown`: a blind recorder would find 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Iterable
 
 from recollect.guarantees import promise
 from recollect.verify.disk.image import rewrite, scan
 from recollect.verify.disk.model import MODES, Mode, Model
 from recollect.verify.disk.recorder import Faults
-from recollect.verify.disk.records import Op
+from recollect.verify.disk.records import Op, Record
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.disk.states import zero_tails
 from recollect.verify.engines import Pausable
@@ -46,6 +48,20 @@ _REBUILT = "-shm"
 """SQLite's index of the WAL: never synced, recreated at every recovery."""
 
 
+def longest_sync_s(records: Iterable[Record]) -> float:
+    """A sync that had not ended is as long as the recording shows it; zero without any."""
+    begun: dict[tuple[int, int], int] = {}
+    longest_ns = latest_ns = 0
+    for record in records:
+        latest_ns = max(latest_ns, record.time_ns)
+        thread = record.pid, record.tid
+        if record.op is Op.SYNC:
+            begun[thread] = record.time_ns
+        elif record.op is Op.SYNC_END and thread in begun:
+            longest_ns = max(longest_ns, record.time_ns - begun.pop(thread))
+    return max([longest_ns, *(latest_ns - since for since in begun.values())]) / 1e9
+
+
 class _DiskFault(Recorded):
     def model(self) -> Model:
         """What the disk has to hold, as far as the recording says."""
@@ -55,6 +71,7 @@ class _DiskFault(Recorded):
     def cut_power(self) -> None:
         """Everything is dead: the data folder becomes what the disk was obliged to hold."""
         root = self.recorder.root
+        self.run.syncs_took(longest_sync_s(self.recorder.read()))
         model = self.model()
         found = scan(root)
         blindness = check_sight(self.recorder, model, found=found)
@@ -69,6 +86,8 @@ class PowerLoss(_DiskFault):
     """Right after the last acknowledgement, before a later sync can help it; `busy` is in mid-write, `flush` is after
     Chroma's first flush of its vectors, `bgsave` and `bgrewriteaof` are while a child of Redis saves."""
 
+    _paused_at: float | None = None
+
     def strike(self) -> None:
         run, variant = self.run, self.run.scenario.variant
         detail = variant or MODES[0]
@@ -82,7 +101,7 @@ class PowerLoss(_DiskFault):
             run.settle(quiet_s=0.0)
             self._wait_for_a_bad_moment()
         with run.striking("power-loss", detail):
-            self.down()
+            self.down(self._paused_at)
             self.cut_power()
             self.up()
 
@@ -95,12 +114,14 @@ class PowerLoss(_DiskFault):
         promised = promise(run.scenario.engine_name, run.scenario.policy, "power-loss")
         for _ in range(0 if promised.keeps_everything else BAD_MOMENTS_MAX):
             if isinstance(engine, Pausable):
+                self._paused_at = time.monotonic()
                 engine.pause()
             model = self.model()
             if any(not name.endswith(_REBUILT) for name in model.durable().difference(model.cached())):
                 return
             if isinstance(engine, Pausable):
                 engine.resume()
+                self._paused_at = None
             run.go_on(BETWEEN_MOMENTS_S)
             run.settle(quiet_s=0.0)
 

@@ -130,9 +130,12 @@ class FaultedRun(Protocol):
         """Records that the fault is injected, and, when the block ends, that it is healed. `offset_s` is how far the
         engine's clock is moved meanwhile."""
 
-    def kill_engine(self, kill: Callable[[], None] | None = None) -> None:
+    def kill_engine(self, kill: Callable[[], None] | None = None, since: float | None = None) -> None:
         """Kills all its processes at once, or what `kill` kills of them; an embedded engine dies with the clients it
-        lives in."""
+        lives in. `since` is the monotonic time since which it has been paused, if it is."""
+
+    def syncs_took(self, longest_s: float) -> None:
+        """The longest sync of the engine that was recorded: a promise may depend on it."""
 
     def stop_engine(self) -> None:
         """Stops it cleanly."""

@@ -78,9 +78,9 @@ class Recorded(Injection):
                 " changes its user by a set-user-id program"
             )
 
-    def down(self) -> None:
+    def down(self, since: float | None = None) -> None:
         """Kills the engine, the clients that an embedded one lives in, and the kit's own process on its files."""
-        self.run.kill_engine()
+        self.run.kill_engine(since=since)
         self.run.engine.kill()
         if self._clients_share_the_disk:
             self.run.clients.kill_all()
