@@ -48,7 +48,7 @@ class CanaryView:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class CanaryAppend:
     """A message that was written. Without a receipt and without a failure it was not waited for any longer."""
 
     took_s: float
@@ -84,7 +84,7 @@ class Canary:
 
     # ---- saying
 
-    async def speak(self, limit_s: float | None = None) -> Spoken:
+    async def speak(self, limit_s: float | None = None) -> CanaryAppend:
         """Writes one message, and waits for its acknowledgement, but no longer than `limit_s`.
 
         Opening the store is not part of the time, unless it fails.
@@ -98,14 +98,14 @@ class Canary:
             async with asyncio.timeout(limit_s):
                 receipt = await store.append(session, [message], turn=message.id)
         except TimeoutError:
-            return Spoken(time.monotonic() - began)
+            return CanaryAppend(time.monotonic() - began)
         except RecollectError as error:
             took_s = time.monotonic() - began
             await self.close()  # to be opened again: what this store knew may no longer be true
-            return Spoken(took_s, failure=error)
+            return CanaryAppend(took_s, failure=error)
         took_s = time.monotonic() - began
         self.memory.note_said(CanaryMessage(session, receipt.last, message.id, time.time()))
-        return Spoken(took_s, receipt)
+        return CanaryAppend(took_s, receipt)
 
     async def _session_to_write(self, store: Store) -> str:
         """The current session; when it is full the other one, emptied."""

@@ -13,9 +13,9 @@ from recollect.errors import RecollectError, StoreReplaced
 from recollect.secret import scrub
 from recollect.telemetry import WatchTelemetry
 from recollect.watch.alarm import UNREACHABLE, Alarm
-from recollect.watch.canary import Canary, Spoken
+from recollect.watch.canary import Canary, CanaryAppend
 from recollect.watch.metrics import WatchMetrics
-from recollect.watch.pace import Pace, Wait
+from recollect.watch.slowness import AckWait, Slowness
 
 SETTINGS_EVERY_S = 3.0
 HEARTBEAT_S = 60.0
@@ -39,7 +39,7 @@ class CanaryWatch:
     telemetry: WatchTelemetry = field(default_factory=WatchTelemetry)
     _lasting: set[str] = field(default_factory=set)
     """Alarms that last, which are reported when they begin."""
-    _pace: Pace = field(default_factory=Pace)
+    _slowness: Slowness = field(default_factory=Slowness)
     _durability: str = ""
     """Of the last acknowledgement."""
     _read_s: float | None = None
@@ -110,19 +110,19 @@ class CanaryWatch:
         is away, which is not the same.
         """
         spoken = await self._spoken(None)
-        while self._pace.slow and "slow" not in self._lasting and not self._pace.is_slow(self.slow_s):
+        while self._slowness.slow and "slow" not in self._lasting and not self._slowness.is_slow(self.slow_s):
             if spoken.receipt is None:
                 await self._look(alarms)
-            spoken = await self._spoken(self._pace.missing_s(self.slow_s))
-        if not self._pace.slow:
+            spoken = await self._spoken(self._slowness.missing_s(self.slow_s))
+        if not self._slowness.slow:
             self._lasts(alarms, "slow", None)
-        elif self._pace.is_slow(self.slow_s):
-            told = self._pace.sentence(self.slow_s, self._durability, self._read_s or 0.0)
+        elif self._slowness.is_slow(self.slow_s):
+            told = self._slowness.sentence(self.slow_s, self._durability, self._read_s or 0.0)
             self._lasts(alarms, "slow", Alarm(name="slow", sentence=told))
         if spoken.failure is not None:
             raise spoken.failure
 
-    async def _spoken(self, limit_s: float | None) -> Spoken:
+    async def _spoken(self, limit_s: float | None) -> CanaryAppend:
         spoken = await self.canary.speak(limit_s)
         slow = spoken.took_s > self.slow_s
         if spoken.receipt is not None:
@@ -131,10 +131,10 @@ class CanaryWatch:
             self.metrics.append_s += spoken.took_s
             self.metrics.last_append_s = spoken.took_s
         elif spoken.failure is not None and not (slow and self._read_s is not None):
-            self._pace.slow.clear()
+            self._slowness.slow.clear()
             raise spoken.failure
         self.metrics.slow += slow
-        self._pace.note(Wait(spoken.took_s, spoken.receipt is not None), self.slow_s)
+        self._slowness.note(AckWait(spoken.took_s, spoken.receipt is not None), self.slow_s)
         return spoken
 
     async def _replica(self, alarms: list[Alarm]) -> None:
@@ -149,7 +149,7 @@ class CanaryWatch:
             return False
         except RecollectError as error:
             if self._read_s is None:
-                self._pace.slow.clear()  # it is away: what was slow before may have been its end
+                self._slowness.slow.clear()  # it is away: what was slow before may have been its end
             if self._silent_since is None:
                 self._silent_since = time.monotonic()
             self.reason = f"{type(error).__name__}: {scrub(str(error), self.url, self.canary.replica)}"[:500]

@@ -475,8 +475,7 @@ class _Collector:
             self.engine_down = True
         elif kind == "engine-stopped":
             self.engine_down = True
-            told = event.value if type(event.value) is FaultDetail else FaultDetail()
-            self.evidence.stops.append((event.index, min(self.alive_s, event.time_s - told.ago_s)))
+            self.evidence.stops.append((event.index, min(self.alive_s, event.time_s - _told(event).ago_s)))
             if not self.active:
                 self._begin_disturbance("engine-stopped", event)
             # What a fault took may only show now: a deleted file can still be read while it is open.
@@ -488,19 +487,17 @@ class _Collector:
             self.alive_s = event.time_s
             self.healed = self.evidence.outage = None
             self.evidence.injected.add(fault)
-            told = event.value if type(event.value) is FaultDetail else FaultDetail()
-            self.evidence.details.add((fault, told.detail))
+            self.evidence.details.add((fault, _told(event).detail))
             if fault not in NOT_A_DISTURBANCE:
                 self._begin_disturbance(fault, event)
             if fault in CLOCK_FAULTS:
                 self._pass_time(event)
-                self.clock.inject(fault, told.offset_s, event.time_s)
+                self.clock.inject(fault, _told(event).offset_s, event.time_s)
                 self._rewind(event.time_s)
                 self._pass_time(event)
         elif kind == "fault-healed":
             self.healed, self.evidence.outage = event, None
-            told = event.value if type(event.value) is FaultDetail else FaultDetail()
-            self.evidence.sync_s = max(self.evidence.sync_s, told.sync_s)
+            self.evidence.sync_s = max(self.evidence.sync_s, _told(event).sync_s)
             if fault in CLOCK_FAULTS and fault in self.evidence.injected:
                 self._pass_time(event)
                 self.clock.heal(event.time_s)
@@ -566,3 +563,7 @@ def _outage(before: Outage | None, healed: Event, failed: Event) -> Outage:
         before.failed + 1 if before else 1,
         failed.error or "",
     )
+
+
+def _told(event: Event) -> FaultDetail:
+    return event.value if type(event.value) is FaultDetail else FaultDetail()

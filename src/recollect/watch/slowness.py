@@ -19,7 +19,7 @@ MARGIN_S = 0.01
 
 
 @dataclass(frozen=True)
-class Wait:
+class AckWait:
     """For one acknowledgement, which may not have come."""
 
     took_s: float
@@ -30,13 +30,13 @@ class Wait:
 
 
 @dataclass
-class Pace:
+class Slowness:
     """The slow acknowledgements in a row, and what those before them took."""
 
-    slow: deque[Wait] = field(default_factory=lambda: deque(maxlen=SLOW_MAX))
+    slow: deque[AckWait] = field(default_factory=lambda: deque(maxlen=SLOW_MAX))
     usual_s: deque[float] = field(default_factory=lambda: deque(maxlen=USUAL_MAX))
 
-    def note(self, wait: Wait, slow_s: float) -> None:
+    def note(self, wait: AckWait, slow_s: float) -> None:
         if wait.took_s > slow_s or not wait.answered:
             self.slow.append(wait)
         else:

@@ -5,40 +5,40 @@ from pathlib import Path
 
 import pytest
 
-from recollect.watch.canary import Spoken
-from recollect.watch.pace import Pace, Wait
+from recollect.watch.canary import CanaryAppend
+from recollect.watch.slowness import AckWait, Slowness
 from tests.watch.beside import Beside, beside
 
 
-def pace_of(*took_s: float) -> Pace:
-    pace = Pace()
+def slowness_of(*took_s: float) -> Slowness:
+    slowness = Slowness()
     for one_s in took_s:
-        pace.note(Wait(one_s), 1.0)
-    return pace
+        slowness.note(AckWait(one_s), 1.0)
+    return slowness
 
 
 @pytest.mark.parametrize("took_s", [(0.1,), (4.9,), (1.2, 1.2), (1.2, 1.2, 0.2, 1.2), (4.9, 0.9, 4.9)])
 def test_not_slow(took_s: tuple[float, ...]) -> None:
-    assert not pace_of(*took_s).is_slow(1.0)
+    assert not slowness_of(*took_s).is_slow(1.0)
 
 
 @pytest.mark.parametrize("took_s", [(1.1, 1.1, 1.1), (1.5, 1.5), (4.9, 1.1), (0.1, 2.0, 2.0)])
 def test_slow(took_s: tuple[float, ...]) -> None:
-    assert pace_of(*took_s).is_slow(1.0)
+    assert slowness_of(*took_s).is_slow(1.0)
 
 
 @pytest.mark.parametrize("took_s", [(1.1,), (1.1, 1.1), (2.5,), (4.9,)])
 def test_the_next_one_that_is_waited_for_makes_it_certain(took_s: tuple[float, ...]) -> None:
-    pace = pace_of(*took_s)
-    while not pace.is_slow(1.0):
-        pace.note(Wait(pace.missing_s(1.0), answered=False), 1.0)
-        assert len(pace.slow) <= 3
+    slowness = slowness_of(*took_s)
+    while not slowness.is_slow(1.0):
+        slowness.note(AckWait(slowness.missing_s(1.0), answered=False), 1.0)
+        assert len(slowness.slow) <= 3
 
 
 def test_what_was_measured_is_said() -> None:
-    pace = pace_of(0.004, 0.006, 0.005, 1.4, 1.25)
-    pace.note(Wait(1.01, answered=False), 1.0)
-    assert pace.sentence(1.0, "fsynced", 0.002) == (
+    slowness = slowness_of(0.004, 0.006, 0.005, 1.4, 1.25)
+    slowness.note(AckWait(1.01, answered=False), 1.0)
+    assert slowness.sentence(1.0, "fsynced", 0.002) == (
         "3 fsynced acknowledgements in a row took 1.40 s, 1.25 s, more than 1.01 s; 1 s are fine; "
         "0.005 s was usual; a read took 0.002 s"
     )
@@ -48,7 +48,7 @@ async def rounds(watched: Beside, *took_s: float) -> tuple[list[str], int]:
     """One round in which the acknowledgements take this long, the last one for ever after; and how many it took."""
     left, speak, count = list(took_s), watched.canary.speak, 0
 
-    async def timed(limit_s: float | None = None) -> Spoken:
+    async def timed(limit_s: float | None = None) -> CanaryAppend:
         nonlocal count
         count += 1
         return replace(await speak(), took_s=left.pop(0) if len(left) > 1 else left[0])
