@@ -84,9 +84,18 @@ def order_of(folder: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("lasting", "other"), [("latency", "kill-engine"), ("kill-engine", "latency")])
+@pytest.mark.parametrize(
+    ("lasting", "other"),
+    [
+        ("latency", "kill-engine"),
+        ("kill-engine", "latency"),
+        ("kill-engine", "clock-back"),
+        ("pause", "clock-forward"),
+    ],
+)
 def test_both_are_active_and_healed_in_either_order(lasting: str, other: str, tmp_path: Path) -> None:
-    scenario = our_cell("redis", "kill-engine+latency", variant=f"{lasting}-lasts")
+    name = "kill-engine+latency" if "latency" in (lasting, other) else f"{lasting}+{other}"
+    scenario = our_cell("redis", name, variant=f"{lasting}-lasts")
     verdict = Run(scenario, tmp_path).execute()
     assert verdict.status == "held", verdict.reason
     assert order_of(tmp_path) == [

@@ -36,6 +36,7 @@ class LiveRun:
         self.clients = clients
         self.rng = scenario.rng("fault")
         self.engine_env: dict[str, str] = {}
+        self.engine_is_away = False
         self._engine_spec = scenario.engine
         self._engine: Engine | None = None
         self._notes = notes

@@ -118,6 +118,7 @@ class _PartOfRun:
         self._run = run
         self.scenario = scenario
         self.meanwhile: Injection | None = None
+        self.engine_is_away = False
         self._striking = False
 
     def __getattr__(self, name: str) -> Any:
@@ -157,6 +158,8 @@ class Both(Injection):
         ]
         lasts = run.scenario.variant.removesuffix("-lasts")
         self._lasting = 0 if first.name == lasts or second.name in MOMENTARY else 1
+        lasting = (first, second)[self._lasting]
+        self._views[1 - self._lasting].engine_is_away = FAMILIES[lasting.name] == "engine"
 
     def arrange(self) -> None:
         for part in self._parts:

@@ -97,6 +97,10 @@ class FaultedRun(Protocol):
     def engine(self) -> Engine: ...
 
     @property
+    def engine_is_away(self) -> bool:
+        """Whether another fault has killed, stopped or paused it meanwhile, so that it cannot be asked anything."""
+
+    @property
     def endpoint(self) -> Endpoint:
         """Where the engine answers, whatever clients are shown."""
 
