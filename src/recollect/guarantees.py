@@ -172,7 +172,7 @@ _EVERYSEC_REMEDY = "`appendfsync always` fsyncs before each acknowledgement"
 
 # `everysec`: a write that is acknowledged just after a background fsync began is held back until that one ends (two
 # seconds at the most), the next begins a second after the last one at the earliest, and it has to end, too: with fsyncs
-# that take D it is safe after max(1 s, D) + D. The server looks at a clock of its own, ten times a second.
+# that take D it is safe after max(1 s, D) + D.
 _GARBAGE = "; a file that ends in garbage makes Redis refuse to start"
 _EVERYSEC = (
     Rule(
@@ -187,7 +187,7 @@ _EVERYSEC = (
     Rule(
         _DEATH,
         TAIL,
-        2.1,
+        2.0,
         "usually nothing; up to two seconds of acknowledged writes while fsync is slow, tail only",
         _AOF_FLUSH,
         _EVERYSEC_REMEDY,

@@ -36,8 +36,8 @@ POWER_LOSS = {
     ("postgres", "default"): "held",
     ("postgres", "async-commit"): "documented-loss",
 }
-LOST_TO_A_SLOW_DISK_AND_A_KILL = {("redis", "aof-everysec"): 100, ("postgres", "async-commit"): 0}
-"""At least. Neither even writes while a sync is under way, but PostgreSQL's clients may wait, too."""
+LOST_TO_A_SLOW_DISK_AND_A_KILL = (("redis", "aof-everysec"), ("postgres", "async-commit"))
+"""Neither even writes while a sync is under way."""
 
 
 @pytest.mark.parametrize(("store", "policy"), POWER_LOSS)
@@ -52,7 +52,7 @@ def test_power_loss(store: str, policy: str, tmp_path: Path) -> None:
 def test_a_slow_disk_and_a_mere_kill(store: str, policy: str, tmp_path: Path) -> None:
     verdict = cell(store, policy, "slow-fsync", tmp_path)
     assert verdict.status == "documented-loss", verdict
-    assert verdict.lost > LOST_TO_A_SLOW_DISK_AND_A_KILL[store, policy]
+    assert verdict.lost > 0
 
 
 @pytest.mark.parametrize(
