@@ -19,7 +19,7 @@ from recollect.watch.canary import PREFIX
 from recollect.watch.metrics import serve
 from tests.audit.memories import STORES, Memory, memory_of
 from tests.stores.redis_places import started
-from tests.watch.beside import beside
+from tests.watch.beside import Beside, beside
 
 MESSAGES = 8
 """Of a session of the canary; 60 in production."""
@@ -88,6 +88,15 @@ def once(url: str, file: Path, *words: str) -> tuple[int, list[dict[str, object]
     said, errors = process.communicate(timeout=120)
     assert not errors or process.returncode in (2, 3), errors
     return process.returncode, [json.loads(line) for line in said.splitlines()]
+
+
+async def test_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    """The first round makes it: a reader's first command is no alarm."""
+    new = Beside(f"sqlite:///{tmp_path}/memory.db", tmp_path / "watch.db", patience_s=0.0)
+    try:
+        assert await new.rounds(1) == []
+    finally:
+        await new.close()
 
 
 def test_the_command_survives_its_own_death(tmp_path: Path) -> None:

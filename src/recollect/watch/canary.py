@@ -227,7 +227,12 @@ class Canary:
     async def look_at_settings(self) -> Alarm | None:
         """Compares what the doctor reads with what it read before. What an engine does not tell right now has not
         changed: a server that is loading its data keeps some of it back."""
-        found = await examine(self._url, self._timeout_s)
+        try:
+            found = await examine(self._url, self._timeout_s)
+        except EngineUnavailable:
+            raise
+        except CannotOpen:  # no file yet: the first message makes it
+            return None
         known = self.memory.settings
         told = {name: value for name, value in found.settings.items() if name not in VOLATILE}
         settings = {**(known or {}), **told}
