@@ -17,6 +17,7 @@ from recollect.appending import (
     turn_key,
 )
 from recollect.bounds import INTEGER_MAX, bounded, is_sequence
+from recollect.checksum import checksum, has_changed
 from recollect.errors import Conflict, NotFound, Refused, TurnReused, Unreadable, shorten, shown
 from recollect.fingerprint import fingerprint
 from recollect.json_values import check_json, check_text, decode_json, encode_json
@@ -100,7 +101,7 @@ def checked_annotation(
         raise Refused(f"metadata: a mapping of text to JSON, not {shown(metadata)}")
     given = dict(metadata)
     check_json(given, "metadata", METADATA_BYTES_MAX)
-    encoded = encode_json(given)
+    encoded = metadata_record(given)
     if len(encoded) > METADATA_BYTES_MAX:
         raise Refused(f"metadata: {len(encoded):,} bytes; at most {METADATA_BYTES_MAX:,}")
     return Annotation(*_common(session, turn, expect, ["annotate", given]), encoded)
@@ -154,17 +155,23 @@ def found_in(items: Iterable[Stored | tuple[int, bytes]], message_id: str) -> St
     return found
 
 
+def metadata_record(metadata: dict[str, Any]) -> bytes:
+    """What stores keep of it: JSON and a checksum, as of a message."""
+    encoded = encode_json(metadata)
+    return encoded + checksum(encoded)
+
+
 def metadata_of(session: str, encoded: bytes | None) -> dict[str, Any]:
     """What `annotate` was given; empty if it was never called."""
     if encoded is None:
         return {}
     try:
-        found = decode_json(encoded)
+        found = None if has_changed(encoded) else decode_json(encoded)
     except (ValueError, TypeError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise Unreadable(
-            f"session {shorten(session)}: its metadata is no longer a JSON object: {str(encoded)[:100]}"
+            f"session {shorten(session)}: its metadata is not what was written: {str(encoded)[:100]}"
         )
     return found
 

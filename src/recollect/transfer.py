@@ -26,6 +26,7 @@ import msgspec
 
 from recollect import __version__
 from recollect.bounds import INTEGER_MAX
+from recollect.changing import metadata_record
 from recollect.checksum import checksum
 from recollect.errors import Conflict, RecollectError, Refused, Unreadable, shorten
 from recollect.json_values import decode_json, encode_json
@@ -261,7 +262,7 @@ class _Writing:
             upto,
             created=opened.created,
             updated=opened.updated,
-            metadata=encode_json(opened.metadata) if last and opened.metadata else None,
+            metadata=metadata_record(opened.metadata) if last and opened.metadata else None,
             kept=opened.kept if last else None,
         )
         try:

@@ -1,12 +1,16 @@
-"""Rows whose numbers have changed on the disk: the index still has them in order, and the table disagrees."""
+"""Rows that have changed on the disk, where no checksum of the engine tells."""
 
 import struct
+from datetime import timedelta
+from hashlib import sha256
 
 import asyncpg
 import pytest
 
-from recollect import Damaged, Message, Stored, open_store
+from recollect import Damaged, Message, NotWritten, Stored, Unreadable, open_store
 from recollect.message import encode
+from recollect.stores.postgres import schema
+from recollect.stores.postgres.migrations.versions import r0004_checksums
 from recollect.stores.postgres.rows import placing, placing_marked
 from recollect.tombstone import tombstone
 from recollect.verify import engines
@@ -98,3 +102,75 @@ async def test_a_row_of_another_session_is_damaged() -> None:
                 assert [item.sequence for item in await store.history("b", last=last)] == [1, 2, 3]
     finally:
         engine.close()
+
+
+def row_of(table: bytes, number: int, name: str) -> int:
+    """Where the row of a session, with a name of one byte, begins."""
+    begin = struct.pack("<q", number) + bytes([2 * 2 + 1]) + name.encode()
+    assert table.count(begin) == 1
+    return table.index(begin)
+
+
+def entry_of(index: bytes, name: str) -> int:
+    """Where the index says which row has the name: before the digest are its length and the size of the entry."""
+    digest = sha256(name.encode()).digest()
+    assert index.count(digest) == 1
+    return index.index(digest) - 9
+
+
+FLOOR, EXPIRES_AT = 24, 48
+"""Where they are in such a row."""
+
+
+async def test_a_sessions_own_row_is_not_believed_once_it_has_changed() -> None:
+    engine = engines.create("postgres@16", "default")
+    try:
+        url = engine.start().url
+        async with open_store(url) as store, open_store(url, ttl=timedelta(days=1)) as mortal:
+            for name in "abcde":
+                of = mortal if name == "d" else store
+                await of.append(name, [Message("user", f"{name}{number}") for number in range(3)])
+        connection = await asyncpg.connect(url)
+        await connection.execute("VACUUM FULL recollect_sessions")
+        await connection.execute("ALTER DATABASE postgres SET enable_seqscan = off")  # a large table's plans
+        await connection.execute("CHECKPOINT")
+        rows = await connection.fetch("SELECT name, id FROM recollect_sessions")
+        relations = "SELECT pg_relation_filepath($1::regclass)"
+        table_file = await connection.fetchval(relations, "recollect_sessions")
+        index_file = await connection.fetchval(relations, "recollect_sessions_name")
+        await connection.close()
+        engine.stop()
+        numbers = {name.decode(): number for name, number in rows}
+        assert engine.data is not None
+        table, index = (bytearray((engine.data / file).read_bytes()) for file in (table_file, index_file))
+        struct.pack_into("<q", table, row_of(table, numbers["a"], "a"), numbers["e"])
+        struct.pack_into("<q", table, row_of(table, numbers["c"], "c") + FLOOR, 2)
+        struct.pack_into("<q", table, row_of(table, numbers["d"], "d") + EXPIRES_AT, 0)
+        index[entry_of(index, "b") : entry_of(index, "b") + 6] = index[entry_of(index, "e") :][:6]
+        (engine.data / table_file).write_bytes(table)
+        (engine.data / index_file).write_bytes(index)
+        async with open_store(engine.start().url) as store:
+            await store.sweep()
+            for name in "abcd":
+                for last in (None, 10):
+                    with pytest.raises(Unreadable, match="changed on the disk"):
+                        await store.history(name, last=last)
+                for read in (store.describe, store.position, store.state):
+                    with pytest.raises(Unreadable, match="changed on the disk"):
+                        await read(name)
+                with pytest.raises(Unreadable, match="changed on the disk"):
+                    await store.find(name, "no such id")
+                with pytest.raises(NotWritten, match="changed on the disk"):
+                    await store.append(name, [Message("user", "more")])
+                with pytest.raises(NotWritten, match="changed on the disk"):
+                    await store.forget(name)
+            assert [item.message.text for item in await store.history("e")] == ["e0", "e1", "e2"]
+            connection = await asyncpg.connect(engine.endpoint.url)
+            assert await connection.fetchval("SELECT count(*) FROM recollect_messages") == 15
+            await connection.close()
+    finally:
+        engine.close()
+
+
+def test_the_store_computes_the_checksum_of_the_migration() -> None:
+    assert schema.checksum("s.", "$1") == r0004_checksums.checksum("s.", "$1")

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import asyncpg
 from tools.attack.assault import Assault
 
-from recollect import Message, RecollectError, Stored, open_store
+from recollect import Description, Message, RecollectError, Stored, open_store
 from recollect.verify import engines
 from recollect.verify.engines import Engine
 from recollect.verify.host.errors import EngineError
@@ -190,6 +190,8 @@ async def _read(url: str, truth: Truth) -> list[str]:
                 try:  # a few messages may be read another way than all of them
                     found = await store.history(session, last=FEW if number % 2 else None)
                     outcomes.append(judged(found, said))
+                    if number % 4 == 0 and outcomes[-1] in ALLOWED:
+                        outcomes[-1] = described(outcomes[-1], await store.describe(session))
                 except RecollectError:
                     outcomes.append("loud")
                 except Exception as error:
@@ -218,6 +220,13 @@ def judged(found: list[Stored], said: dict[int, Message]) -> str:
     if damaged:
         return "damaged"
     return "right" if len(found) == len(said) else f"short: {len(found)} of {len(said)} without a word"
+
+
+def described(outcome: str, found: Description) -> str:
+    """The outcome of an annotated session, once its metadata is known as well."""
+    if found.metadata == {"topic": found.session}:
+        return outcome
+    return f"wrong: metadata {found.metadata}" if found.metadata else "short: no metadata, without a word"
 
 
 async def _fill(url: str, truth: Truth) -> None:

@@ -17,15 +17,18 @@ from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, Ses
 from recollect.errors import CannotOpen
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error
 from recollect.stores.postgres.hosts import Connection, connect
-from recollect.stores.postgres.schema import RELEASE_SCHEMA, read_version
+from recollect.stores.postgres.schema import INTACT_ROW, RELEASE_SCHEMA, read_version
 
 PAGES = 64
 """How many pages of the table's file are read at once: half a megabyte."""
 
+WITH_CHANGES, WITH_CHECKSUMS = 3, 4
+"""Schemas that brought columns which are read here."""
+
 _SESSIONS = "SELECT id, name FROM recollect_sessions WHERE id > $1 ORDER BY id LIMIT $2"
 
 _PIECE = """
-SELECT s.last, s.floor, s.freed, s.turns, {marked}, coalesce(s.expires_at <= clock_timestamp(), false),
+SELECT s.last, s.floor, s.freed, s.turns, {marked}, {intact}, coalesce(s.expires_at <= clock_timestamp(), false),
        extract(epoch FROM {updated} - clock_timestamp())::float8, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
@@ -152,9 +155,10 @@ class PostgresAudit:
                 f"the memory has schema {version.schema}; this release knows {RELEASE_SCHEMA}: upgrade"
             )
         self.identity = version.identity
-        current = version.schema >= RELEASE_SCHEMA
+        current = version.schema >= WITH_CHANGES
         marked, updated = ("s.marked", "s.updated_at") if current else ("true", "NULL::timestamptz")
-        self._statement = _PIECE.format(marked=marked, updated=updated)
+        intact = INTACT_ROW if version.schema >= WITH_CHECKSUMS else "true"
+        self._statement = _PIECE.format(marked=marked, intact=intact, updated=updated)
         self.total = await self._connection.fetchval("SELECT count(*) FROM recollect_sessions")
         self.place = version.identity  # session ids are the same on every standby
 
@@ -165,7 +169,7 @@ class PostgresAudit:
         )
         if not rows:
             return None
-        last, floor, freed, turns, marked, expired, ahead_s, first_sequence, _ = rows[0]
+        last, floor, freed, turns, marked, intact, expired, ahead_s, first_sequence, _ = rows[0]
         if expired:
             over = AuditFinding(
                 name="expired",
@@ -173,9 +177,12 @@ class PostgresAudit:
                 sentence="the session is over, and its messages are still there",
             )
             return SessionPiece(0, 0, [], True, claims=(over,) if floor < last else ())
-        records = [] if first_sequence is None else [(row[7], row[8]) for row in rows]
+        records = [] if first_sequence is None else [(row[8], row[9]) for row in rows]
         ended = len(records) < PIECE
         claims = [] if not ended else await self._claims(ref, session, last, freed, turns)
+        if not intact:
+            told = "the session's row is not what was written: which messages are its own is not known"
+            claims.append(AuditFinding(name="checksum", session=session, sentence=told))
         if ahead_s is not None and ahead_s > CLOCK_SLACK_S:
             told = f"changed {ahead_s:,.0f} s in the future, by the engine's clock"
             claims.append(AuditFinding(name="clock", session=session, sentence=told))

@@ -27,11 +27,12 @@ from recollect.changing import (
     needle_of,
 )
 from recollect.erasure import Erasure
-from recollect.errors import Conflict, NotWritten, RecollectError, Unreadable
+from recollect.errors import Conflict, NotWritten, RecollectError
 from recollect.known import KnownSessions
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach
+from recollect.stores.postgres.errors import row_changed
 from recollect.stores.postgres.losses import Expected, go_on, refused, tell
 from recollect.witness import Witness
 
@@ -92,10 +93,8 @@ class PostgresChanges(ABC):
         told = known.last  # taken before reading: later acknowledgements must not be compared with this read
         rows = await self._read(schema.SESSION, key)
         last = rows[0][0] if rows else 0
-        if not isinstance(last, int):
-            raise Unreadable(
-                "the session's row was changed by something other than recollect: it has no counter"
-            )
+        if last is None:
+            raise row_changed()
         if last < told:
             tell(key, known, last)
         return max(last, told)
@@ -217,6 +216,8 @@ class PostgresChanges(ABC):
         if not rows and not told:
             return Description(session, SessionState.ABSENT, 0, None, None, {})
         last, floor, expires, expired, created, updated, metadata = rows[0] if rows else _LOST_WHOLE
+        if last is None:
+            raise row_changed()
         if last < told:
             tell(key, known, last)
             last = told
@@ -235,6 +236,7 @@ class PostgresChanges(ABC):
             if found is not None:
                 return found
             below = rows[-1][0]
+        await self.position(session)  # raises if the session's row is not to be believed
         return None
 
     async def sessions(

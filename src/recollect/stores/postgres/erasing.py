@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import asyncpg
 
 from recollect.erasure import Unreached
+from recollect.stores.postgres.errors import row_changed
+from recollect.stores.postgres.schema import INTACT
 
 TABLES = ("recollect_messages", "recollect_turns", "recollect_about", "recollect_sessions")
 POLL_S = 0.05
@@ -24,7 +26,7 @@ _DELETE = {
     "recollect_sessions": "DELETE FROM recollect_sessions WHERE id = $1",
 }
 
-_LOCK = "SELECT id FROM recollect_sessions WHERE sha256(name) = sha256($1) FOR UPDATE"
+_LOCK = f"SELECT s.id, {INTACT} FROM recollect_sessions s WHERE sha256(s.name) = sha256($1) FOR UPDATE"
 
 _OLDER = """
 SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid()
@@ -38,6 +40,8 @@ async def erase_rows(connection: asyncpg.Connection, key: bytes, timeout_s: floa
     async with connection.transaction():
         tables = await _tables(connection)
         row = await connection.fetchrow(_LOCK, key, timeout=timeout_s)
+        if row is not None and not row[1]:
+            raise row_changed()
         for table in tables:
             if row is not None:
                 await connection.execute(_DELETE[table], row[0])

@@ -97,6 +97,17 @@ def short_reason(error: BaseException | None) -> str:
     return reason
 
 
+ROW_CHANGED = "RC003"
+"""Raised by every function that changes a session whose row is not intact, before it does."""
+
+
+def row_changed() -> Unreadable:
+    return Unreadable(
+        "the session's row has changed on the disk, or was changed by something other than recollect: which messages "
+        "are its own is not known. Restore it from a backup"
+    )
+
+
 def write_error(error: BaseException) -> RecollectError:
     """The error to raise for a write that failed with this one."""
     reason = short_reason(error)
@@ -106,6 +117,8 @@ def write_error(error: BaseException) -> RecollectError:
         return error
     if isinstance(error, GONE):
         return _gone(reason)
+    if getattr(error, "sqlstate", None) == ROW_CHANGED:
+        return NotWritten(f"{row_changed()}; nothing was written")
     if isinstance(error, POOLED):
         return NotWritten(f"PostgreSQL: {reason}; nothing was written; {POOLED_CURE}")
     if isinstance(error, NOT_WRITTEN) and not isinstance(error, TimeoutError):

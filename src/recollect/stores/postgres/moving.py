@@ -6,6 +6,7 @@ from recollect.appending import session_key
 from recollect.errors import NotWritten, RecollectError
 from recollect.moving import Piece, RememberedTurn, SessionKept
 from recollect.stores.postgres.changes import SETTINGS_CHANGED, PostgresChanges
+from recollect.stores.postgres.schema import INTACT
 
 _EXPIRES = """
 SELECT extract(epoch FROM expires_at)::float8 FROM recollect_sessions WHERE sha256(name) = sha256($1)"""
@@ -14,7 +15,7 @@ SELECT t.turn, t.first, t.last, t.fingerprint FROM recollect_sessions s JOIN rec
  WHERE sha256(s.name) = sha256($1) ORDER BY t.first"""
 
 # The session's row comes first: where it is not at its base, there is none, and nothing else is written.
-_RESTORE = """
+_RESTORE = f"""
 WITH session AS (
     INSERT INTO recollect_sessions AS s (name, last, floor, freed, marked, created_at, updated_at, expires_at, turns)
     SELECT $1, $3, $4, $4, $5, to_timestamp($6), to_timestamp($7), to_timestamp($8), cardinality($12::bytea[])
@@ -23,7 +24,7 @@ WITH session AS (
     ON CONFLICT (sha256(name)) DO UPDATE
        SET last = excluded.last, marked = s.marked OR excluded.marked, updated_at = excluded.updated_at,
            expires_at = excluded.expires_at, turns = excluded.turns
-     WHERE $2 > 0 AND s.last = $2
+     WHERE $2 > 0 AND s.last = $2 AND {INTACT}
     RETURNING id
 ), message AS (
     INSERT INTO recollect_messages (session_id, sequence, record)

@@ -13,10 +13,10 @@ from typing import Any
 import asyncpg
 
 from recollect import tombstone
-from recollect.errors import Unreadable
 from recollect.message import Damaged, Message, decode_all, decode_joined
 from recollect.slices import SLICE
 from recollect.store import Stored
+from recollect.stores.postgres.errors import row_changed
 
 Row = asyncpg.Record | tuple[Any, ...]
 _SEQUENCE, _RECORD = itemgetter(2), itemgetter(3)
@@ -30,7 +30,8 @@ def placing(
     if not rows:
         return
     newest, floor, first_sequence, _ = rows[0]
-    _check_counter(newest, floor)
+    if newest is None or floor is None:
+        raise row_changed()
     counted, newest = newest, max(newest, known)
     begin = expected = max(floor, after, newest - last) + 1
     before, in_order = len(stored), True
@@ -90,7 +91,8 @@ def placing_marked(
     if not rows:
         return
     newest, floor, first_sequence, _ = rows[0]
-    _check_counter(newest, floor)
+    if newest is None or floor is None:
+        raise row_changed()
     counted, newest = newest, max(newest, known)
     found = (
         [] if first_sequence is None else [(sequence, record) for _, _, sequence, record in reversed(rows)]
@@ -143,11 +145,6 @@ def _longest_ascending(numbers: Sequence[int]) -> list[int]:
         kept.append(last)
         last = before[last]
     return kept[::-1]
-
-
-def _check_counter(newest: int | None, floor: int | None) -> None:
-    if newest is None or floor is None:
-        raise Unreadable("the session's row was changed by something other than recollect: it has no counter")
 
 
 def _missing(first: int, last: int) -> Stored:

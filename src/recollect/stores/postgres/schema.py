@@ -13,7 +13,7 @@ import asyncpg
 
 from recollect.errors import CannotOpen
 
-RELEASE_SCHEMA = 3
+RELEASE_SCHEMA = 4
 """The newest revision this release knows; a test compares it with the migrations."""
 
 VERSION_TABLE = "recollect_version"
@@ -58,6 +58,25 @@ def usable(version: Version | None) -> Version | None:
     return version
 
 
+# ---- a session's row
+
+
+def checksum(row: str, name: str) -> str:
+    """The checksum of a row, as SQL (see `migrations/versions/r0004_checksums.py`)."""
+    marked = f"{row}marked::integer"
+    expires = f"encode(timestamptz_send({row}expires_at), 'hex') COLLATE \"C\""
+    return (
+        f"hashtextextended(encode({name}, 'hex') COLLATE \"C\", hashint8extended({row}id, "
+        f"hashint8extended({row}floor, coalesce(hashtextextended({expires}, {marked}), {marked}))))"
+    )
+
+
+INTACT = f"s.checked = {checksum('s.', '$1')}"
+"""Whether this is the session that was asked for ($1), and its row is as it was written. NULL is no."""
+INTACT_ROW = f"s.checked = {checksum('s.', 's.name')}"
+_LAST = f"CASE WHEN {INTACT} THEN s.last END AS last"
+"""A session without a counter is `Unreadable`."""
+
 # ---- appending
 
 _BEHIND = """
@@ -76,10 +95,11 @@ def _unless_behind(function: str, arguments: int) -> str:
     return f"SELECT CASE WHEN NOT EXISTS ({behind}) THEN {function}({given}) END"
 
 
-GO_ON = """
+GO_ON = f"""
 INSERT INTO recollect_sessions AS s (name, last, marked) SELECT k.name, k.known, true
     FROM unnest($1::bytea[], $2::bigint[]) AS k (name, known) WHERE k.known > 0 ORDER BY k.name
-ON CONFLICT (sha256(name)) DO UPDATE SET last = excluded.last, marked = true WHERE s.last < excluded.last"""
+ON CONFLICT (sha256(name)) DO UPDATE SET last = excluded.last, marked = true
+ WHERE s.last < excluded.last AND {INTACT_ROW}"""
 """Lost messages keep their sequences, so that reads show that they are gone. From now on the session is read like one
 with tombstones: the last n messages are no longer the last n sequences."""
 
@@ -92,8 +112,8 @@ STORED, REPEATED, CONFLICT, REUSED = 0, 1, 2, 3
 
 # One append to a live session, without the function's overhead. In any other case it finds no row, and so changes
 # nothing: no such session, one that has lost messages ($8 is its last known sequence), expired, another `expect`, a
-# known turn, too many turns, other settings. Then `recollect_append` decides. Of two racing appends with one turn id,
-# the second violates the turn's primary key.
+# known turn, too many turns, other settings, a row that is not intact. Then `recollect_append` decides. Of two racing
+# appends with one turn id, the second violates the turn's primary key.
 _APPEND_ONE = """
 WITH session AS (
     UPDATE recollect_sessions s
@@ -106,6 +126,7 @@ WITH session AS (
      WHERE sha256(s.name) = sha256($1)
        AND ($3::bigint IS NULL OR s.last = $3) AND s.last >= $8
        AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+       AND {intact}
        AND current_setting('synchronous_commit') = $6
        AND concat_ws(' ', current_setting('fsync'), current_setting('full_page_writes'),
                      current_setting('synchronous_standby_names')) = $7 {turn_is_new}
@@ -132,7 +153,7 @@ _TURN = {
 
 
 def _append_one(records: dict[str, str], turn: dict[str, str]) -> str:
-    parts = {**records, **turn}
+    parts = {**records, **turn, "intact": INTACT}
     return _APPEND_ONE.format(**{**parts, "turn": parts["turn"].format(**records)})
 
 
@@ -161,7 +182,7 @@ _OWN = "CASE WHEN session_id = s.id THEN record END"
 """An index that has changed on the disk leads to another session's message. PostgreSQL believes it: only this looks."""
 
 _HISTORY = f"""
-SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.record
+SELECT {_LAST}, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
       SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
@@ -172,7 +193,7 @@ SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.
  WHERE sha256(s.name) = sha256($1) AND """
 
 _JOINED = f"""
-SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.count, m.total, m.joined
+SELECT {_LAST}, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.count, m.total, m.joined
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
       SELECT count(record), sum(sequence - s.last)::bigint AS total, string_agg(record, '') AS joined FROM (
@@ -187,7 +208,7 @@ SELECT s.last, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.count, m.tot
 on the disk: it may be in the place of another."""
 
 _HISTORY_MARKED = f"""
-SELECT s.last, s.floor, m.sequence, m.record
+SELECT {_LAST}, s.floor, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
       SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
@@ -197,7 +218,7 @@ SELECT s.last, s.floor, m.sequence, m.record
  WHERE sha256(s.name) = sha256($1) AND """
 """$3 is the number of rows; the newest come first."""
 
-_UNEXPIRED = "(s.expires_at IS NULL OR s.expires_at > clock_timestamp())"
+_UNEXPIRED = f"(s.expires_at IS NULL OR s.expires_at > clock_timestamp() OR ({INTACT}) IS NOT TRUE)"
 HISTORY, HISTORY_MARKED = _HISTORY + _UNEXPIRED, _HISTORY_MARKED + _UNEXPIRED
 HISTORY_JOINED = _JOINED + _UNEXPIRED
 JOINED_MAX = 200
@@ -208,13 +229,13 @@ HISTORY_REPLICA, HISTORY_REPLICA_MARKED = _HISTORY + _CAUGHT_UP, _HISTORY_MARKED
 """Find no row unless this is a standby whose session is at least as new as the primary's was ($4). Whether the session
 was forgotten or expired since is for the primary to say, by its own clock."""
 
-SESSION = """
-SELECT last, floor, expires_at IS NOT NULL, coalesce(expires_at <= clock_timestamp(), false)
-  FROM recollect_sessions WHERE sha256(name) = sha256($1)"""
+SESSION = f"""
+SELECT {_LAST}, s.floor, s.expires_at IS NOT NULL, coalesce(s.expires_at <= clock_timestamp(), false)
+  FROM recollect_sessions s WHERE sha256(s.name) = sha256($1)"""
 
-TOUCH = """
-UPDATE recollect_sessions SET expires_at = clock_timestamp() + $2
- WHERE sha256(name) = sha256($1) AND expires_at > clock_timestamp()"""
+TOUCH = f"""
+UPDATE recollect_sessions s SET expires_at = clock_timestamp() + $2
+ WHERE sha256(s.name) = sha256($1) AND s.expires_at > clock_timestamp() AND {INTACT}"""
 
 # ---- listing
 
@@ -235,9 +256,10 @@ NAMED_SESSIONS = """
 SELECT s.name FROM unnest($1::bigint[]) WITH ORDINALITY AS k (id, place) JOIN recollect_sessions s USING (id)
  ORDER BY k.place"""
 
-DESCRIBE = """
-SELECT s.last, s.floor, s.expires_at IS NOT NULL, coalesce(s.expires_at <= clock_timestamp(), false),
-       extract(epoch FROM s.created_at)::float8, extract(epoch FROM s.updated_at)::float8, a.metadata
+DESCRIBE = f"""
+SELECT {_LAST}, s.floor, s.expires_at IS NOT NULL, coalesce(s.expires_at <= clock_timestamp(), false),
+       extract(epoch FROM s.created_at)::float8, extract(epoch FROM s.updated_at)::float8,
+       CASE WHEN a.session_id = s.id THEN a.metadata WHEN a.metadata IS NOT NULL THEN ''::bytea END
   FROM recollect_sessions s LEFT JOIN recollect_about a ON a.session_id = s.id
  WHERE sha256(s.name) = sha256($1)"""
 
@@ -250,9 +272,9 @@ FORK = _unless_behind("recollect_fork", 10)
 APPEND_ALL = _unless_behind("recollect_append_all", 11)
 NOTHING_THERE, NO_MESSAGE, TAKEN = 4, 5, 6
 
-FIND = """
+FIND = f"""
 SELECT m.sequence, m.record FROM recollect_sessions s JOIN recollect_messages m ON m.session_id = s.id
- WHERE sha256(s.name) = sha256($1) AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+ WHERE sha256(s.name) = sha256($1) AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp()) AND {INTACT}
    AND m.sequence > s.floor AND m.sequence < $3 AND position($2::bytea IN m.record) > 0
  ORDER BY m.sequence DESC LIMIT 100"""
 
@@ -263,13 +285,15 @@ FREE = "SELECT recollect_free($1, $2)"
 ROWS_FREED_MAX = 10_000
 """Rows deleted in one transaction."""
 
-EXPIRE = """
+EXPIRE = f"""
 WITH ended AS (
     UPDATE recollect_sessions SET floor = last, marked = false WHERE id IN (
-        SELECT id FROM recollect_sessions WHERE id > $1 AND floor < last AND expires_at <= clock_timestamp()
-         ORDER BY id LIMIT 500 FOR UPDATE SKIP LOCKED
+        SELECT s.id FROM recollect_sessions s
+         WHERE s.id > $1 AND s.floor < s.last AND s.expires_at <= clock_timestamp() AND {INTACT_ROW}
+         ORDER BY s.id LIMIT 500 FOR UPDATE SKIP LOCKED
     ) RETURNING id
 ), unsaid AS (DELETE FROM recollect_about WHERE session_id IN (SELECT id FROM ended))
 SELECT id FROM ended"""
 
-FREEABLE = "SELECT id FROM recollect_sessions WHERE id > $1 AND freed < floor ORDER BY id LIMIT 500"
+FREEABLE = f"""
+SELECT s.id FROM recollect_sessions s WHERE s.id > $1 AND s.freed < s.floor AND {INTACT_ROW} ORDER BY s.id LIMIT 500"""

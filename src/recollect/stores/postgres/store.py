@@ -45,7 +45,7 @@ from recollect.stores.postgres import schema
 from recollect.stores.postgres.changes import expected, outcomes_of, state_of
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
-from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
+from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, row_changed, write_error
 from recollect.stores.postgres.hosts import Connection, remaining_s
 from recollect.stores.postgres.losses import replaced, tell
 from recollect.stores.postgres.moving import PostgresMoving
@@ -216,6 +216,8 @@ class PostgresStore(PostgresMoving):
         if not rows:
             return SessionState.LIVE if told else SessionState.ABSENT  # live but lost: reads show that
         last, *rest = rows[0]
+        if last is None:
+            raise row_changed()
         return state_of(max(last, told), *rest)
 
     async def sweep(self) -> int:
@@ -341,6 +343,8 @@ class PostgresStore(PostgresMoving):
         if not known:
             return ()
         known_last, floor, _, expired = known[0]
+        if known_last is None:
+            raise row_changed()
         if expired or floor == known_last:
             return ()
         try:
