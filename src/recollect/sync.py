@@ -14,7 +14,6 @@ lets running calls of other threads end. A store does not survive ``fork``: open
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
@@ -34,6 +33,7 @@ from recollect.store import (
     Store,
     Stored,
 )
+from recollect.waiting import Waited, wait_for
 
 GRACE_S = 1.0
 """Beyond its time limit, for a call that is still running when its store is closed."""
@@ -51,10 +51,10 @@ class SyncStore:
         self._thread.start()
         self._owner = Owner()
         self._lock = threading.RLock()
-        """Of `_gate`. Calls take it by itself: an exception of a signal inside `Condition.__enter__`, which is Python,
-        would leave it locked, and every thread would wait for ever."""
+        """Of `_gate`, and always taken by itself: an exception of a signal inside `Condition.__enter__`, which is
+        Python, would leave it locked, and every thread would wait for ever."""
         self._gate = threading.Condition(self._lock)
-        self._under_way: set[Future[Any]] = set()
+        self._under_way: set[Waited[Any]] = set()
         self._closing = False
         self._closed = False
         self._near: NearCalls | None = None
@@ -184,7 +184,7 @@ class SyncStore:
         """
         if self._owner.forked:
             return
-        with self._gate:
+        with self._lock:
             if self._closing:
                 self._gate.wait_for(lambda: self._closed)
                 return
@@ -193,20 +193,20 @@ class SyncStore:
             if self._near is not None:
                 self._near.close(self._timeout_s + GRACE_S)
             self._let_calls_end()
-            asyncio.run_coroutine_threadsafe(self._store.close(), self._loop).result()
+            wait_for(self._store.close(), self._loop)
         finally:
             self._end_loop()
-            with self._gate:
+            with self._lock:
                 self._closed = True
                 self._gate.notify_all()
 
     def _let_calls_end(self) -> None:
         """Each call has its own time limit; one that outlives it is abandoned, so that nobody waits for ever."""
-        with self._gate:
+        with self._lock:
             self._gate.wait_for(lambda: not self._under_way, self._timeout_s + GRACE_S)
             left = list(self._under_way)
         for call in left:
-            call.cancel()
+            self._loop.call_soon_threadsafe(call.cancel)
 
     def __enter__(self) -> "SyncStore":
         return self
@@ -233,17 +233,17 @@ class SyncStore:
             if self._closing:
                 work.close()
                 raise StoreClosed
-            call = asyncio.run_coroutine_threadsafe(work, self._loop)
+            call = Waited(work)
+            call.start(self._loop, self._ended)  # it cannot end before the lock is free
             self._under_way.add(call)
-        call.add_done_callback(self._ended)
         try:
             return call.result()
-        except CancelledError as error:
+        except asyncio.CancelledError as error:
             raise OutcomeUnknown(
                 "the store was closed before the call ended; retry with the same turn id"
             ) from error
 
-    def _ended(self, call: "Future[Any]") -> None:
+    def _ended(self, call: Waited[Any]) -> None:
         with self._lock:
             self._under_way.discard(call)
             if not self._under_way:

@@ -1,10 +1,15 @@
 """A thread that calls alone talks to the engine itself (`recollect.near`), and falls back on the store's loop."""
 
 import asyncio
+import contextlib
+import dis
 import select
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -267,3 +272,70 @@ def test_the_witness_hears_of_it(engine: Engine, tmp_path: Path, monkeypatch: py
     assert remembered is not None
     assert remembered[1] is not None
     assert remembered[1].sequence == 4
+
+
+class Interrupts:
+    """Raises once in the calling thread, at the nth place where a signal's handler could, in the code between a caller
+    and its answer: where a function begins, after a call, and where a loop begins again."""
+
+    PLACES = ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
+
+    FILES = ("recollect/sync.py", "recollect/waiting.py", "redis/near.py", "threading.py", "futures/_base.py")
+
+    def __init__(self, step: int) -> None:
+        self.left = step
+        self._before: dict[int, str] = {}  # by frame, which must not be kept
+
+    def __enter__(self) -> "Interrupts":
+        sys.settrace(self._entered)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        sys.settrace(None)
+
+    def _entered(self, frame: FrameType, event: str, argument: object) -> Any:
+        if not frame.f_code.co_filename.endswith(self.FILES):
+            return None
+        frame.f_trace_opcodes = True
+        self._before.pop(id(frame), None)
+        return self._stepped
+
+    def _stepped(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode":
+            self.left -= self._before.get(id(frame)) in self.PLACES
+            self._before[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if self.left == 0:
+                self.left = -1
+                raise KeyboardInterrupt
+        return self._stepped
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a coroutine that never began
+@pytest.mark.parametrize("near", [True, False], ids=["near", "through the loop"])
+def test_a_caller_interrupted_at_any_step_holds_nobody_up(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, *, near: bool
+) -> None:
+    """As by a signal whose handler raises."""
+    with open_store(address(engine)) as store:
+        store.append("s", say("a"))
+        if not near:
+            monkeypatch.setattr(store, "_near", None)
+        for step in range(1, 2_000):
+            interrupts = Interrupts(step)
+            with contextlib.suppress(KeyboardInterrupt), interrupts:
+                store.position("s")
+            if interrupts.left > 0:
+                break
+            later: SimpleQueue[int] = SimpleQueue()
+            threading.Thread(target=lambda later=later: later.put(store.position("s")), daemon=True).start()
+            assert later.get(timeout=30) == 1, f"interrupted at step {step}"
+        else:
+            pytest.fail("the call has more steps than were tried")
+        assert step > 10
+        assert not store._under_way
+        if near:
+            ways = LongWays(store, monkeypatch)
+            store.position("s")  # may have to borrow
+            store.position("s")
+            assert ways.taken == 0
+        assert store._near is None or store._near._whose() is None  # type: ignore[attr-defined]

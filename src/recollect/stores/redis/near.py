@@ -12,7 +12,8 @@ import select
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+import weakref
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from recollect.batching import unacknowledged
 from recollect.errors import EngineUnavailable, OutcomeUnknown
@@ -22,8 +23,11 @@ from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.servers import OneServer
 from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Replies, Reply, ReplyError, Wire, WireLost
+from recollect.waiting import wait_for
 
 RECEIVED_BYTES_MAX = 1 << 18
+POLL_S = 0.002
+"""How often a closing store looks whether a call has ended."""
 
 
 class NearWire:
@@ -97,7 +101,7 @@ class NearServer:
         if self._wire is not None and self._wire.is_usable:
             return
         self.disconnect()
-        asyncio.run_coroutine_threadsafe(self._borrow(), self._loop).result()
+        wait_for(self._borrow(), self._loop)
         if self._wire is None:
             raise NotHere
 
@@ -168,28 +172,49 @@ class NearServer:
         self.disconnect()
 
 
+class _Turn:
+    """A caller's, while its call runs."""
+
+
+def _nobody() -> _Turn | None:
+    return None
+
+
 class RedisNear:
-    """See `recollect.near.NearCalls`. `store` is a copy of the store, with a `NearServer`."""
+    """See `recollect.near.NearCalls`. `store` is a copy of the store, with a `NearServer`.
+
+    Whose turn it is, is a weak reference to something that the caller's frame holds: a caller who was interrupted
+    before it could say that it has ended is gone all the same.
+    """
 
     def __init__(self, store: Store, server: NearServer) -> None:
         self._store = store
         self._server = server
         self._gate = threading.Lock()
+        """Of what follows. Never held while a call runs."""
+        self._whose: Callable[[], _Turn | None] = _nobody
         self._closed = False
 
     def run(self, call: Call[Value]) -> Value:
-        if not self._gate.acquire(blocking=False):
-            raise NotHere
+        turn = _Turn()
+        mine = weakref.ref(turn)
         try:
-            if self._closed:
-                raise NotHere
+            with self._gate:
+                if self._closed or self._whose() is not None:
+                    raise NotHere
+                self._whose = mine
             self._server.connect()
             return run_here(call(self._store))
         finally:
-            self._gate.release()
+            if self._whose is mine:
+                self._whose = _nobody
 
     def close(self, timeout_s: float) -> None:
-        self._closed = True
-        if self._gate.acquire(timeout=timeout_s):
-            self._server.disconnect()
-            self._gate.release()
+        with self._gate:
+            self._closed = True
+        deadline = time.monotonic() + timeout_s
+        while self._whose() is not None:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(POLL_S)
+        self._server.disconnect()

@@ -1,0 +1,57 @@
+"""A thread that waits for work on an event loop, and may be interrupted at any moment.
+
+A signal's handler may raise between any two steps of Python code. `concurrent.futures.Future` takes its lock in Python:
+interrupted there, the caller leaves it locked, the loop's thread waits for it when the work ends, and with it everybody
+else. Here the answer goes through a `SimpleQueue`, which is C: whoever is interrupted leaves nothing locked.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Waited(Generic[Value]):
+    """Work of a loop, for one caller on another thread."""
+
+    def __init__(self, work: Coroutine[Any, Any, Value]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Value] | None = None
+        self._ended: Callable[[Waited[Any]], None] | None = None
+        self._answer: SimpleQueue[asyncio.Task[Value]] = SimpleQueue()
+
+    def start(
+        self, loop: asyncio.AbstractEventLoop, ended: "Callable[[Waited[Any]], None] | None" = None
+    ) -> None:
+        """Has the loop do the work, and call `ended` after it."""
+        self._ended = ended
+        loop.call_soon_threadsafe(self._begin, loop)
+
+    def result(self) -> Value:
+        """What the work returns or raises; `asyncio.CancelledError` if it was cancelled. Only once."""
+        return self._answer.get().result()
+
+    def cancel(self) -> None:
+        """On the loop's thread only."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: "asyncio.Task[Value]") -> None:
+        if not task.cancelled():
+            task.exception()  # heard of, even if the caller has gone
+        if self._ended is not None:
+            self._ended(self)
+        self._answer.put(task)
+
+
+def wait_for(work: Coroutine[Any, Any, Value], loop: asyncio.AbstractEventLoop) -> Value:
+    """The result of work on a loop that runs on another thread."""
+    waited = Waited(work)
+    waited.start(loop)
+    return waited.result()
