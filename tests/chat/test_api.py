@@ -175,7 +175,8 @@ async def test_health_notices_that_writes_fail(
         assert (await client.get("/health")).status_code == 200
         other = sqlite3.connect(tmp_path / "data" / "memory.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr(service, "PROBE_TIMEOUT_S", 0.2)  # only now: on a busy machine a write may take as long
+        # Only now: on a busy machine, a write that nothing stands in the way of may take as long.
+        monkeypatch.setattr(service, "PROBE_TIMEOUT_S", 0.2)
         failing = await client.get("/health")
         assert (failing.status_code, failing.json()["status"]) == (503, "failing")
         assert "not acknowledged within" in failing.json()["error"]

@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from recollect.adapters.carrying import settled
 from recollect.errors import Refused, StoreClosed
 from recollect.owner import Owner
+from recollect.waiting import Waited
 
 Value = TypeVar("Value")
 
@@ -27,20 +27,25 @@ class OwnLoop:
 
     def wait(self, work: Coroutine[Any, Any, Value]) -> Value:
         """Runs the work from any thread that may block."""
-        return self._sent(work).result()
+        waited = Waited(work)
+        self._send(work, waited.start)
+        return waited.result()
 
     async def reach(self, work: Coroutine[Any, Any, Value]) -> Value:
         """Runs the work from any event loop."""
-        return await settled(asyncio.wrap_future(self._sent(work)))
+        sent = self._send(work, lambda loop: asyncio.run_coroutine_threadsafe(work, loop))
+        return await settled(asyncio.wrap_future(sent))
 
-    def _sent(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
+    def _send(
+        self, work: Coroutine[Any, Any, Any], start: Callable[[asyncio.AbstractEventLoop], Value]
+    ) -> Value:
         try:
             if self._owner.forked:
                 raise Refused(f"a {self._what} does not survive fork: open it in this process")
             with self._gate:
                 if self._closed:
                     raise StoreClosed(self._what)
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
+                return start(self._loop)
         except BaseException:
             work.close()
             raise
@@ -57,7 +62,8 @@ class OwnLoop:
             if self._closed:
                 return
             self._closed = True
-            ended = asyncio.run_coroutine_threadsafe(closing(), self._loop)
+            ended = Waited[None](closing())
+            ended.start(self._loop)
         try:
             ended.result()
         finally:
