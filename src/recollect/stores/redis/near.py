@@ -172,11 +172,11 @@ class NearServer:
         self.disconnect()
 
 
-class _Turn:
+class _Caller:
     """A caller's, while its call runs."""
 
 
-def _nobody() -> _Turn | None:
+def _nobody() -> _Caller | None:
     return None
 
 
@@ -184,7 +184,7 @@ class RedisNear:
     """See `recollect.near.NearCalls`. `store` is a copy of the store, with a `NearServer`.
 
     Whose turn it is, is a weak reference to something that the caller's frame holds: a caller who was interrupted
-    before it could say that it has ended is gone all the same.
+    before it could say that it has ended is gone anyway.
     """
 
     def __init__(self, store: Store, server: NearServer) -> None:
@@ -192,11 +192,11 @@ class RedisNear:
         self._server = server
         self._gate = threading.Lock()
         """Of what follows. Never held while a call runs."""
-        self._whose: Callable[[], _Turn | None] = _nobody
+        self._whose: Callable[[], _Caller | None] = _nobody
         self._closed = False
 
     def run(self, call: Call[Value]) -> Value:
-        turn = _Turn()
+        turn = _Caller()
         mine = weakref.ref(turn)
         try:
             with self._gate:
