@@ -172,11 +172,11 @@ class NearServer:
         self.disconnect()
 
 
-class _Caller:
+class _NearCaller:
     """A caller's, while its call runs."""
 
 
-def _nobody() -> _Caller | None:
+def _nobody() -> _NearCaller | None:
     return None
 
 
@@ -192,11 +192,11 @@ class RedisNear:
         self._server = server
         self._gate = threading.Lock()
         """Of what follows. Never held while a call runs."""
-        self._whose: Callable[[], _Caller | None] = _nobody
+        self._whose: Callable[[], _NearCaller | None] = _nobody
         self._closed = False
 
     def run(self, call: Call[Value]) -> Value:
-        turn = _Caller()
+        turn = _NearCaller()
         mine = weakref.ref(turn)
         try:
             with self._gate:
