@@ -7,7 +7,7 @@ UV_VERSION := 0.13.7
 export UV_PYTHON_DOWNLOADS = never
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup verify test test-engines test-lowest adapters test-adapters named test-named lint coverage sanitize bench dist docs lock clean engines
+.PHONY: setup verify test test-engines test-lowest adapters test-adapters named test-named test-patroni lint coverage sanitize bench dist docs lock clean engines
 
 setup: $(VENV)/.ready
 
@@ -118,6 +118,22 @@ $(NAMED_VENV)/.ready: requirements/named.txt pyproject.toml $(VENV)/.ready
 test-named: named engines
 	$(NAMED_VENV)/bin/python -m pytest -n 3 --dist loadgroup $(NAMED_TESTS)
 
+# PostgreSQL under Patroni: minutes for each policy, so every night and not in `make test`.
+PATRONI_VENV := .venv-patroni
+
+$(PATRONI_VENV)/.ready: requirements/patroni.txt pyproject.toml $(VENV)/.ready
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(PATRONI_VENV)
+	$(UV) pip sync --quiet --python $(PATRONI_VENV)/bin/python requirements/patroni.txt
+	$(UV) pip install --quiet --python $(PATRONI_VENV)/bin/python --no-deps --editable .
+	@touch $@
+
+test-patroni: $(PATRONI_VENV)/.ready engines
+	RECOLLECT_PATRONI=1 $(PATRONI_VENV)/bin/python -m pytest tests/engines/test_engine_patroni.py
+	for policy in asynchronous synchronous quorum; do \
+	    $(PATRONI_VENV)/bin/recollect verify postgres --engine patroni --policy $$policy --budget 60m $(PATRONI_FAULTS) || exit; done
+
+PATRONI_FAULTS := $(foreach fault,none failover kill-restart node-kill pause isolate-primary promoted-behind restart restart-all,--fault $(fault))
+
 # Wheels for every Linux that we run on, with the compiled libraries inside, and the source; all checked.
 DIST_VENV := .venv-dist
 
@@ -146,9 +162,10 @@ lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify pyproject.toml requirements/bench.in -o requirements/bench.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --extra agent-framework --extra openai-agents --extra langchain --extra langgraph --extra pydantic-ai --extra adk --group test pyproject.toml requirements/adapters.in -o requirements/adapters.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra verify --group test pyproject.toml requirements/named.in -o requirements/named.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra patroni --group test pyproject.toml -o requirements/patroni.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --resolution lowest-direct --generate-hashes --no-emit-index-url --extra all --group test pyproject.toml -o requirements/lowest.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url requirements/dist.in -o requirements/dist.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url requirements/docs.in -o requirements/docs.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(NAMED_VENV) $(LOWEST_VENV) $(DIST_VENV) $(DOCS_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(ADAPTERS_VENV) $(NAMED_VENV) $(PATRONI_VENV) $(LOWEST_VENV) $(DIST_VENV) $(DOCS_VENV) .uv build dist .mypy_cache .pytest_cache .ruff_cache

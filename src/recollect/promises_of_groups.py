@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from recollect.promise_rules import ALL, LOUD, TAIL, Rule
 
 _CLUSTER_SPECIFICATION = (
@@ -20,6 +22,16 @@ _UNRECEIVED = Rule(
     "the writes that the promoted replica had not received: replication is asynchronous",
     f"{_CLUSTER_SPECIFICATION}; Redis documentation, High availability with Sentinel",
     _NEWER_COPY,
+)
+# By agreement: clients are sent to the successor when it has everything. Nothing excuses a loss then.
+_FORCED = ("force", "takeover")
+_BY_AGREEMENT = Rule(
+    ("failover",),
+    (),
+    0.0,
+    "nothing that was acknowledged: the primary stops taking writes until its replica has them all",
+    "Redis cluster specification: manual failover; Redis documentation, CLUSTER FAILOVER",
+    variants=("",),
 )
 _EMPTY_PRIMARY = Rule(
     ("kill-restart",),
@@ -47,6 +59,16 @@ OF_ENGINE: dict[str, tuple[Rule, ...]] = {
         ),
     ),
     "redis-cluster": (
+        Rule(
+            ("failover",),
+            _UNRECEIVED.allows,
+            None,
+            _UNRECEIVED.sentence,
+            "Redis documentation, CLUSTER FAILOVER: the FORCE and TAKEOVER options",
+            f"CLUSTER FAILOVER without an option; {_NEWER_COPY}",
+            variants=_FORCED,
+        ),
+        _BY_AGREEMENT,
         _UNRECEIVED,
         Rule(("isolate-primary",), _OLDER_COPY, None, _CUT_OFF, _CLUSTER_SPECIFICATION, _NEWER_COPY),
         Rule(
@@ -76,6 +98,14 @@ _SEEN_UNREPLICATED = Rule(
     f"{_PG_SYNCHRONOUS}: planning for high availability; syncrep.c SyncRepWaitForLSN",
     "read again after a failover",
 )
+_SWITCHED_OVER = Rule(
+    ("failover",),
+    (),
+    0.0,
+    "nothing that was acknowledged: a primary that is stopped sends the rest, and the standby that has it takes over",
+    "PostgreSQL documentation, 27.3 Failover; walsender.c WalSndDone",
+    variants=("",),
+)
 OF_POLICY: dict[tuple[str, str], tuple[Rule, ...]] = {
     (group, policy): (_EMPTY_PRIMARY,)
     for group in ("redis-cluster", "redis-sentinel")
@@ -83,7 +113,17 @@ OF_POLICY: dict[tuple[str, str], tuple[Rule, ...]] = {
 }
 OF_POLICY["postgres-ha", "asynchronous"] = (
     Rule(
-        ("node-kill", "pause", "failover", "isolate-primary", "promoted-behind"),
+        ("failover",),
+        _OLDER_COPY,
+        None,
+        f"{_UNRECEIVED_COMMITS} when it was promoted beside a primary that ran",
+        _PG_FENCING,
+        "stop the primary first: it sends the rest on its way out",
+        variants=_FORCED,
+    ),
+    _SWITCHED_OVER,
+    Rule(
+        ("node-kill", "pause", "isolate-primary", "promoted-behind"),
         _OLDER_COPY,
         None,
         f"{_UNRECEIVED_COMMITS}: replication is asynchronous",
@@ -119,3 +159,21 @@ OF_POLICY["postgres-ha", "any-1"] = (
     _SEEN_UNREPLICATED,
 )
 OF_POLICY["postgres-ha", "first-2"] = (_SEEN_UNREPLICATED,)
+
+_PATRONI = "Patroni documentation, Replication modes"
+_PATRONI_SWITCHED_OVER = replace(
+    _SWITCHED_OVER, source="Patroni documentation, Patroni REST API: switchover and failover endpoints"
+)
+OF_POLICY["patroni", "asynchronous"] = (
+    _PATRONI_SWITCHED_OVER,
+    Rule(
+        ("node-kill", "pause", "isolate-primary", "promoted-behind", "restart-all"),
+        _OLDER_COPY,
+        None,
+        f"{_UNRECEIVED_COMMITS}, up to `maximum_lag_on_failover` and what was written since the last look",
+        f"{_PATRONI}: asynchronous mode durability",
+        "`synchronous_mode: true` or `quorum`",
+    ),
+)
+for _waits in ("synchronous", "quorum"):
+    OF_POLICY["patroni", _waits] = (_SEEN_UNREPLICATED,)

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 PROJECT = Path(__file__).parent.parent.parent
 SERVERS = re.compile(
-    r"(redis|valkey)-(server|cli|sentinel|check-\w+)|postgres|psql|pg_ctl|initdb|chroma-server"
+    r"(redis|valkey)-(server|cli|sentinel|check-\w+)|postgres|psql|pg_ctl|initdb|chroma-server|etcd\w*"
 )
 
 

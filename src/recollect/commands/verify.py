@@ -80,8 +80,8 @@ TargetsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TARGET]...",
-        help="sqlite, redis, postgres, chroma, redis-cluster, redis-sentinel, postgres-ha, the name of a released "
-        "store (--list), or package.module:factory. None: the first four.",
+        help="sqlite, redis, postgres, chroma, redis-cluster, redis-sentinel, postgres-ha, patroni, the name of a "
+        "released store (--list), or package.module:factory. None: the first four.",
     ),
 ]
 EngineOption = Annotated[

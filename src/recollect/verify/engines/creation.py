@@ -15,6 +15,7 @@ from recollect.verify.engines.group import ServerGroup
 from recollect.verify.engines.handed import HandedEngine
 from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
+from recollect.verify.engines.patroni import PatroniEngine
 from recollect.verify.engines.postgres_ha import PostgresHaEngine
 from recollect.verify.engines.protocols import Engine, Policy
 from recollect.verify.engines.recipe import Recipe
@@ -33,6 +34,7 @@ ENGINES: Mapping[str, type[LocalServer] | type[ServerGroup[Any]]] = {
     "redis-cluster": RedisClusterEngine,
     "redis-sentinel": RedisSentinelEngine,
     "postgres-ha": PostgresHaEngine,
+    "patroni": PatroniEngine,
 }
 """Every engine by name. To add one, write a module beside these and add a line here."""
 

@@ -28,8 +28,6 @@ from recollect.verify.host.errors import EngineError, StartFailed
 from recollect.verify.providers.build import Build
 from recollect.verify.wire.resp import RespError
 
-_POLL_S = 0.005
-
 Server = TypeVar("Server", bound=LocalServer)
 
 
@@ -39,6 +37,8 @@ class ServerGroup(BuiltEngine, Generic[Server]):
     name: ClassVar[str]
     policies: ClassVar[Mapping[str, Policy]]
     default_policy: ClassVar[str]
+    poll_s: ClassVar[float] = 0.005
+    """How often it is asked whether it is ready."""
     first_before_others: ClassVar[bool] = False
     """Whether the others are started when the first one answers: who asks for it in vain tries again a second later."""
 
@@ -100,7 +100,7 @@ class ServerGroup(BuiltEngine, Generic[Server]):
                 raise StartFailed(
                     f"{self.name} was not ready within {timeout_s:g} s: {missing}", self.logs(12)
                 )
-            time.sleep(_POLL_S)
+            time.sleep(self.poll_s)
 
     def is_ready(self) -> bool:
         return self._missing_now() is None

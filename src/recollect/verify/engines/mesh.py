@@ -2,7 +2,8 @@
 
 Every server announces ports at which a proxy listens. Who is at the other end of a connection is read off its first
 bytes: a message of the cluster's bus carries its sender's id, a replica says `REPLCONF listening-port`, a sentinel
-names itself. Everybody else is a client, and always passes. A cut link is silent, as a lost network is: nothing is
+names itself. Everybody else is a client, and always passes. Where nothing can be read off, each server is given a port
+of its own at which to find another (`stand_between`). A cut link is silent, as a lost network is: nothing is
 closed, and what was sent arrives when it is healed.
 """
 
@@ -57,6 +58,10 @@ class Mesh:
         self._ids |= {port: name, seen: name}
         return seen, 0 if bus is None else self._run(self._listen(name, bus, is_bus=True))
 
+    def stand_between(self, by: str, name: str, port: int) -> int:
+        """The port at which `by`, and nobody else, reaches the server from now on."""
+        return self._run(self._listen(name, port, is_bus=False, by=by))
+
     def cut(self, name: str, others: Iterable[str]) -> None:
         """Silences all links between a server and each of the others, both ways."""
         self._set(self._cuts | {frozenset((name, other)) for other in others})
@@ -101,9 +106,9 @@ class Mesh:
 
     # In the thread --------------------------------------------------------------------------------
 
-    async def _listen(self, name: str, port: int, *, is_bus: bool) -> int:
+    async def _listen(self, name: str, port: int, *, is_bus: bool, by: str | None = None) -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            link = _MeshLink(name, is_bus)
+            link = _MeshLink(name, is_bus, by)
             self._links.add(link)
             try:
                 with contextlib.suppress(OSError):

@@ -86,6 +86,7 @@ CORE_POLICIES: dict[str, tuple[str, ...]] = {
     "redis-cluster": ("aof-everysec", "none"),
     "redis-sentinel": ("aof-everysec", "none"),
     "postgres-ha": ("asynchronous", "any-1", "first-2"),
+    "patroni": ("asynchronous", "synchronous", "quorum"),
 }
 
 # The first policy of an engine gets all of these; the others only the durability faults, where policies differ.

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 from recollect.verify.host.errors import EngineError, NotInstalled, UnknownName
-from recollect.verify.providers import docker, system, wheel
+from recollect.verify.providers import docker, patroni, system, wheel
 from recollect.verify.providers.build import Build, Gap, sort_key
 
 ENGINE_NAMES = (
@@ -34,10 +34,16 @@ ENGINE_NAMES = (
     "redis-sentinel",
     "valkey-sentinel",
     "postgres-ha",
+    "patroni",
 )
 """What may be asked for. `valkey` is the engine `redis`, restricted to that product; so are its groups."""
 
-MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis", "postgres-ha": "postgres"}
+MADE_OF = {
+    "redis-cluster": "redis",
+    "redis-sentinel": "redis",
+    "postgres-ha": "postgres",
+    "patroni": "postgres",
+}
 """Engines of several servers, and what each of these is."""
 
 SEARCHED: dict[str, ModuleType] = {module.NAME: module for module in (system, wheel, docker)}
@@ -73,6 +79,8 @@ def find(spec: str, provider: str | None = None) -> Build:
     """The build to use for `redis`, `redis@7`, `valkey`; `NotInstalled` says what there is and how to get
     the rest."""
     engine, product, version = parse(spec)
+    if engine == patroni.ENGINE and (lacks := patroni.gaps()):
+        raise NotInstalled(f"{spec} is not installed: {lacks[0].reason}. To get it: `{patroni.COMMAND}`.")
     seen = []
     for build in found(engine, provider):
         if product in (None, build.product) and build.matches(version):

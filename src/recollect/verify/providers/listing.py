@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from recollect.verify import providers
 from recollect.verify.host.errors import EngineError
-from recollect.verify.providers import compose, url
+from recollect.verify.providers import compose, patroni, url
 from recollect.verify.providers.build import Build, Gap
 
 ENGINES = ("redis", "postgres", "sqlite", "chroma")
@@ -26,7 +26,8 @@ def everything() -> Listing:
         have = list(providers.found(engine))
         found += [*_addresses(engine), *have]
         missing += providers.gaps(engine, have)
-    missing += _compose_gap()
+    found += patroni.builds()
+    missing += [*patroni.gaps(), *_compose_gap()]
     return Listing(found, missing)
 
 

@@ -17,7 +17,7 @@ def real_policy(engine: str, policy: str, settings: Sequence[Mapping[str, str]])
         found = {_of_sqlite(each) for each in settings}
         known = [name for name in _WEAKEST_FIRST if name in found]
         return known[0] if known and None not in found else policy
-    if engine == "postgres-ha" and policy != "custom":
+    if engine in ("postgres-ha", "patroni") and policy != "custom":
         alone = [each.get("synchronous_commit") in ("off", "local") for each in settings]
         return "asynchronous" if any(alone) else policy
     if engine == "postgres" and policy in ("default", "async-commit"):

@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 
 import msgspec
 
+from recollect.guarantees import MADE_OF
+
 log = logging.getLogger("recollect")
 
 GROUP = "recollect.targets"
@@ -23,6 +25,7 @@ BUILT_IN: dict[str, str] = {
     "redis-cluster": "recollect.verify.builtin:redis",
     "redis-sentinel": "recollect.verify.builtin:redis",
     "postgres-ha": "recollect.verify.builtin:postgres",
+    "patroni": "recollect.verify.builtin:postgres",
 }
 """Our own stores, by the name of their engine."""
 
@@ -140,7 +143,8 @@ _MIGRATING = ("alembic.command", "sqlalchemy.ext.asyncio", "sqlalchemy.dialects.
 
 def imports_of(spec: str, engine: str) -> tuple[str, ...]:
     """What is imported once, in the process that its workers are forked from, instead of in every worker."""
-    kind = engine.partition("@")[0].partition("-")[0]
+    name = engine.partition("@")[0]
+    kind = MADE_OF.get(name, name).partition("-")[0]
     own = modules_of(spec)
     ours = not own or own[0].partition(".")[0] == "recollect"
     row = row_of(spec)

@@ -1,6 +1,7 @@
 """Faults of engines of several servers: what each is on each of them, and the table.
 
-Redis and Valkey find a successor by themselves (`cluster`); a PostgreSQL standby is promoted by somebody (`standbys`).
+Redis and Valkey find a successor by themselves (`cluster`); a PostgreSQL standby is promoted by somebody (`standbys`),
+or by Patroni (`patroni`).
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from collections.abc import Callable, Mapping
 
 from recollect.guarantees import MADE_OF
 from recollect.verify.engines.group import ServerGroup
-from recollect.verify.running.faults import cluster, standbys
+from recollect.verify.running.faults import cluster, patroni, standbys
 from recollect.verify.running.faults.fault import AT_ONCE, ONE_BEHIND, UNFENCED, Fault, Injection, ours_only
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.scenario import Scenario
 
-CLUSTER, SENTINEL, HA = "redis-cluster", "redis-sentinel", "postgres-ha"
+CLUSTER, SENTINEL, HA, PATRONI = "redis-cluster", "redis-sentinel", "postgres-ha", "patroni"
 
 
 class RestartAll(Injection):
@@ -35,41 +36,54 @@ _HOW: Mapping[str, Mapping[str, type[Injection]]] = {
         CLUSTER: cluster.NodeKill,
         SENTINEL: cluster.NodeKill,
         HA: standbys.PrimaryKilled,
+        PATRONI: patroni.HostLost,
     },
     "kill-restart": {
         CLUSTER: cluster.KillRestart,
         SENTINEL: cluster.KillRestart,
         HA: standbys.PrimaryKilledAndStarted,
+        PATRONI: patroni.ServerKilled,
     },
     "pause": {
         CLUSTER: cluster.NodePause,
         SENTINEL: cluster.NodePause,
         HA: standbys.PrimaryPaused,
+        PATRONI: patroni.HostPaused,
     },
     "failover": {
         CLUSTER: cluster.ClusterFailover,
         SENTINEL: cluster.ClusterFailover,
         HA: standbys.SwitchedOver,
+        PATRONI: patroni.SwitchedOver,
     },
     "isolate-primary": {
         CLUSTER: cluster.IsolatePrimary,
         SENTINEL: cluster.IsolatePrimary,
         HA: standbys.PrimaryIsolated,
+        PATRONI: patroni.PrimaryIsolated,
     },
     "isolate-sentinels": {SENTINEL: cluster.IsolatePrimary},
     "promoted-behind": {
         CLUSTER: cluster.BehindElected,
         SENTINEL: cluster.BehindElected,
         HA: standbys.BehindPromoted,
+        PATRONI: patroni.BehindChosen,
     },
     "two-primaries": {SENTINEL: cluster.OldPrimaryBack, HA: standbys.TwoPrimaries},
-    "restart-all": {CLUSTER: RestartAll, SENTINEL: RestartAll, HA: RestartAll},
+    "restart-all": {CLUSTER: RestartAll, SENTINEL: RestartAll, HA: RestartAll, PATRONI: RestartAll},
     "reshard": {CLUSTER: cluster.Reshard},
     "lose-shard": {CLUSTER: cluster.LoseShard},
 }
 """By fault and engine."""
 
 _NOT_THERE = {
+    ("promoted-behind", ONE_BEHIND, PATRONI): "Patroni promotes the standby that has received most",
+    ("two-primaries", "", PATRONI): "only who has the lock is a primary: see isolate-primary and pause",
+    (
+        "two-primaries",
+        UNFENCED,
+        PATRONI,
+    ): "Patroni stops a primary that has lost the lock: see isolate-primary",
     ("promoted-behind", ONE_BEHIND, CLUSTER): "each primary has one replica here: see the plain variant",
     (
         "two-primaries",
@@ -98,9 +112,8 @@ def _only(fault: str, why: str) -> Callable[[Scenario], str | None]:
             return reason
         if scenario.engine_kind not in MADE_OF:
             return _SERVERS
-        if scenario.engine_kind not in _HOW[fault]:
-            return why
-        return _NOT_THERE.get((fault, scenario.variant, scenario.engine_kind))
+        reason = _NOT_THERE.get((fault, scenario.variant, scenario.engine_kind))
+        return reason or (None if scenario.engine_kind in _HOW[fault] else why)
 
     return obstacle
 
