@@ -29,11 +29,17 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "sqlite": ("wal-full", "wal-normal", "delete-full", "delete-extra", "custom"),
     "chroma": ("embedded", "server", "custom"),
 }
-MADE_OF = {"redis-cluster": "redis", "redis-sentinel": "redis", "postgres-ha": "postgres"}
+MADE_OF = {
+    "redis-cluster": "redis",
+    "redis-sentinel": "redis",
+    "postgres-ha": "postgres",
+    "patroni": "postgres",
+}
 """Engines made of several servers, and what each server is. They promise what their servers promise, except where the
 group has rules of its own."""
 ENGINES |= {name: ENGINES[server] for name, server in MADE_OF.items()}
 ENGINES["postgres-ha"] = ("asynchronous", "any-1", "first-2", "custom")
+ENGINES["patroni"] = ("asynchronous", "synchronous", "quorum", "custom")
 ALIASES = {
     "valkey": "redis",
     "postgresql": "postgres",
@@ -451,10 +457,11 @@ settings. One server gets a replica that nobody waits for, and replication is as
 _CUSTOM = "custom settings promise nothing we can look up, so nothing acknowledged may be lost"
 
 
-def promise(engine: str, policy: str, fault: str) -> Promise:
+def promise(engine: str, policy: str, fault: str, variant: str | None = None) -> Promise:
     """What the engine promises when this fault strikes under this policy.
 
-    For two faults at once (``a+b``) it is the weaker of the two promises.
+    How it strikes can matter (`failover` by agreement loses nothing, `failover@force` may); without a `variant` it is
+    the weakest of its promises. For two faults at once (``a+b``) it is the weaker of the two.
     """
     name, policy = _known(engine, policy)
     if "+" in fault:
@@ -469,7 +476,7 @@ def promise(engine: str, policy: str, fault: str) -> Promise:
         of_group = (*groups.OF_POLICY.get((name, policy), ()), *groups.OF_ENGINE.get(name, ()))
         rules = (*of_group, *_RULES.get((server, policy), ()), *rules)
     for rule in rules:
-        if fault in rule.faults or _LIKE.get(fault) in rule.faults:
+        if rule.is_for(fault, variant) or rule.is_for(_LIKE.get(fault), variant):
             return Promise(
                 engine,
                 policy,

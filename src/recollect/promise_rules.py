@@ -18,6 +18,12 @@ class Rule:
     turns_max: int | None = None
     unchecked: bool = False
     syncs: int = 0
+    variants: tuple[str, ...] | None = None
+    """Which variants of its faults it is for; None: all."""
+
+    def is_for(self, fault: str | None, variant: str | None) -> bool:
+        """Whether it is for the fault as it happened; a variant of None is not known, and then any will do."""
+        return fault in self.faults and (variant is None or self.variants is None or variant in self.variants)
 
 
 # A reader may have seen what a crash then takes away. If the lost tail is everything, the store is empty.

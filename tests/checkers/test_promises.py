@@ -400,3 +400,39 @@ def test_what_was_acknowledged_long_before_is_known_to_both(passed_s: float, sta
     script.read(2, 0, 1, 2, 3)
     assert script.names() == ["stale-read"]
     assert script.verdict().status == status
+
+
+@pytest.mark.parametrize(
+    ("engine", "policy", "variant", "status"),
+    [
+        ("redis-cluster", "aof-everysec", "", "violated"),
+        ("redis-cluster", "aof-everysec", "force", "documented-loss"),
+        ("redis-cluster", "aof-everysec", "takeover", "documented-loss"),
+        (
+            "redis-cluster",
+            "aof-everysec",
+            None,
+            "documented-loss",
+        ),  # an earlier release did not write it down
+        ("postgres-ha", "asynchronous", "", "violated"),
+        ("postgres-ha", "asynchronous", "force", "documented-loss"),
+        ("patroni", "asynchronous", "", "violated"),
+        ("redis", "aof-always", "", "documented-loss"),  # one server: its replica had stopped following
+    ],
+)
+def test_a_failover_by_agreement_excuses_no_loss(
+    engine: str, policy: str, variant: str | None, status: str
+) -> None:
+    script = written(engine=engine, policy=policy, fault="failover", variant=variant)
+    script.crash("failover")
+    script.read(2, 0, 1)
+    assert script.names() == ["lost-tail"]
+    assert script.verdict().status == status
+
+
+@pytest.mark.parametrize("variant", ["", "force", None])
+def test_a_failover_that_loses_nothing_held(variant: str | None) -> None:
+    script = written(engine="redis-cluster", fault="failover", variant=variant)
+    script.crash("failover")
+    script.read(2, 0, 1, 2)
+    assert script.verdict().status == "held"

@@ -251,6 +251,8 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     real_policy: str = ""
     """The policy that the store's own connections were set to, if it is another one: the store is judged by it."""
     fault: str = ""
+    variant: str | None = None
+    """How the fault happened, where it can in several ways; None in a history of an earlier release."""
     workload: str = ""
     traits: tuple[Trait, ...] = ()
     abilities: tuple[str, ...] | None = None

@@ -150,7 +150,7 @@ def judge(evidence: Evidence) -> Verdict:
     """Run the checkers and compare what they find with the engine's promise."""
     named, crashes = find(evidence)
     header = evidence.header
-    given = _promised(header.engine, header.real_policy or header.policy, header.fault)
+    given = _promised(header.engine, header.real_policy or header.policy, header.fault, header.variant)
     found = losses(evidence)
     window_s = loss_window_s(evidence, found)
     broken = _broken(evidence, named, found, given, window_s)
@@ -192,10 +192,10 @@ def judge(evidence: Evidence) -> Verdict:
     )
 
 
-def _promised(engine: str, policy: str, fault: str) -> Promise:
+def _promised(engine: str, policy: str, fault: str, variant: str | None) -> Promise:
     """The engine's promise; without a fault or a known engine, the promise is that nothing is lost."""
     try:
-        return promise(engine, policy, fault)
+        return promise(engine, policy, fault, variant)
     except ValueError:
         sentence = "nothing that was acknowledged is lost"
         if fault == OLDER_DATA:
@@ -205,9 +205,9 @@ def _promised(engine: str, policy: str, fault: str) -> Promise:
         return Promise(engine, policy, fault, frozenset(), 0.0, sentence, "")
 
 
-def must_recover(engine: str, policy: str, fault: str) -> bool:
+def must_recover(engine: str, policy: str, fault: str, variant: str | None = None) -> bool:
     """Whether writes have to succeed again after the fault. A store that finds other data is right to refuse."""
-    return "does-not-recover" not in _promised(engine, policy, fault).allows
+    return "does-not-recover" not in _promised(engine, policy, fault, variant).allows
 
 
 def _broken(

@@ -199,6 +199,7 @@ class Run:
             policy=self.scenario.policy,
             real_policy=self.real_policy,
             fault=self.scenario.fault,
+            variant=self.scenario.variant,
             workload=self.scenario.workload,
             traits=traits,
             abilities=tuple(sorted(self._clients.abilities)),
@@ -223,7 +224,8 @@ class Run:
         written = transcript.written
         self._progress("working")
         driver.work_on(self.scenario.after_s)
-        if must_recover(self.scenario.engine_name, self.scenario.policy, self.scenario.fault):
+        scenario = self.scenario
+        if must_recover(scenario.engine_name, scenario.policy, scenario.fault, scenario.variant):
             _await_recovery(transcript, driver, written)
         self._progress("reading")
         driver.settle()
@@ -269,7 +271,7 @@ def promised_s(scenario: Scenario) -> float:
     """How old a run has to be before its fault: what falls into the window of a promise may be lost, and in a young run
     that includes the tables and the identity that the store made when it opened."""
     try:
-        given = promise(scenario.engine_name, scenario.policy, scenario.fault)
+        given = promise(scenario.engine_name, scenario.policy, scenario.fault, scenario.variant)
     except ValueError:
         return 0.0
     window_s = given.window_s or 0.0

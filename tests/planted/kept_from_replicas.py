@@ -1,0 +1,44 @@
+"""Its script tells Redis to leave the replicas out, which a single server never notices. A failover by agreement loses
+nothing, and still the memory is gone."""
+
+import json
+from typing import Any
+
+import redis
+
+from recollect.verify.engines.endpoint import Endpoint
+from tests.planted.cluster_list import ClusterList
+from tests.planted.planted import Planted
+
+PLANTED = Planted(
+    "redis-cluster",
+    "aof-everysec",
+    "failover",
+    "append",
+    ("silent-reset", "lost-tail", "hole"),
+    more={"sessions": 1},
+)
+_PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
+
+
+class Scripted(ClusterList):
+    script = _PUSH
+
+    def append_message(self, session: str, message: Any) -> None:
+        try:
+            self.client(session).eval(self.script, 1, session, json.dumps(message))
+        except redis.RedisError:
+            self.learn()
+            raise
+
+
+class KeptFromReplicas(Scripted):
+    script = f"redis.set_repl(redis.REPL_AOF) {_PUSH}"
+
+
+def factory(endpoint: Endpoint) -> KeptFromReplicas:
+    return KeptFromReplicas(endpoint)
+
+
+def twin(endpoint: Endpoint) -> Scripted:
+    return Scripted(endpoint)
