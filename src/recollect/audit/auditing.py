@@ -20,7 +20,7 @@ from recollect.audit.pace import Pace
 from recollect.audit.report import AuditReport
 from recollect.audit.resuming import AuditProgress, encode, load, save
 from recollect.audit.session_reading import ErasedMeanwhile, SessionReading, half_turn
-from recollect.audit.source import AuditSource, SessionBatch, SessionRef, name_of
+from recollect.audit.source import COPIES, AuditSource, SessionBatch, SessionRef, name_of
 from recollect.doctor import Diagnosis, examine
 from recollect.doctor.examination import POSTGRES, REDIS, is_several_servers
 from recollect.errors import MissingExtra, RecollectError, Refused
@@ -232,10 +232,11 @@ async def _witnessed(source: AuditSource, witness: Path) -> list[AuditFinding]:
     last = await source.position(mark.session.encode("utf-8", "surrogatepass"))
     if last >= mark.sequence:
         return []
-    told = f"{witness} remembers sequence {mark.sequence} of this session, and it ends at {last}: rolled back"
-    return [
-        AuditFinding(name="replaced", session=mark.session, sentence=told, first=last + 1, last=mark.sequence)
-    ]
+    name, what = "replaced", "rolled back"
+    if (await source.facts()).role in COPIES:
+        name, what = "behind", "this copy is behind its primary, or both were rolled back; audit the primary"
+    told = f"{witness} remembers sequence {mark.sequence} of this session, and it ends at {last}: {what}"
+    return [AuditFinding(name=name, session=mark.session, sentence=told, first=last + 1, last=mark.sequence)]
 
 
 async def settings_of(url: str, timeout_s: float) -> Diagnosis | None:

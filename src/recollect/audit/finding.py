@@ -24,6 +24,7 @@ MEANINGS: dict[str, str] = {
     "duplicate": "one message is there twice",
     "expired": "sessions that are over still occupy room; `sweep()` frees it",
     "clock": "times lie in the future",
+    "behind": "this is a copy that had not received everything; its primary may have it",
     "one-node": "one node of a cluster was audited: the sessions of the others were not read",
     "moved": "slots changed hands while they were read; their sessions were read where they are now",
     "order": "a message is older than one above it",
@@ -32,7 +33,7 @@ MEANINGS: dict[str, str] = {
 }
 """Names are stable. Those in `NOTES` are notes: nothing is lost."""
 
-NOTES = frozenset({"expired", "clock", "one-node", "moved", "order", "open-call", "empty"})
+NOTES = frozenset({"expired", "clock", "behind", "one-node", "moved", "order", "open-call", "empty"})
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,9 @@ class SessionBatch:
     """Findings about keys that belong to no session."""
 
 
+COPIES = frozenset({"slave", "standby"})
+
+
 class EngineFacts(msgspec.Struct, frozen=True):
     """Which process answers, and what it has evicted: clues to how a loss came about."""
 
@@ -53,6 +56,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     evicted: int = 0
     """Keys evicted since it was started."""
     role: str = ""
+    """What the server says it is; one of `COPIES` follows another, and may be behind it."""
 
 
 class AuditSource(Protocol):

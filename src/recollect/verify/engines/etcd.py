@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.local import LocalServer
@@ -20,7 +21,7 @@ _TIMEOUT_S = 2.0
 
 class EtcdServer(LocalServer):
     name = "etcd"
-    policies: Mapping[str, Policy] = {"default": Policy("default", {}, {})}
+    policies: ClassVar[Mapping[str, Policy]] = {"default": Policy("default", {}, {})}
     default_policy = "default"
 
     def __init__(self, program: Path, options: EngineOptions) -> None:
