@@ -12,7 +12,13 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.providers.server_address import postgres_address, redis_address
+from recollect.verify.host.errors import EngineError
+from recollect.verify.providers.server_address import (
+    hosts_of,
+    named_primary,
+    redis_address,
+    writing_primary,
+)
 from recollect.verify.target import marked_text
 from recollect.verify.wire import pgwire, resp
 
@@ -51,12 +57,29 @@ def _for_each(engine: str, endpoint: Endpoint, look: Callable[[bytes], None]) ->
             look(value)
             if place >= VALUES_MAX:
                 return False
-    except (OSError, resp.RespError, pgwire.PgError, sqlite3.Error):
+    except (OSError, EngineError, resp.RespError, pgwire.PgError, sqlite3.Error):
         return False
     return True
 
 
 def _redis(endpoint: Endpoint) -> Iterator[bytes]:
+    return _held_by(redis_address(endpoint.socket_url or endpoint.url), endpoint)
+
+
+def _redis_cluster(endpoint: Endpoint) -> Iterator[bytes]:
+    """Every primary: a replica answers for no key, and has what its primary had."""
+    for node in map(redis_address, endpoint.nodes):
+        with resp.Connection(node) as connection:
+            is_primary = resp.fields_of(connection.ask("INFO", "replication"))["role"] == "master"
+        if is_primary:
+            yield from _held_by(node, endpoint)
+
+
+def _redis_sentinel(endpoint: Endpoint) -> Iterator[bytes]:
+    return _held_by(named_primary(endpoint.url), endpoint)
+
+
+def _held_by(server: resp.Address, endpoint: Endpoint) -> Iterator[bytes]:
     reading = {
         "string": ("GET", ()),
         "list": ("LRANGE", ("0", "-1")),
@@ -65,7 +88,7 @@ def _redis(endpoint: Endpoint) -> Iterator[bytes]:
         "zset": ("ZRANGE", ("0", "-1")),
         "stream": ("XRANGE", ("-", "+")),
     }
-    with resp.Connection(redis_address(endpoint.socket_url or endpoint.url)) as connection:
+    with resp.Connection(server) as connection:
         cursor = "0"
         while True:
             match = () if endpoint.namespace is None else ("MATCH", f"*{endpoint.namespace}*")
@@ -93,10 +116,13 @@ def _flat(reply: object) -> Iterator[bytes]:
 
 
 def _postgres(endpoint: Endpoint) -> Iterator[bytes]:
+    """Of several hosts, the one that takes writes."""
+    url = endpoint.socket_url or endpoint.url
+    server = writing_primary(url, hosts_of(url))
     tables = "SELECT quote_ident(schemaname) || '.' || quote_ident(relname) FROM pg_stat_user_tables"
     if endpoint.namespace is not None:  # a database of the run's own, or a schema
         tables += f" WHERE '{endpoint.namespace}' IN (current_database(), schemaname)"
-    with pgwire.Connection(postgres_address(endpoint.socket_url or endpoint.url)) as connection:
+    with pgwire.Connection(server) as connection:
         for (table,) in connection.ask(tables):
             for row in connection.ask(f"SELECT t::text FROM {table} t"):
                 raw = (row[0] or "").encode("utf-8", "surrogateescape")
@@ -120,6 +146,10 @@ def _sqlite(endpoint: Endpoint) -> Iterator[bytes]:
 
 _ASK: dict[str, Callable[[Endpoint], Iterator[bytes]]] = {
     "redis": _redis,
+    "redis-cluster": _redis_cluster,
+    "redis-sentinel": _redis_sentinel,
     "postgres": _postgres,
+    "postgres-ha": _postgres,
+    "patroni": _postgres,
     "sqlite": _sqlite,
 }
