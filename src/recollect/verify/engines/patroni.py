@@ -176,6 +176,9 @@ class PatroniMember(PostgresEngine):
             return None
         return int(pid) if state in ("ready", "standby") else None
 
+    def _set_password(self) -> None:
+        """Patroni does, when it makes the first data folder."""
+
     def _leave_data(self) -> None:
         """Nobody can use it again: it is not a copy of a template."""
 
