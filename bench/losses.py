@@ -5,6 +5,7 @@ kept in bench/results/losses.json, from which the page is made; rows that were n
 
     python bench/losses.py [--seed 7] [--only Redis]
     python bench/losses.py --page       only the page
+    python bench/losses.py --take FILE  rows from a document that `recollect verify --json` has written
 """
 
 from __future__ import annotations
@@ -22,6 +23,17 @@ from pathlib import Path
 from typing import Any
 
 FAULTS = ("restart", "kill-engine", "slow-fsync", "power-loss")
+_OF_ALL = ("node-kill", "kill-restart", "pause", "isolate-primary", "promoted-behind@", "restart-all")
+OF_CLUSTER = (*_OF_ALL, "failover@", "failover@force", "failover@takeover", "reshard@")
+OF_SENTINEL = (*_OF_ALL, "promoted-behind@one-behind", "two-primaries@", "isolate-sentinels")
+OF_STANDBYS = (
+    *_OF_ALL,
+    "failover@",
+    "failover@force",
+    "promoted-behind@one-behind",
+    "two-primaries@",
+    "two-primaries@unfenced",
+)
 RESULTS = Path(__file__).parent / "results" / "losses.json"
 PAGE = Path(__file__).parent.parent / "docs" / "losses.md"
 PAUSING = Path(__file__).with_name("no-appendfsync-on-rewrite.conf")
@@ -35,6 +47,8 @@ class Row:
     faults: tuple[str, ...] = FAULTS
     ours: bool = True
     """A store of ours: nothing but a documented loss is expected of it."""
+    several: bool = False
+    """Several servers: each variant of a fault is told by itself."""
 
 
 def rows() -> Iterator[Row]:
@@ -60,6 +74,39 @@ def rows() -> Iterator[Row]:
     yield Row("Chroma `server`, documents", plain)
     flushes = ("kill-engine@flush", "power-loss@flush")
     yield Row("Chroma `server`, vector index after a flush", plain, flushes, ours=False)
+    yield from groups()
+
+
+def groups() -> Iterator[Row]:
+    """Engines of several servers."""
+
+    def on(engine: str, policy: str, store: str) -> tuple[str, ...]:
+        return store, "--engine", engine, "--policy", policy
+
+    for engine, name, faults in (
+        ("redis-cluster", "Redis Cluster", OF_CLUSTER),
+        ("redis-sentinel", "Redis Sentinel", OF_SENTINEL),
+    ):
+        for policy in ("none", "aof-everysec"):
+            yield Row(f"{name} `{policy}`", on(engine, policy, "redis"), faults, several=True)
+    for engine, name, count, faults in (
+        ("redis-cluster", "Redis Cluster", 1, OF_CLUSTER),
+        ("redis-sentinel", "Redis Sentinel", 1, OF_SENTINEL),
+        ("redis-sentinel", "Redis Sentinel", 2, OF_SENTINEL),
+    ):
+        store = f"recollect.verify.builtin:redis_waits_for_{count}"
+        yield Row(
+            f"{name} `aof-everysec`, `replicas={count}`",
+            on(engine, "aof-everysec", store),
+            faults,
+            several=True,
+        )
+    moved = on("valkey-cluster", "aof-everysec", "redis")
+    yield Row("Valkey Cluster `aof-everysec`", moved, (*OF_CLUSTER, "reshard@at-once"), several=True)
+    for policy in ("asynchronous", "any-1", "first-2"):
+        yield Row(
+            f"PostgreSQL with two standbys, `{policy}`", on("postgres-ha", policy, "postgres"), OF_STANDBYS
+        )
 
 
 def words_of(row: Row, seed: int) -> list[str]:
@@ -76,10 +123,32 @@ def cells_of(row: Row, seed: int) -> dict[str, dict[str, Any]]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise SystemExit(done.stderr)
+    return worst_of(row, json.loads(done.stdout)["cells"])
+
+
+def worst_of(row: Row, cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     by_fault: dict[str, dict[str, Any]] = {}
-    for cell in json.loads(done.stdout)["cells"]:
-        by_fault[cell["fault"]] = max(by_fault.get(cell["fault"], cell), cell, key=_badness)
+    for cell in cells:
+        fault = cell["fault"]
+        if row.several and cell["variant"]:
+            fault = f"{fault}@{cell['variant']}"
+        by_fault[fault] = max(by_fault.get(fault, cell), cell, key=_badness)
     return by_fault
+
+
+def taken(document: Path) -> Iterator[tuple[Row, dict[str, dict[str, Any]]]]:
+    """The rows that the document has cells of."""
+    cells = json.loads(document.read_text())["cells"]
+    for row in groups():
+        target, _, engine, _, policy = row.words
+        mine = [
+            cell
+            for cell in cells
+            if (cell["target"], cell["engine"], cell["policy"]) == (target, engine, policy)
+            and {cell["fault"], f"{cell['fault']}@{cell['variant']}"} & {*row.faults}
+        ]
+        if mine:
+            yield row, worst_of(row, mine)
 
 
 def _badness(cell: dict[str, Any]) -> tuple[bool, bool, float]:
@@ -115,6 +184,8 @@ depends on its speed, whether any can be lost does not.
   survives it.
 - `slow-fsync` holds fsync back and then kills. `power-loss` also takes away everything that was never synced; see
   [power loss](power-loss.md).
+- The faults of several servers, from `node-kill` on, are in [engines](engines.md). `replicas=1` and `replicas=2`: the
+  store waits for so many copies before it acknowledges.
 
 A loss that the documentation allows is one that you chose with the setting; **violated** is one that it does not allow.
 
@@ -126,7 +197,7 @@ def page(kept: dict[str, dict[str, Any]]) -> str:
     parts = [HEAD]
     for name, row in kept.items():
         parts += [f"## {name}\n\n", "| fault | lost | what its documentation says |\n|---|---|---|\n"]
-        for fault in sorted(row["cells"], key=FAULTS.index):
+        for fault in sorted(row["cells"], key=lambda one: FAULTS.index(one) if one in FAULTS else 99):
             cell = row["cells"][fault]
             parts.append(f"| `{fault}` | {cell['told']} | {cell['promise']} |\n")
         parts.append(f"\n{row['version']}, recorded {row['recorded']}: `{row['command']}`\n\n")
@@ -151,6 +222,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--only", default="", help="the rows whose name begins like this")
+    parser.add_argument("--take", type=Path, metavar="FILE", help="rows of several servers from a document")
     parser.add_argument("--page", action="store_true", help="write docs/losses.md from what was measured")
     arguments = parser.parse_args()
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -159,11 +231,15 @@ def main() -> int:
         return 0
     print(f"| engine, policy | {' | '.join(FAULTS)} |")
     bad = 0
-    for row in (row for row in rows() if row.name.startswith(arguments.only)):
-        cells = cells_of(row, arguments.seed)
+    measured = (
+        ((row, cells_of(row, arguments.seed)) for row in rows() if row.name.startswith(arguments.only))
+        if arguments.take is None
+        else taken(arguments.take)
+    )
+    for row, cells in measured:
         expected = ("held", "documented-loss") if row.ours else ("held", "documented-loss", "violated")
         bad += sum(cell["status"] not in expected for cell in cells.values())
-        print(f"| {row.name} | {' | '.join(told(cells.get(fault)) for fault in FAULTS)} |", flush=True)
+        print(f"| {row.name} | {' | '.join(told(cell) for cell in cells.values())} |", flush=True)
         kept[row.name] = kept_row(row, cells, arguments.seed)
         order = [row.name for row in rows()]
         kept = {name: kept[name] for name in order if name in kept}

@@ -31,6 +31,15 @@ def redis_fsynced(endpoint: Endpoint) -> Opening:
     return _open(endpoint, _with(endpoint.url, "prefix", endpoint.namespace), durability="fsynced")
 
 
+def redis_waits_for_1(endpoint: Endpoint) -> Opening:
+    """Redis where each acknowledgement waits for one replica."""
+    return _open(endpoint, _with(endpoint.url, "prefix", endpoint.namespace), replicas=1)
+
+
+def redis_waits_for_2(endpoint: Endpoint) -> Opening:
+    return _open(endpoint, _with(endpoint.url, "prefix", endpoint.namespace), replicas=2)
+
+
 def postgres(endpoint: Endpoint) -> Opening:
     """On an engine reached by address, `url` points at the database or schema made for this run."""
     return _open(endpoint, endpoint.url, read_url=endpoint.replicas[0] if endpoint.replicas else None)
