@@ -25,7 +25,7 @@ from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Replies, Reply, ReplyError, Wire, WireLost
 from recollect.waiting import wait_for
 
-RECEIVED_BYTES_MAX = 1 << 18
+RECEIVED_BYTES_MAX = 1 << 16
 POLL_S = 0.002
 """How often a closing store looks whether a call has ended."""
 
