@@ -22,6 +22,8 @@ from recollect.verify.matrix.selection import VerifyRequest
 from recollect.verify.running.scenario import Scenario
 
 CELL_TIMEOUT_S = 90.0
+CELL_TIMEOUTS_S = {"patroni": 600.0}
+"""Of slower engines: Patroni waits for twenty seconds before it believes that a primary is gone."""
 FILLED_PER_S = 100
 """A cell gets one more second for this many messages of `--messages-per-session`, or sessions read at the end."""
 LOOK_TIMEOUT_S = 45.0
@@ -34,7 +36,8 @@ OLDER_DATA_TIMEOUT_S = 3600.0
 def cell_timeout_s(scenario: Scenario) -> float:
     if scenario.data is not None:
         return OLDER_DATA_TIMEOUT_S
-    return CELL_TIMEOUT_S + scenario.sessions * (1 + scenario.filled) // FILLED_PER_S
+    least_s = CELL_TIMEOUTS_S.get(scenario.engine_kind, CELL_TIMEOUT_S)
+    return least_s + scenario.sessions * (1 + scenario.filled) // FILLED_PER_S
 
 
 class Order(msgspec.Struct, frozen=True, tag="order"):
