@@ -10,7 +10,9 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.cluster_list import ClusterList
 from tests.planted.planted import Planted
 
-PLANTED = Planted("redis-cluster", "aof-always", "reshard", "append", ("hidden",), more={"sessions": 6})
+PLANTED = Planted(
+    "redis-cluster", "aof-always", "reshard", "append", ("silent-reset", "stale-read"), more={"sessions": 1}
+)
 
 
 class ElsewhereIsNowhere(ClusterList):
