@@ -5,6 +5,8 @@ from typing import Any
 
 import redis
 
+from recollect.opening import Opening
+from recollect.verify import builtin
 from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.cluster_list import ClusterList
 from tests.planted.planted import Planted
@@ -31,5 +33,5 @@ def factory(endpoint: Endpoint) -> HomeForEver:
     return HomeForEver(endpoint)
 
 
-def twin(endpoint: Endpoint) -> ClusterList:
-    return ClusterList(endpoint)
+def twin(endpoint: Endpoint) -> Opening:
+    return builtin.redis(endpoint)
