@@ -105,7 +105,10 @@ def groups() -> Iterator[Row]:
     yield Row("Valkey Cluster `aof-everysec`", moved, (*OF_CLUSTER, "reshard@at-once"), several=True)
     for policy in ("asynchronous", "any-1", "first-2"):
         yield Row(
-            f"PostgreSQL with two standbys, `{policy}`", on("postgres-ha", policy, "postgres"), OF_STANDBYS
+            f"PostgreSQL with two standbys, `{policy}`",
+            on("postgres-ha", policy, "postgres"),
+            OF_STANDBYS,
+            several=True,
         )
 
 
