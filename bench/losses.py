@@ -34,6 +34,8 @@ OF_STANDBYS = (
     "two-primaries@",
     "two-primaries@unfenced",
 )
+SEEN = frozenset({"non-monotonic-read", "reorder"})
+"""A write that the old primary showed and nobody acknowledged, gone with it; or written again by whoever tried again."""
 RESULTS = Path(__file__).parent / "results" / "losses.json"
 PAGE = Path(__file__).parent.parent / "docs" / "losses.md"
 PAUSING = Path(__file__).with_name("no-appendfsync-on-rewrite.conf")
@@ -169,6 +171,9 @@ def told(cell: dict[str, Any] | None) -> str:
     names = ", ".join(anomaly["name"] for anomaly in cell["anomalies"])
     if "refuses-to-start" in names:
         return names
+    if cell["status"] == "documented-loss" and not {one["name"] for one in cell["anomalies"]} - SEEN:
+        each = ", ".join(f"{one['count']} × {one['name']}" for one in cell["anomalies"])
+        return f"0 of {cell['acked']}; seen for a while, and never acknowledged: {each}"
     window = f", {cell['loss_window_s']:.1f} s" if cell["loss_window_s"] and "reset" not in names else ""
     mark = "" if cell["status"] == "documented-loss" else " **violated**"
     affected = cell["lost"] or cell["anomalies"][0]["count"]
