@@ -35,7 +35,7 @@ OF_STANDBYS = (
     "two-primaries@unfenced",
 )
 SEEN = frozenset({"non-monotonic-read", "reorder"})
-"""A write that the old primary showed and nobody acknowledged, gone with it; or written again by whoever tried again."""
+"""A write that the old primary showed and nobody acknowledged: gone with it, or written again by whoever retried."""
 RESULTS = Path(__file__).parent / "results" / "losses.json"
 PAGE = Path(__file__).parent.parent / "docs" / "losses.md"
 PAUSING = Path(__file__).with_name("no-appendfsync-on-rewrite.conf")
