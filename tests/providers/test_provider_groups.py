@@ -192,7 +192,7 @@ def test_faults_that_break_servers_are_skipped_and_the_engine_is_known_from_the_
     ):
         engine_of(wrong, "redis")
     with pytest.raises(
-        BadRequest, match="'postgres' runs on postgres or postgres-ha, not on 'redis-cluster'"
+        BadRequest, match="'postgres' runs on postgres or postgres-ha or patroni, not on 'redis-cluster'"
     ):
         engine_of(VerifyRequest(targets=("postgres",), url=SecretUrl(CLUSTER)), "postgres")
 
