@@ -94,7 +94,10 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
             ["verify", "redis", "--engine", "redis@6", "--engine", "postgres"],
             "--engine postgres: none of redis",
         ),
-        (["verify", "postgres", "--engine", "postgres_ha"], "runs on postgres or postgres-ha or patroni, not on"),
+        (
+            ["verify", "postgres", "--engine", "postgres_ha"],
+            "runs on postgres or postgres-ha or patroni, not on",
+        ),
         (["export", "memory.db"], "the address has no scheme; use one of sqlite,"),
         (["verify", "redis", "--budget", "soon"], "60s"),
         (["verify", "redis", "--require", "gold"], "written or fsynced"),
