@@ -2,9 +2,8 @@
 
     python bench/cost.py [--users 1000] [--only redis|postgres]
 
-Each of so many users has a conversation of fifty messages, by 32 tasks, each message with a turn id, as a service does
-it. From that, what a million such users cost in a day. All of it goes to bench/results/cost.json, and to the tables of
-docs/scaling.md.
+Each user has a conversation of fifty messages, by 32 tasks, each message with a turn id, as a service does it. From
+that, what a million such users cost in a day. All of it goes to bench/results/cost.json.
 """
 
 import argparse

@@ -206,7 +206,9 @@ CALLED_BY_OTHERS = {
     # asyncio
     "_make_socket_transport",
     "can_write_eof",
+    "buffer_updated",
     "data_received",
+    "get_buffer",
     "get_protocol",
     "is_closing",
     "is_reading",

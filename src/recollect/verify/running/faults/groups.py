@@ -54,13 +54,13 @@ _HOW: Mapping[str, Mapping[str, type[Injection]]] = {
         CLUSTER: cluster.ClusterFailover,
         SENTINEL: cluster.ClusterFailover,
         HA: standbys.SwitchedOver,
-        PATRONI: patroni.SwitchedOver,
+        PATRONI: patroni.PatroniSwitchedOver,
     },
     "isolate-primary": {
         CLUSTER: cluster.IsolatePrimary,
         SENTINEL: cluster.IsolatePrimary,
         HA: standbys.PrimaryIsolated,
-        PATRONI: patroni.PrimaryIsolated,
+        PATRONI: patroni.LeaderIsolated,
     },
     "isolate-sentinels": {SENTINEL: cluster.IsolatePrimary},
     "promoted-behind": {

@@ -90,7 +90,7 @@ class HostPaused(OnPatroni):
             self.await_whole()
 
 
-class SwitchedOver(OnPatroni):
+class PatroniSwitchedOver(OnPatroni):
     """As for maintenance: Patroni stops the primary, which sends the rest, and promotes the one that has it."""
 
     def strike(self) -> None:
@@ -106,12 +106,12 @@ class SwitchedOver(OnPatroni):
                 answer.close()
 
 
-class _BetweenProxies(OnPatroni):
+class _BehindProxies(OnPatroni):
     def record(self) -> None:
         self.engine.put_proxies_between()
 
 
-class PrimaryIsolated(_BetweenProxies):
+class LeaderIsolated(_BehindProxies):
     """From etcd, and from the other servers, but not from clients."""
 
     def strike(self) -> None:
@@ -126,7 +126,7 @@ class PrimaryIsolated(_BetweenProxies):
             self.await_whole()
 
 
-class BehindChosen(_BetweenProxies):
+class BehindChosen(_BehindProxies):
     """For a while nothing reaches the standbys; then the primary's host is gone, with what was on its way. Patroni
     takes a standby that lacks less than `maximum_lag_on_failover`."""
 
