@@ -96,6 +96,24 @@ def test_it_fails_over_by_itself_and_takes_the_old_primary_back() -> None:
 
 
 @nightly
+def test_a_primary_that_is_cut_off_loses_its_lock_and_comes_back_as_a_standby() -> None:
+    engine = create("patroni")
+    assert isinstance(engine, PatroniEngine)
+    try:
+        engine.put_proxies_between()
+        engine.start()
+        old = engine.primary()
+        engine.isolate(old)
+        until(lambda: engine.has_successor(old))
+        until(lambda: not old.leads())
+        engine.heal()
+        until(engine.is_ready)
+        assert old in engine.standbys()
+    finally:
+        engine.close()
+
+
+@nightly
 def test_it_takes_no_settings_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="use postgres-ha"):
         create("patroni", config=tmp_path / "postgresql.conf")

@@ -109,7 +109,8 @@ class PatroniMember(PostgresEngine):
                 "connect_address": f"{ports.HOST}:{self.rest_seen}",
                 "authentication": login,
             },
-            "etcd3": {"host": f"{ports.HOST}:{self.etcd_port}"},
+            # Only there: otherwise it asks etcd where its members are, and goes to them past our proxy.
+            "etcd3": {"hosts": [f"{ports.HOST}:{self.etcd_port}"], "use_proxies": True},
             "watchdog": {"mode": "off"},
             "bootstrap": {
                 "dcs": {
