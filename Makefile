@@ -29,7 +29,7 @@ verify: setup
 
 # Real engines, real races: on a busy machine a planted race can be missed. What fails gets a second try, and is listed
 # as RERUN: a name that comes back there is a test to mend.
-TEST := -m pytest -n 4 --dist loadgroup --reruns 1 -raR --durations 25
+TEST := -m pytest -n 6 --dist loadgroup --reruns 1 -raR --durations 25
 
 test: setup adapters engines
 	$(BIN)/python $(TEST)

@@ -8,6 +8,7 @@ __all__ = ["engine_of", "place", "session", "store"]
 
 NEEDS = {
     "test_adk.py": "google.adk",
+    "test_adk_audit.py": "google.adk",
     "test_agent_framework.py": "agent_framework",
     "test_examples.py": "google.adk",
     "test_openai_agents.py": "agents",

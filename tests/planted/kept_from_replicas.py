@@ -2,6 +2,7 @@
 nothing, and still the memory is gone."""
 
 import json
+import time
 from typing import Any
 
 import redis
@@ -30,6 +31,17 @@ class Scripted(ClusterList):
         except redis.RedisError:
             self.learn()
             raise
+
+    def get_history(self, session: str, limit: int = 100) -> list[Any]:
+        """A read may be repeated, so the caller need not know that its session has moved."""
+        end = time.monotonic() + 5
+        while True:
+            try:
+                return super().get_history(session, limit)
+            except redis.RedisError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
 
 
 class KeptFromReplicas(Scripted):

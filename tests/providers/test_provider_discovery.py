@@ -81,6 +81,7 @@ def test_other_releases_of_chroma_lie_beside_the_installed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")  # whose images would be found, too
     (installed,) = providers.found("chroma")
     (gap,) = providers.gaps("chroma", [installed])
     folder = tmp_path / "recollect" / "chroma" / wheel.OTHER_CHROMA
