@@ -39,7 +39,7 @@ SEEN = frozenset({"non-monotonic-read", "reorder"})
 RESULTS = Path(__file__).parent / "results" / "losses.json"
 PAGE = Path(__file__).parent.parent / "docs" / "losses.md"
 BUDGET = "10m"
-"""For a row. The usual minute is too short for most: what does not fit into it is skipped."""
+"""For a row. The usual minute may be too short for so many faults, and what does not fit into it is skipped."""
 PAUSING = Path(__file__).with_name("no-appendfsync-on-rewrite.conf")
 
 
