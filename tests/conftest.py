@@ -18,3 +18,8 @@ pytest_plugins = ["pytester"]
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Long values get short names: the name is in the environment of every process that a test starts."""
+    return f"{len(val)} long" if isinstance(val, str | bytes) and len(val) > 500 else None
