@@ -135,6 +135,7 @@ SHOWN = {
     "docs/watch.md": {'{"time"': "a line of a run; its fields: tests/watch"},
     "README.md": {
         "1 user I am Xiao Li": "compared by test_python",
+        "make verify": "make test is this suite, and `recollect verify` is in the nightly workflow",
     },
 }
 """Blocks that are neither code nor commands of ours: output, and what is typed elsewhere."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -32,14 +33,24 @@ _IMPORTS = {
 
 
 @pytest.fixture(scope="session")
-def daemon() -> Iterator[str]:
+def lasting_daemon() -> Iterator[str]:
+    """Out of sight between its tests: others on the same worker would find its images."""
     try:
         with docker_daemon.available() as address:
             make_images()
+            before = os.environ.pop("DOCKER_HOST", None)
             yield address
+            if before is not None:
+                os.environ["DOCKER_HOST"] = before
             remove_images()
     except docker_daemon.Unavailable as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture
+def daemon(lasting_daemon: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("DOCKER_HOST", lasting_daemon)
+    return lasting_daemon
 
 
 def make_images(images: Mapping[str, str] = IMAGES) -> None:
