@@ -1,6 +1,7 @@
 """Every command of docs/incidents.md is run, and prints the anomaly it promises."""
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -31,6 +32,8 @@ SEEDS = (11, 12, 13)
 def test_the_command_prints_the_anomaly(
     incident: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if "tests.planted." in incident["command"] and "RECOLLECT_FULL_DOCS" not in os.environ:
+        pytest.skip("tests/planted has run this store; to run the command, set RECOLLECT_FULL_DOCS=1")
     monkeypatch.chdir(PROJECT)
     _, *arguments = shlex.split(incident["command"])
     promised, said = set(re.findall("`(.+?)`", incident["anomalies"])), []

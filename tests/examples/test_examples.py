@@ -14,7 +14,10 @@ import pytest
 PROJECT = Path(__file__).parent.parent.parent
 UV = shutil.which("uv") or next((str(uv) for uv in [PROJECT / ".uv" / "bin" / "uv"] if uv.exists()), None)
 
-pytestmark = pytest.mark.xdist_group("examples")
+pytestmark = [
+    pytest.mark.xdist_group("examples"),
+    pytest.mark.skipif("RECOLLECT_FULL_DOCS" not in os.environ, reason="set RECOLLECT_FULL_DOCS=1"),
+]
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 from tools.attack import interrupts
 from tools.attack.assault import Assault
+
+pytestmark = pytest.mark.skipif("RECOLLECT_FULL_TOOLS" not in os.environ, reason="set RECOLLECT_FULL_TOOLS=1")
 
 CARELESS = """
 import os, signal, sys, tempfile, time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,8 @@ from tools.attack import chat_kills, chat_service, hostile_http, hostile_redis, 
 from tools.attack.assault import Assault
 
 from recollect.stores.redis.store import RedisStore
+
+pytestmark = pytest.mark.skipif("RECOLLECT_FULL_TOOLS" not in os.environ, reason="set RECOLLECT_FULL_TOOLS=1")
 
 CHAT = """
 import asyncio, sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from recollect.verify.disk import building
 from tests.disk import stress
 from tools import sanitize
+
+pytestmark = pytest.mark.skipif("RECOLLECT_FULL_TOOLS" not in os.environ, reason="set RECOLLECT_FULL_TOOLS=1")
 
 MEMORY, THREADS = sanitize.SANITIZERS
 LOCKED = """    sigset_t before = hold(LOCK_MAPPINGS);
