@@ -60,6 +60,59 @@ async def test_a_steady_stream_never_stalls() -> None:
     await asyncio.gather(*(client() for _ in range(3)))
 
 
+async def test_callers_just_answered_are_served_by_the_lane_that_answered_them() -> None:
+    started = 0
+
+    def counted(loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> asyncio.Task[Any]:
+        nonlocal started
+        started += 1
+        return asyncio.Task(work, loop=loop, **named)
+
+    async def run(jobs: list[Any]) -> list[Any]:
+        await asyncio.sleep(0.001)
+        return jobs
+
+    batcher = Batcher[Any, Any](run, timeout_s=5, in_flight_max=2)
+
+    async def client() -> None:
+        for number in range(20):
+            await batcher.submit(number)
+
+    clients = [asyncio.create_task(client()) for _ in range(8)]
+    asyncio.get_running_loop().set_task_factory(counted)
+    try:
+        await asyncio.wait(clients)
+    finally:
+        asyncio.get_running_loop().set_task_factory(None)
+    assert started == 2  # the second lane, once: before the first batch had begun
+
+
+async def test_what_is_too_much_for_one_batch_goes_to_the_other_lane() -> None:
+    """Others submit while the callers just answered do: together they are two batches."""
+    begun: list[Any] = []
+    answered, gate = asyncio.Event(), asyncio.Event()
+
+    async def run(jobs: list[Any]) -> list[Any]:
+        begun.extend(jobs)
+        answered.set()
+        if jobs != ["first"]:
+            await gate.wait()
+        return jobs
+
+    async def other(name: str) -> None:
+        await answered.wait()
+        await batcher.submit(name)
+
+    batcher = Batcher[Any, Any](run, timeout_s=5, batch_max=1, in_flight_max=2)
+    others = [asyncio.create_task(other(name)) for name in "ab"]
+    await asyncio.sleep(0)
+    await batcher.submit("first")
+    await asyncio.sleep(0.001)
+    assert begun == ["first", "a", "b"]
+    gate.set()
+    await asyncio.wait(others)
+
+
 async def test_an_error_reaches_only_its_own_job() -> None:
     batcher = Batcher[Any, Any](Batches().run, timeout_s=5)
     outcomes = await asyncio.gather(*map(batcher.submit, ["a", "bad", "c"]), return_exceptions=True)

@@ -1,12 +1,13 @@
 """Addresses, and what opening costs."""
 
+import socket
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
-from recollect import CannotOpen, Refused, open_store, sync
+from recollect import CannotOpen, EngineUnavailable, Refused, open_store, sync
 
 DRIVERS = ("redis", "asyncpg", "sqlalchemy", "alembic", "chromadb", "sqlite3", "typer", "rich", "asyncio")
 
@@ -25,6 +26,25 @@ def test_importing_recollect_imports_no_driver() -> None:
 async def test_an_unknown_scheme_names_the_known_ones(url: str) -> None:
     with pytest.raises(CannotOpen, match=r"sqlite:///memory\.db"):
         await open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:secret@nowhere.invalid",
+        "postgresql://user:secret@nowhere.invalid/memory",
+        "postgresql://user:secret@nowhere.invalid,nowhere.invalid:7/memory",
+        "postgresql:///memory?user=user&password=secret&host=nowhere.invalid",
+    ],
+)
+async def test_a_host_that_does_not_exist_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(EngineUnavailable, match=r"nowhere\.invalid.*Name or service not known") as error:
+        await open_store(url)
+    assert "secret" not in str(error.value)
 
 
 def test_a_missing_driver_names_the_extra() -> None:

@@ -1,6 +1,7 @@
 """Files that hold memory are their owner's alone by default; what is there keeps its mode; a mode can be asked for."""
 
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -181,3 +182,20 @@ def test_the_folder_of_an_engine(name: str) -> None:
         assert not reachable or os.geteuid() == 0
     finally:
         engine.close()
+
+
+def test_a_report_does_not_overwrite_a_database(tmp_path: Path) -> None:
+    """`recollect audit sqlite:///memory.db --json memory.db` said "Nothing was changed", and the memory was gone."""
+    file = tmp_path / "memory.db"
+    with sqlite3.connect(file) as database:
+        database.execute("CREATE TABLE a (b)")
+    database.close()
+    before = file.read_bytes()
+    with pytest.raises(FileExistsError, match="It is a database, and is not overwritten"):
+        private.write_artifact(file, "{}")
+    assert file.read_bytes() == before
+
+
+def test_a_full_disk_names_the_file() -> None:
+    with pytest.raises(OSError, match="/dev/full"):
+        private.write_artifact(Path("/dev/full"), "x" * 100)

@@ -72,6 +72,7 @@ class Batcher(Generic[Job, Result]):
         self._unfinished: deque[_Entry[Job, Result]] = deque()  # waiting or running, oldest first
         self._limit: asyncio.TimerHandle | None = None
         self._in_flight = 0
+        self._gathering = False  # callers just answered may submit their next job before a lane goes on
         self._running = 0  # lower than in flight while a finished batch lets its callers continue
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._last_asking = 0
@@ -152,7 +153,7 @@ class Batcher(Generic[Job, Result]):
             self._unfinished.popleft()
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._in_flight < self._in_flight_max:
+        if self._in_flight < self._in_flight_max and not self._gathering:
             self._in_flight += 1
             task = loop.create_task(self._work())
             self._tasks.add(task)
@@ -163,7 +164,11 @@ class Batcher(Generic[Job, Result]):
             while self._waiting:
                 await self._run_batch()
                 # Let the callers that were just answered submit their next job, so that it joins the next batch.
-                await asyncio.sleep(0)
+                self._gathering = True
+                try:
+                    await asyncio.sleep(0)
+                finally:
+                    self._gathering = False
         finally:
             # Here and not in a done callback: a job submitted between the two would wait for ever.
             self._in_flight -= 1
@@ -171,6 +176,8 @@ class Batcher(Generic[Job, Result]):
     async def _run_batch(self) -> None:
         size = min(len(self._waiting), self._batch_max)
         batch = [self._waiting.popleft() for _ in range(size)]
+        if self._waiting:  # gathered for one batch, but too many
+            self._start(asyncio.get_running_loop())
         if self.observe is not None:
             submitted_at = batch[0].deadline - self._timeout_s
             self.observe(size, asyncio.get_running_loop().time() - submitted_at)

@@ -470,6 +470,11 @@ _TEXT_FIELDS = (
     "contents",  # Microsoft's
     "output",  # a tool's, in OpenAI's Responses API
     "summary",  # of reasoning, in the same API
+    "refusal",  # OpenAI's, where an answer would be
+    "function_response",  # a tool's, in Google's
+    "response",
+    "code_execution_result",
+    "result",  # a tool's, in Microsoft's and in ADK's response
 )
 """Where another library's message may have its text, in the order they are tried."""
 

@@ -8,6 +8,7 @@ The stores take the mode as an option. The commands and the kit take it from `VA
 """
 
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from recollect.errors import Refused, shown
 VARIABLE = "RECOLLECT_FILE_MODE"
 FILE_MODE = 0o600
 UMASK = "umask"
+SQLITE_MAGIC = b"SQLite format 3\0"
 
 _creating = threading.Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_creating=threading.Lock()))
@@ -91,5 +93,36 @@ def artifact(path: Path, how: str = "wb") -> IO[bytes]:
 
 
 def write_artifact(path: Path, content: bytes | str) -> None:
-    with artifact(path) as file:
-        file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
+    """Writes the whole file. A database is not overwritten: it is somebody's memory, named by mistake."""
+    try:
+        _spare_database(path)
+        with artifact(path) as file:
+            file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def check_artifact(path: Path) -> None:
+    """Raises what `write_artifact` would, as far as that is known without touching anything. Parents may be missing."""
+    _spare_database(path)
+    place = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+    if place == path and place.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if place != path and not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    if place.exists() and not os.access(place, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def _spare_database(path: Path) -> None:
+    if path.is_file() and _is_database(path):
+        raise FileExistsError(errno.EEXIST, "It is a database, and is not overwritten", str(path))
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    except PermissionError:  # what may be written but not read
+        return False

@@ -44,6 +44,8 @@ def as_message(value: object) -> Message | None:
 
 def from_openai(item: Mapping[str, Any]) -> Message:
     """A chat message, or an item of the Responses API or the Agents SDK."""
+    if not isinstance(item, Mapping):
+        raise Refused(f"an OpenAI message is a dictionary with a 'role' or a 'type'; not {shown(item)}")
     role, kind = item.get("role"), item.get("type")
     if isinstance(role, str) and isinstance(item.get("content"), str) and set(item) == {"role", "content"}:
         return Message(role, item["content"])
@@ -83,6 +85,8 @@ def to_openai(message: Message) -> dict[str, Any]:
 
 def from_langchain(serialized: Mapping[str, Any]) -> Message:
     """What LangChain's `message_to_dict` or `dumpd` gives."""
+    if not isinstance(serialized, Mapping):
+        raise Refused(_NOT_LANGCHAIN)
     kind = _langchain_kind(serialized)
     data = _langchain_data(serialized)
     role = data.get("role") if kind == "chat" else _ROLES.get(kind, kind)
@@ -147,6 +151,9 @@ def _langchain_kind(serialized: Mapping[str, Any]) -> str:
             return _CLASSES[name.removesuffix("Chunk")]
     elif isinstance(serialized.get("type"), str) and isinstance(serialized.get("data"), Mapping):
         return str(serialized["type"]).removesuffix("MessageChunk").lower()
-    raise Refused(
-        "not a LangChain message: {'type': 'human', 'data': {…}}, or what its dumpd gives, belongs here"
-    )
+    raise Refused(_NOT_LANGCHAIN)
+
+
+_NOT_LANGCHAIN = (
+    "not a LangChain message: {'type': 'human', 'data': {…}}, or what its dumpd gives, belongs here"
+)

@@ -393,6 +393,7 @@ class _SessionLine(msgspec.Struct):
 
 
 _SEQUENCE = b'{"sequence":'
+_HEAD = b'{"recollect":'
 _KINDS = {"recollect": "head", "session": "session", "message": "message", "end": "end", "sessions": "foot"}
 _WANTED = {
     "head": {"export"},
@@ -422,6 +423,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         number = 0
         while line := file.readline(LINE_BYTES_MAX):
             number += 1
+            if number == 1 and not line.startswith(_HEAD):
+                raise Unreadable(f"{path} is no file that `recollect export` wrote")
             if not line.endswith(b"\n"):
                 raise Unreadable(f"{path} is cut short in line {number:,}; export again")
             yield number, line[:-1]

@@ -165,4 +165,6 @@ def remembered_by(path: Path) -> tuple[str, Mark | None] | None:
         mark = content["mark"]
         return str(content["store"]), None if mark is None else Mark(mark["session"], int(mark["sequence"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise CannotOpen(f"{path} is not a witness file ({error}); delete it to start over") from error
+        raise CannotOpen(
+            f"{path} is not a witness file ({error}): name another, or delete it if it was one"
+        ) from error

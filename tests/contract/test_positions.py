@@ -85,16 +85,16 @@ def test_without_async(place: Place, session: str) -> None:
         assert store.position(session) == 1
 
 
-CHANGES: dict[str, Callable[[Store, str, int], Awaitable[object]]] = {
-    "append": lambda store, session, seen: store.append(session, [Message("user", "d")], expect=seen),
-    "append_many": lambda store, session, seen: store.append_many(
+CHANGES: dict[str, Callable[[Store, str, int, str], Awaitable[object]]] = {
+    "append": lambda store, session, seen, _: store.append(session, [Message("user", "d")], expect=seen),
+    "append_many": lambda store, session, seen, _: store.append_many(
         {session: [Message("user", "d")]}, expect={session: seen}
     ),
-    "replace": lambda store, session, seen: store.replace(session, [Message("user", "d")], expect=seen),
-    "retract": lambda store, session, seen: store.retract(session, 1, expect=seen),
-    "annotate": lambda store, session, seen: store.annotate(session, {"a": 1}, expect=seen),
-    "forget": lambda store, session, seen: store.forget(session, expect=seen),
-    "fork": lambda store, session, seen: store.fork(session, f"copy of {session}", expect=seen),
+    "replace": lambda store, session, seen, _: store.replace(session, [Message("user", "d")], expect=seen),
+    "retract": lambda store, session, seen, _: store.retract(session, 1, expect=seen),
+    "annotate": lambda store, session, seen, _: store.annotate(session, {"a": 1}, expect=seen),
+    "forget": lambda store, session, seen, _: store.forget(session, expect=seen),
+    "fork": lambda store, session, seen, copy: store.fork(session, copy, expect=seen),
 }
 
 
@@ -109,14 +109,14 @@ async def test_what_was_expected_before_a_loss_is_a_conflict_once(
         await store.append(session, [Message("user", "a"), Message("user", "b"), Message("user", "c")])
         await _lose(place, session, after=1)
         assert (await other.append(session, [Message("user", "theirs")])).first == 2
-        seen = await store.position(session)
+        seen, copy = await store.position(session), place.beside(session, "copy")
         with pytest.raises(Conflict):
-            await CHANGES[change](store, session, seen)
+            await CHANGES[change](store, session, seen, copy)
         found = [
             item.message.text for item in await store.history(session) if isinstance(item.message, Message)
         ]
         assert found == ["a", "theirs"]
-        await CHANGES[change](store, session, await store.position(session))
+        await CHANGES[change](store, session, await store.position(session), copy)
         assert (await other.append(session, [Message("user", "e")])).first > 3, "no sequence is given twice"
 
 

@@ -12,6 +12,7 @@ from recollect import Damaged, Message, Refused
 from recollect.checksum import CHECKSUM_BYTES, checksum
 from recollect.json_values import DEPTH_MAX
 from recollect.message import RECORD_BYTES_MAX, SCHEMA, decode, decode_all, encode
+from tests.example_counts import examples
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -35,7 +36,7 @@ messages = st.builds(
 
 
 @given(messages)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @example(Message("", "", timestamp=0.0, id=""))
 @example(Message("user", "\x00\ud800😀\x7f", metadata={"\udfff": 2**500}))
 def test_round_trip(message: Message) -> None:
@@ -43,7 +44,7 @@ def test_round_trip(message: Message) -> None:
 
 
 @given(messages)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_records_are_json_that_any_tool_reads(message: Message) -> None:
     record = json.loads(encode(message))
     assert record["v"] == message.schema
@@ -62,7 +63,7 @@ def test_no_bytes_make_decoding_raise(raw: bytes) -> None:
 
 
 @given(messages, st.integers(0, 10_000), st.integers(0, 255))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_changed_byte_is_damage_with_the_raw_bytes(message: Message, place: int, value: int) -> None:
     record = encode(message)
     raw = bytearray(record)
@@ -96,7 +97,7 @@ def test_every_flipped_bit_is_damage(golden: str) -> None:
 
 
 @given(messages, st.integers(1, 400))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_record_that_was_cut_is_damage_or_its_own_text(message: Message, length: int) -> None:
     """Without its checksum it is a record of a release that had none: its JSON still has to be whole."""
     record = encode(message)

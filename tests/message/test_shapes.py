@@ -101,6 +101,26 @@ def test_roles_ids_and_texts() -> None:
         assert others[name].text == "hello"
 
 
+@pytest.mark.parametrize(
+    "native",
+    [
+        {"role": "assistant", "content": None, "refusal": "hello"},
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "hello"}]},
+        {"type": "function_call_output", "call_id": "c", "output": "hello"},
+        {
+            "content": {
+                "role": "user",
+                "parts": [{"function_response": {"name": "f", "response": {"result": "hello"}}}],
+            }
+        },
+        {"content": {"parts": [{"code_execution_result": {"outcome": "OUTCOME_OK", "output": "hello"}}]}},
+        {"role": "tool", "contents": [{"type": "function_result", "call_id": "c", "result": "hello"}]},
+    ],
+)
+def test_what_a_tool_answered_and_a_refusal_are_text(native: dict[str, Any]) -> None:
+    assert Message("tool", [native]).text == "hello"
+
+
 def test_text_of_wrapped_items() -> None:
     assert Message("user", [{"role": "user", "content": "hello"}]).text == "hello"
     assert Message("user", [{"role": "user", "content": [{"type": "text", "text": "a"}, "b"]}]).text == "a\nb"
@@ -137,6 +157,13 @@ def test_from_one_library_to_the_other() -> None:
 def test_what_has_no_known_shape_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         checked_append("s", [wrong])
+
+
+@pytest.mark.parametrize("wrong", [None, "hello", 1, [], Message("user", "hello")])
+@pytest.mark.parametrize("read", [Message.from_openai, Message.from_langchain])
+def test_what_is_no_dictionary_is_refused(read: Any, wrong: Any) -> None:
+    with pytest.raises(Refused):
+        read(wrong)
 
 
 def test_a_retry_with_dictionaries_is_a_retry() -> None:

@@ -18,6 +18,7 @@ from recollect import Message, Refused
 from recollect.appending import checked_append
 from recollect.json_values import INTEGER_BITS_MAX
 from recollect.message import RECORD_BYTES_MAX, SCHEMA, Damaged, decode, decode_all, encode
+from tests.example_counts import examples
 
 
 class Text(str):
@@ -233,7 +234,7 @@ def record_or_refusal(message: Message) -> bytes | Refused:
 
 
 @given(graphs(), scalars, scalars, scalars)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @example([cyclic()], "user", 0.0, 1)
 def test_anything_comes_back_equal_or_is_refused(
     content: list[Any], role: Any, time: Any, schema: Any

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from recollect import RecollectError, StoreReplaced
+from recollect import StoreReplaced
 from recollect.verify.recall_targets import recall
 from tests.recall.processes import Endpoint, Process, messages
 
@@ -149,22 +149,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def fill_up(
-    factory: Callable[[Any], Any], endpoint: Endpoint, ballast: Path, ballast_bytes: int = 5_000_000
-) -> tuple[set[str], bool]:
-    """Writes until the disk is full, then frees space; what was acknowledged, and whether it did fill up."""
-    ballast.write_bytes(b"\0" * ballast_bytes)
-    acknowledged, full = 0, False
-    with Process(factory, endpoint) as writer:
-        while acknowledged < 6_000 and not full:
-            try:
-                acknowledged = writer.ask("append", "s", "full", acknowledged, BATCH)
-            except (RuntimeError, RecollectError):
-                full = True
-    ballast.unlink()
-    return ids("full", acknowledged), full
-
-
 def test_a_full_disk_under_our_index(small_disk: Path, tmp_path: Path) -> None:
     """The index is on the small disk, the rows are not: memory goes on while the index cannot."""
     data = tmp_path / "data"
@@ -172,9 +156,15 @@ def test_a_full_disk_under_our_index(small_disk: Path, tmp_path: Path) -> None:
     (small_disk / "index").mkdir()
     (data / "recollect-index").symlink_to(small_disk / "index")
     endpoint = endpoint_at(data)
-    acknowledged, full = fill_up(recall, endpoint, small_disk / "ballast")
-    assert not full
-    assert len(acknowledged) == 6_000
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(13_000_000))
+    count = 0
+    with Process(recall, endpoint) as writer:
+        while count < 2 * THRESHOLD:
+            count = writer.ask("append", "s", "full", count, BATCH)
+        assert writer.ask("method") == "scan", "the index found room for all of them"
+    ballast.unlink()
+    acknowledged = ids("full", count)
     with Process(recall, endpoint) as reader:
         listed, found = reader.ask("ids", "s")
         assert listed == acknowledged

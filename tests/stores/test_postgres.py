@@ -168,11 +168,17 @@ async def test_one_turn_from_many_stores_is_stored_once(place: Place) -> None:
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_batches_lock_sessions_in_one_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two batches with the same sessions, in opposite order, both stopped in the middle: none waits for the other."""
+@pytest.mark.parametrize("knowing", [0, 1, 2])
+async def test_batches_lock_sessions_in_one_order(
+    place: Place, monkeypatch: pytest.MonkeyPatch, knowing: int
+) -> None:
+    """Two batches with the same sessions, in opposite order, both stopped in the middle: none waits for the other.
+    A store that has written to the sessions before sends another statement than one that has not."""
     stores = [await open_store(place.url) for _ in range(2)]
-    for name in "amz":
-        await stores[0].append(name, said())
+    async with open_store(place.url) as before:
+        for number in range(2):
+            for name in "amz":
+                await (stores[number] if number < knowing else before).append(name, said())
     sent = counted_statements(monkeypatch)
     async with place.direct.transaction():
         await place.direct.execute("SELECT FROM recollect_sessions WHERE name = 'm' FOR UPDATE")
@@ -181,8 +187,12 @@ async def test_batches_lock_sessions_in_one_order(place: Place, monkeypatch: pyt
             for store, names in zip(stores, ("amz", "zma"), strict=True)
         ]
         await until(lambda: _waiting(place, 2), "both batches wait for a lock")
-    assert [receipt.last for receipts in await asyncio.gather(*appends) for receipt in receipts].count(3) == 3
-    assert sent == [schema.APPEND] * 2, "a deadlock was broken, and the batch sent again"
+    lasts = sorted(receipt.last for receipts in await asyncio.gather(*appends) for receipt in receipts)
+    assert lasts == [3, 3, 3, 4, 4, 4]
+    together = schema.APPEND_TOGETHER[False, False]
+    assert sorted(sent) == sorted([together] * knowing + [schema.APPEND] * (2 - knowing)), (
+        "a deadlock was broken, and the batch sent again"
+    )
     await asyncio.gather(*(store.close() for store in stores))
 
 

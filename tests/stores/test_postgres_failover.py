@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from recollect import (
+    CannotOpen,
     Conflict,
     EngineUnavailable,
     Message,
@@ -305,3 +306,11 @@ async def test_when_no_host_answers_the_error_is_theirs() -> None:
 )
 def test_the_hosts_of_an_address(url: str, expected: list[tuple[str, int]]) -> None:
     assert [(host["host"], host["port"]) for host in hosts.hosts_of(url)] == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u@one,/db", "postgresql://u@,one/db", "postgresql:///db?host=one,"]
+)
+async def test_a_host_without_a_name_is_told(url: str) -> None:
+    with pytest.raises(CannotOpen, match="a host in the list has no name"):
+        await open_store(url)

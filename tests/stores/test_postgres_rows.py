@@ -14,6 +14,7 @@ from recollect.stores.postgres.migrations.versions import r0004_checksums
 from recollect.stores.postgres.rows import placing, placing_marked
 from recollect.tombstone import tombstone
 from recollect.verify import engines
+from tests.stores.postgres_place import Place
 
 
 def read(numbers: list[int], counted: int, *, marked: bool, tombstones: tuple[int, ...] = ()) -> list[Stored]:
@@ -175,3 +176,14 @@ async def test_a_sessions_own_row_is_not_believed_once_it_has_changed() -> None:
 
 def test_the_store_computes_the_checksum_of_the_migration() -> None:
     assert schema.checksum("s.", "$1") == r0004_checksums.checksum("s.", "$1")
+
+
+async def test_metadata_that_has_become_null_is_not_taken_for_none(place: Place) -> None:
+    """As a flipped bit in the row's header makes it: its index still leads to the row."""
+    async with open_store(place.url) as store:
+        await store.append("s", [Message("user", "hello")])
+        await store.annotate("s", {"topic": "rot"})
+        await place.direct.execute("ALTER TABLE recollect_about ALTER metadata DROP NOT NULL")
+        await place.direct.execute("UPDATE recollect_about SET metadata = NULL")
+        with pytest.raises(Unreadable, match="metadata is not what was written"):
+            await store.describe("s")

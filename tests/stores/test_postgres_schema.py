@@ -5,14 +5,16 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from typing import NoReturn
 
 import asyncpg
 import pytest
 from alembic.script import ScriptDirectory
 from typer.testing import CliRunner, Result
 
-from recollect import CannotOpen, Message, open_store
+from recollect import CannotOpen, EngineUnavailable, Message, open_store
 from recollect.cli import build
+from recollect.stores.postgres import migrations
 from recollect.stores.postgres.migrations import alembic_config
 from recollect.stores.postgres.schema import RELEASE_SCHEMA
 from tests.stores.postgres_place import Place, until
@@ -89,6 +91,21 @@ async def test_a_migration_waits_for_another_and_then_gives_up(place: Place) -> 
         assert time.monotonic() - started < 10
     async with open_store(place.url):
         pass
+
+
+async def test_a_silent_server_is_not_waited_for_as_long_as_a_migration_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    async def silent(url: str, deadline: float) -> NoReturn:
+        given.append(deadline - time.monotonic())
+        raise EngineUnavailable("no answer in time")
+
+    monkeypatch.setattr(migrations, "connect", silent)
+    with pytest.raises(EngineUnavailable, match="cannot migrate: no answer in time"):
+        await asyncio.to_thread(migrations.migrate, "postgresql://one,two/db")
+    assert given[0] <= migrations.CONNECT_TIMEOUT_S
 
 
 async def test_opted_out_the_pipeline_migrates(place: Place) -> None:

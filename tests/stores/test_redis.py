@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.asyncio.connection import SSLConnection
 from redis.crc import key_slot
 
 from recollect import Damaged, EngineUnavailable, Message, NotWritten, OutcomeUnknown, Refused, open_store
 from recollect.appending import session_key
+from recollect.stores.redis import address as redis_address
 from recollect.stores.redis.address import parse_address
 from recollect.stores.redis.wire import Replies, Reply, ReplyError, pack
 from recollect.verify.engines import Engine, Pausable
@@ -153,7 +156,9 @@ async def test_a_read_url_is_refused(engine: Engine) -> None:
         await open_store(address(engine), read_url="redis://replica/0")
 
 
-async def test_tls(tmp_path: Path) -> None:
+@pytest.fixture
+def certified(tmp_path: Path) -> tuple[Path, Path]:
+    """A key, and its certificate."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed, so there is no certificate to serve")
@@ -161,6 +166,11 @@ async def test_tls(tmp_path: Path) -> None:
     made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(made, check=True, capture_output=True)
+    return key, certificate
+
+
+async def test_tls(tmp_path: Path, certified: tuple[Path, Path]) -> None:
+    key, certificate = certified
     port = free_port()
     config = tmp_path / "tls.conf"
     config.write_text(
@@ -176,6 +186,42 @@ async def test_tls(tmp_path: Path) -> None:
             assert await texts(store, "s") == ["x" * 100_000]
         with pytest.raises(EngineUnavailable, match="certificate"):
             await open_store(f"rediss://127.0.0.1:{port}/0")
+
+
+def test_connections_with_tls_share_their_certificates(
+    monkeypatch: pytest.MonkeyPatch, certified: tuple[Path, Path]
+) -> None:
+    """To read them takes so long that a store with many connections would hold up its event loop."""
+    _, file = certified
+    one = parse_address(f"rediss+cluster://a:1,b:2?ssl_ca_certs={file}")
+
+    def context(node: tuple[str, int]) -> ssl.SSLContext:
+        connection = one.at(node).connection(1.0)
+        assert isinstance(connection, SSLConnection)
+        return connection.ssl_context.get()
+
+    read = context(("a", 1))
+    assert context(("b", 2)) is read
+    monkeypatch.setattr(redis_address, "_TLS_LIFE_S", -1.0)
+    renewed = context(("a", 1))
+    assert renewed is not read, "a certificate is renewed while the store is open"
+    file.unlink()
+    assert context(("a", 1)) is renewed, "just being replaced"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("ssl_ca_certs=/no/such.pem", "ssl_ca_certs=/no/such.pem: there is no such file"),
+        ("ssl_certfile=/proc/version", "the ssl_… options of the address cannot be used: .*PEM"),
+        ("ssl_cert_reqs=maybe", "cannot be used: Invalid SSL Certificate Requirements Flag: maybe"),
+        ("ssl_cacerts=x", "ssl_cacerts: not an option of TLS; known are ssl_ca_certs, "),
+    ],
+)
+async def test_wrong_options_of_tls_are_told_at_once(options: str, told: str) -> None:
+    for place in ("rediss://localhost", "rediss+cluster://a:1", "rediss+sentinel://a:1/memory"):
+        with pytest.raises(Refused, match=told):
+            await open_store(f"{place}?{options}", timeout_s=1000)
 
 
 # ---- round trips

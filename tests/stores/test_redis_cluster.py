@@ -17,13 +17,32 @@ from recollect import (
     open_store,
 )
 from recollect.audit.auditing import audit
+from recollect.doctor import examine
+from recollect.errors import CredentialsRefused
 from recollect.stores.redis import markers
 from recollect.stores.redis.address import parse_address
-from recollect.stores.redis.slots import SLOTS, Topology, View, read_view, slot_of
+from recollect.stores.redis.cluster import ClusterServers, _no_cluster
+from recollect.stores.redis.errors import not_connected
+from recollect.stores.redis.slots import SLOTS, Topology, View, of_one_cluster, read_view, slot_of
+from recollect.stores.redis.store import RedisStore
+from recollect.stores.redis.wire import ReplyError
+from recollect.verify import providers
+from recollect.verify.engines import EngineOptions
 from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
 from tests.stores.redis_places import new_prefix, started
 
 DEADLINE_S = 60.0
+
+
+class TinyCluster(RedisClusterEngine):
+    primaries_count = 1
+    replicas_count = 0
+
+    def _topology(self, me: ClusterNode) -> str:
+        """With an epoch above that of any other cluster."""
+        return (
+            super()._topology(me).replace(" 0 0 1 ", " 0 0 99 ").replace("currentEpoch 1", "currentEpoch 99")
+        )
 
 
 @pytest.fixture(scope="module")
@@ -192,22 +211,61 @@ async def test_an_emptied_shard_is_said_and_which(cluster: RedisClusterEngine) -
 
 
 async def test_one_node_is_not_the_cluster_and_says_so(cluster: RedisClusterEngine) -> None:
-    with pytest.raises(CannotOpen, match=r"open the cluster: redis\+cluster://127.0.0.1"):
-        await open_store(cluster.primaries()[0].endpoint.url)
-
-
-async def test_an_audit_of_one_node_says_so(cluster: RedisClusterEngine) -> None:
-    found = (await audit(cluster.primaries()[0].endpoint.url)).findings
-    assert [(finding.name, finding.level) for finding in found if finding.name == "one-node"] == [
-        ("one-node", "note")
-    ]
+    primary = cluster.primaries()[0]
+    for node in (primary, *cluster.replicas_of(primary)):
+        whole = rf"redis\+cluster://127.0.0.1:{node.port}$"
+        with pytest.raises(CannotOpen, match=f"one node of a cluster .* open the cluster: {whole}"):
+            await open_store(node.endpoint.url)
+        with pytest.raises(CannotOpen, match=f"one node of a cluster .* audit the cluster: {whole}"):
+            await audit(node.endpoint.url)
+        steps = [
+            step for symptom in (await examine(node.endpoint.url)).findings for step in symptom.procedure
+        ]
+        assert "examine the whole cluster: redis+cluster://host:port" in steps
 
 
 async def test_a_server_that_is_no_cluster_says_so() -> None:
     with started("redis", "none") as engine:
         with pytest.raises(CannotOpen, match="is no node of a cluster; open it as redis://"):
             await open_store(engine.endpoint.url.replace("redis://", "redis+cluster://"), timeout_s=1000)
-        assert "one-node" not in (await audit(engine.endpoint.url)).counts
+        async with open_store(engine.endpoint.url) as store:
+            await store.append("s", [Message("user", "hello")])
+        assert (await audit(engine.endpoint.url)).sessions == 1
+
+
+async def open_again_and_again(url: str) -> None:
+    """Until it is refused: a node that is late with its answer is not waited for."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            async with open_store(url, timeout_s=1000):
+                await asyncio.sleep(0)
+
+
+async def test_a_node_of_another_cluster_in_the_list_is_refused_and_later_ignored(
+    cluster: RedisClusterEngine,
+) -> None:
+    """Its claims would be mixed with ours, by their epochs, and sessions would be spread over both."""
+    other = TinyCluster(providers.find("redis-cluster"), EngineOptions(policy="none"))
+    try:
+        other.start()
+        nodes = [*cluster.servers, *other.servers]
+        both = "redis+cluster://" + ",".join(
+            f"127.0.0.1:{node.port}" for node in nodes
+        )  # no password fits both
+        with pytest.raises(CannotOpen, match="these are nodes of 2 clusters"):
+            await open_again_and_again(f"{both}?prefix={new_prefix()}")
+        async with open_store(f"{both.rpartition(',')[0]}?prefix={new_prefix()}") as store:
+            assert isinstance(store, RedisStore)
+            servers = store._servers
+            assert isinstance(servers, ClusterServers)
+            before = servers._topology.owners
+            found = parse_address(both)
+            servers._address = found  # as if one of our addresses had been given to that node
+            await servers.learn()
+            assert servers._topology.owners == before
+            await store.append("s", [Message("user", "here")])
+    finally:
+        other.close()
 
 
 # ---- without an engine
@@ -235,6 +293,17 @@ def test_addresses() -> None:
         parse_address("redis+cluster://a?replaced=yes")
 
 
+def test_a_missing_password_and_silence_are_told_as_such() -> None:
+    one = parse_address("redis+cluster://a").at(("a", 6379))
+    missing = _no_cluster(ReplyError("NOAUTH Authentication required."), one)
+    assert isinstance(missing, CredentialsRefused)
+    assert "check the user and the password" in str(missing)
+    assert "may not run CLUSTER NODES" in str(
+        _no_cluster(ReplyError("NOPERM this user has no permissions"), one)
+    )
+    assert str(not_connected(TimeoutError(), "redis://a")) == "redis://a does not answer in time"
+
+
 def view(text: str) -> View:
     found = read_view(text.encode(), ("asked", 1), by_hostname=False)
     assert found is not None
@@ -246,6 +315,17 @@ STALE = view(
     "b 10.0.0.2:6379@16379,name master - 0 0 6 connected 8192-16383\n"
     "c :6381@16381 slave a 0 0 5 connected\n"
 )
+
+
+def test_views_are_told_apart_by_the_ids_in_them() -> None:
+    later = view("c 10.0.0.3:6381@16381 myself,master - 0 0 7 connected 0-8191\n")
+    other = view("x 10.0.0.1:6379@16379 myself,master - 0 0 9 connected 0-16383\n")
+    nobody = view("y 10.0.0.9:6379@16379 myself,master - 0 0 0 connected\n")
+    bridge = view(
+        "x 10.0.0.1:6379@16379 master - 0 0 9 connected 0-16383\nc 10.0.0.3:6381@16381 slave x 0 0 9 connected\n"
+    )
+    assert of_one_cluster([STALE, nobody, other, later]) == [[other], [STALE, later]]
+    assert of_one_cluster([STALE, other, bridge]) == [[STALE, other, bridge]]
 
 
 def test_the_newest_claim_counts() -> None:

@@ -287,6 +287,7 @@ class Interrupts:
         self._before: dict[int, str] = {}  # by frame, which must not be kept
 
     def __enter__(self) -> "Interrupts":
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 asks for it before tracing begins, on any frame
         sys.settrace(self._entered)
         return self
 

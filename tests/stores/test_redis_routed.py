@@ -123,7 +123,7 @@ class NobodyServes(RoutedServers):
 
 async def test_closing_answers_the_calls_that_look_for_a_server() -> None:
     servers = NobodyServes(ADDRESS, Options(timeout_s=3600.0))
-    writing = asyncio.create_task(servers.submit(QueuedWrite(APPEND, b"", 0), 0))
+    writing = asyncio.create_task(servers.submit(QueuedWrite(APPEND, (b"",), b"", 0), 0))
     reading = asyncio.create_task(servers.ask(0, b"", 1))
     async with asyncio.timeout(60):
         while not servers.asked:

@@ -6,12 +6,14 @@ from contextlib import suppress
 
 import pytest
 
-from recollect import CannotOpen, Message, NotWritten, OutcomeUnknown, Store, open_store
+from recollect import CannotOpen, CredentialsRefused, Message, NotWritten, OutcomeUnknown, Store, open_store
 from recollect.audit.auditing import audit
 from recollect.doctor import examine
+from recollect.doctor.diagnosis import LoginRefused
 from recollect.stores.redis import sentinel
 from recollect.verify import engines
 from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
+from recollect.verify.providers.server_address import named_primary
 from tests.stores.redis_places import new_prefix, started
 
 DEADLINE_S = 60.0
@@ -86,6 +88,29 @@ async def test_a_sentinel_is_no_store_and_says_what_to_open(group: RedisSentinel
     ):
         await asyncio.to_thread(engines.attach(url).start)
     assert [symptom.name for symptom in (await examine(url)).findings] == ["is-a-sentinel"]
+
+
+async def test_sentinels_with_a_password_get_the_servers(group: RedisSentinelEngine) -> None:
+    url = f"{group.endpoint.url}?prefix={new_prefix()}"
+    wrong = url.replace(f"{group.endpoint.password}@", "mistaken@")
+    for one in group.sentinels:
+        one.ask("ACL", "SETUSER", "default", "off")
+    try:
+        async with open_store(url) as store:
+            await store.append("s", [Message("user", "hello")])
+        assert (await audit(url)).sessions == 1
+        assert (await examine(url)).settings["sentinels-that-answer"] == "3"
+        assert named_primary(url).port == group.primary().seen
+        for given in (wrong, url.partition("://")[0] + "://" + url.partition("@")[2]):
+            with pytest.raises(CredentialsRefused, match=r"the sentinel redis://127.0.0.1:.* refused"):
+                await open_store(given, timeout_s=1000)
+            with pytest.raises(
+                LoginRefused, match=r"the sentinel redis://127.0.0.1:\d+: (NOAUTH|WRONGPASS) "
+            ):
+                await examine(given)
+    finally:
+        for one in group.sentinels:
+            one.ask("ACL", "SETUSER", "default", "on")
 
 
 async def test_an_old_primary_that_comes_back_is_not_written_to(

@@ -70,10 +70,10 @@ INSERT OR IGNORE INTO recall_meta VALUES ('last', '0');
 """
 
 _CHANGES = """
-SELECT sequence AS at, sequence, user, vector FROM recall_memories WHERE sequence > ?1 AND forgotten IS NULL
+SELECT sequence AS at, sequence, user, vector FROM recall_memories WHERE sequence > :after AND forgotten IS NULL
 UNION ALL
-SELECT forgotten, sequence, NULL, NULL FROM recall_memories WHERE forgotten > ?1
-ORDER BY at LIMIT ?2"""
+SELECT forgotten, sequence, NULL, NULL FROM recall_memories WHERE forgotten > :after
+ORDER BY at LIMIT :most"""
 
 _INSERT = """
 INSERT INTO recall_memories (sequence, user, turn, part, space, record, vector) VALUES (?, ?, ?, ?, ?, ?, ?)"""
@@ -180,7 +180,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
 
     async def changes(self, after: int, limit: int) -> list[Change]:
         rows = await self._read(
-            lambda connection: connection.execute(_CHANGES, (after, limit)).fetchall(),
+            lambda connection: connection.execute(_CHANGES, {"after": after, "most": limit}).fetchall(),
             inline=limit <= INLINE_ROWS_MAX,
         )
         return [Change(*row) for row in rows]

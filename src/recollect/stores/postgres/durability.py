@@ -111,7 +111,7 @@ def _notice(settings: PostgresSettings, commit_mode: str) -> str | None:
         return "full_page_writes = off: a power loss can tear pages, and with them any memory; set it on"
     policy = "fsync-off" if not settings.fsync else "async-commit" if commit_mode == "off" else "default"
     losses = what_can_be_lost("postgres", policy)
-    return f"can lose {losses[0].sentence}; stopped by {losses[0].remedy}" if losses else None
+    return f"can lose {losses[0].sentence}; what helps: {losses[0].remedy}" if losses else None
 
 
 def _on(value: bool) -> str:

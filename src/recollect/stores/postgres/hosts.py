@@ -13,8 +13,9 @@ checked there too, so that a name that leads back to an old primary is noticed.
 """
 
 import asyncio
+import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
@@ -44,6 +45,8 @@ _TIMELINE = """
 SELECT CASE WHEN NOT pg_is_in_recovery()
             THEN ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END"""
 
+_RECEIVES = "SELECT EXISTS (SELECT FROM pg_stat_wal_receiver)"
+
 
 @dataclass(frozen=True)
 class Connected:
@@ -67,9 +70,13 @@ def hosts_of(url: str) -> list[dict[str, Any]]:
     """The hosts that an address names, as arguments of `asyncpg.connect`; empty if they are left to asyncpg."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
-    named = [unquote(host) for host in parts.netloc.rpartition("@")[2].split(",") if host]
-    if not named:
-        named = [host for host in (query.get("host") or [""])[-1].split(",") if host]
+    named = [unquote(host) for host in parts.netloc.rpartition("@")[2].split(",")]
+    if named == [""]:
+        named = (query.get("host") or [""])[-1].split(",")
+    if named == [""]:
+        return []
+    if "" in named:
+        raise CannotOpen("PostgreSQL: a host in the list has no name; is there a comma too many?")
     ports = [int(port) for port in (query.get("port") or [""])[-1].split(",") if port] or [DEFAULT_PORT]
     if len(ports) == 1:
         ports *= len(named)
@@ -131,20 +138,44 @@ async def connect_standby(url: str, deadline: float) -> Connection:
     raise EngineUnavailable("PostgreSQL: no host of read_url answers as a standby")
 
 
-async def primaries_of(url: str, deadline: float) -> dict[str, int]:
-    """The hosts of an address with several that take writes, each with its timeline; those that do not answer are left
-    out."""
+@dataclass(frozen=True)
+class HostsNow:
+    """The hosts of an address with several, and what each of them is now."""
+
+    primaries: dict[str, int] = field(default_factory=dict)
+    """Those that take writes, with their timelines."""
+    lonely: tuple[str, ...] = ()
+    """Standbys that receive nothing from anybody."""
+    silent: tuple[str, ...] = ()
+
+
+async def hosts_now(url: str, deadline: float) -> HostsNow:
     hosts = _several(url)
     each = await asyncio.gather(*(_ask(url, host, deadline) for host in hosts), return_exceptions=True)
-    found: dict[str, int] = {}
+    primaries: dict[str, int] = {}
+    lonely, silent = [], []
     for host, answer in zip(hosts, each, strict=True):
-        if isinstance(answer, Connected):
-            answer.connection.terminate()
-            if answer.timeline is not None:
-                found[f"{host['host']}:{host['port']}"] = answer.timeline
-        elif not isinstance(answer, RecollectError):
+        place = f"{host['host']}:{host['port']}"
+        if isinstance(answer, RecollectError):
+            silent.append(place)
+        elif isinstance(answer, BaseException):
             raise answer
-    return found
+        elif answer.timeline is not None:
+            primaries[place] = answer.timeline
+            answer.connection.terminate()
+        elif not await _receives(answer.connection, deadline):
+            lonely.append(place)
+    return HostsNow(primaries, tuple(lonely), tuple(silent))
+
+
+async def _receives(standby: Connection, deadline: float) -> bool:
+    """Whether a primary, or another standby, sends it the log; yes if it does not say."""
+    try:
+        return bool(await standby.fetchval(_RECEIVES, timeout=remaining_s(deadline)))
+    except DRIVER_ERRORS:
+        return True
+    finally:
+        standby.terminate()
 
 
 def prepares(url: str) -> bool:
@@ -250,6 +281,8 @@ async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
             raise _unsupported(error) from error
         except asyncpg.InvalidAuthorizationSpecificationError as error:
             raise CredentialsRefused("PostgreSQL", short_reason(error)) from error
+        except socket.gaierror as error:  # the only error that does not say where it was looking
+            raise EngineUnavailable(f"PostgreSQL: {_name(url, host)}: {error.strerror}") from error
         except UNREACHABLE as error:
             raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
         except ValueError as error:  # asyncpg's message for a malformed address quotes parts of it
@@ -261,6 +294,11 @@ async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
             if isinstance(error, DRIVER_ERRORS):
                 raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
             raise
+
+
+def _name(url: str, host: dict[str, Any]) -> str:
+    parts = urlsplit(url)
+    return host.get("host") or parts.hostname or parse_qs(parts.query).get("host", ["PGHOST"])[0]
 
 
 def _unsupported(error: asyncpg.ProtocolViolationError) -> CannotOpen:

@@ -80,7 +80,7 @@ _LAST = f"CASE WHEN {INTACT} THEN s.last END AS last"
 # ---- appending
 
 _BEHIND = """
-SELECT FROM unnest(${names}::bytea[], ${known}::bigint[]) AS k (name, known)
+SELECT FROM unnest((SELECT ${names}::bytea[]), (SELECT ${known}::bigint[])) AS k (name, known)
  WHERE k.known > coalesce((SELECT s.last FROM recollect_sessions s WHERE sha256(s.name) = sha256(k.name)), 0)"""
 
 
@@ -89,6 +89,9 @@ def _unless_behind(function: str, arguments: int) -> str:
 
     The last two arguments are the sessions and the last known sequence of each. One statement is one snapshot, and a
     session never goes back, so what is true here is still true when the function locks the session.
+
+    An array that comes from a subquery has no length that the planner could see. If it could, it would take a plan
+    for each length to be worth making, and make one for every batch.
     """
     behind = _BEHIND.format(names=arguments + 1, known=arguments + 2)
     given = ", ".join(f"${number}" for number in range(1, arguments + 1))
@@ -114,22 +117,26 @@ STORED, REPEATED, CONFLICT, REUSED = 0, 1, 2, 3
 # nothing: no such session, one that has lost messages ($8 is its last known sequence), expired, another `expect`, a
 # known turn, too many turns, other settings, a row that is not intact. Then `recollect_append` decides. Of two racing
 # appends with one turn id, the second violates the turn's primary key.
+_EXPIRY = """CASE
+               WHEN $5 AND s.floor < s.last THEN coalesce(s.expires_at, clock_timestamp() + $4)
+               ELSE clock_timestamp() + $4 END"""
+
+_AS_OPENED = """current_setting('synchronous_commit') = $6
+       AND concat_ws(' ', current_setting('fsync'), current_setting('full_page_writes'),
+                     current_setting('synchronous_standby_names')) = $7"""
+
 _APPEND_ONE = """
 WITH session AS (
     UPDATE recollect_sessions s
        SET last = s.last + {size},
            updated_at = clock_timestamp(),
            turns = s.turns + {turns},
-           expires_at = CASE
-               WHEN $5 AND s.floor < s.last THEN coalesce(s.expires_at, clock_timestamp() + $4)
-               ELSE clock_timestamp() + $4 END
+           expires_at = {expiry}
      WHERE sha256(s.name) = sha256($1)
        AND ($3::bigint IS NULL OR s.last = $3) AND s.last >= $8
        AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
        AND {intact}
-       AND current_setting('synchronous_commit') = $6
-       AND concat_ws(' ', current_setting('fsync'), current_setting('full_page_writes'),
-                     current_setting('synchronous_standby_names')) = $7 {turn_is_new}
+       AND {as_opened} {turn_is_new}
     RETURNING s.id, s.last
 ), message AS (
     INSERT INTO recollect_messages (session_id, sequence, record) {records}
@@ -153,7 +160,7 @@ _TURN = {
 
 
 def _append_one(records: dict[str, str], turn: dict[str, str]) -> str:
-    parts = {**records, **turn, "intact": INTACT}
+    parts = {**records, **turn, "intact": INTACT, "expiry": _EXPIRY, "as_opened": _AS_OPENED}
     return _APPEND_ONE.format(**{**parts, "turn": parts["turn"].format(**records)})
 
 
@@ -163,6 +170,81 @@ APPEND_ONE: dict[tuple[bool, bool], str] = {
     for turn in (False, True)
 }
 """Keyed by whether there are several records, and whether there is a turn id."""
+
+# A batch of such appends, each session once. A session whose case is not plain is left out, and is not in the answer.
+# The rows are locked in the order given, because the inner query cannot be joined in any other way; the UPDATE by
+# itself could lock them in the order of the table, and two batches could wait for each other. The bounds of `place`
+# hold for every batch: they make the planner expect one row, and so use the indexes even while it knows nothing of
+# the table's size. For the subqueries around the arrays see `_unless_behind`.
+_APPEND_TOGETHER = """
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest((SELECT $1::bytea[]), (SELECT $2::{records_type}[]), (SELECT $3::bigint[]){arrays})
+             WITH ORDINALITY AS k (name, {content}, known{columns}, place)
+     WHERE place BETWEEN 1 AND 1000000 AND {as_opened}
+), found AS MATERIALIZED (
+    SELECT s.id, k.* FROM given k CROSS JOIN LATERAL (
+        SELECT s.id FROM recollect_sessions s
+         WHERE sha256(s.name) = sha256(k.name) AND s.last >= k.known
+           AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+           AND {intact} {claims}
+           FOR NO KEY UPDATE
+    ) s
+), session AS (
+    UPDATE recollect_sessions s
+       SET last = s.last + {size}, updated_at = clock_timestamp(), turns = s.turns + {turns}, expires_at = {expiry}
+      FROM found k WHERE s.id = k.id
+    RETURNING s.id, s.last, k.place, k.{content}{returned}
+), message AS (
+    INSERT INTO recollect_messages (session_id, sequence, record) {records}
+) {turn}
+SELECT array_agg(place), array_agg(last) FROM session"""
+
+_ONE_EACH = {
+    "records_type": "bytea",
+    "content": "record",
+    "size": "1",
+    "records": "SELECT id, last, record FROM session",
+}
+_SEVERAL = {
+    "records_type": "bigint",
+    "content": "size",
+    "size": "k.size",
+    "records": "SELECT s.id, s.last - r.back, r.record FROM session s JOIN unnest((SELECT ${0}::bigint[]), "
+    "(SELECT ${1}::bigint[]), (SELECT ${2}::bytea[])) AS r (place, back, record) USING (place)",
+}
+_UNCLAIMED = {"arrays": "", "columns": "", "claims": "", "turns": "0", "returned": "", "turn": ""}
+_CLAIMS = {
+    "arrays": ", (SELECT $8::bigint[]), (SELECT $9::bytea[]), (SELECT $10::bytea[])",
+    "columns": ", expect, turn, fingerprint",
+    "claims": "AND (k.expect IS NULL OR s.last = k.expect) AND (k.turn IS NULL OR s.turns < $11 "
+    "AND NOT EXISTS (SELECT FROM recollect_turns t WHERE t.session_id = s.id AND t.turn = k.turn))",
+    "turns": "CASE WHEN k.turn IS NULL THEN 0 ELSE 1 END",
+    "returned": ", k.turn, k.fingerprint",
+    "turn": ", turn AS (INSERT INTO recollect_turns (session_id, turn, first, last, fingerprint) "
+    "SELECT id, turn, last - {size} + 1, last, fingerprint FROM session WHERE turn IS NOT NULL)",
+}
+
+
+def _append_together(records: dict[str, str], claims: dict[str, str]) -> str:
+    first = 12 if claims is _CLAIMS else 8
+    parts = {
+        **records,
+        **claims,
+        "intact": f"s.checked = {checksum('s.', 'k.name')}",
+        "expiry": _EXPIRY,
+        "as_opened": _AS_OPENED,
+        "records": records["records"].format(*range(first, first + 3)),
+        "turn": claims["turn"].format(size=records["size"].removeprefix("k.")),
+    }
+    return _APPEND_TOGETHER.format(**parts)
+
+
+APPEND_TOGETHER: dict[tuple[bool, bool], str] = {
+    (several, claims): _append_together(_SEVERAL if several else _ONE_EACH, _CLAIMS if claims else _UNCLAIMED)
+    for several in (False, True)
+    for claims in (False, True)
+}
+"""Keyed by whether a session has several records, and whether any has a turn id or a position that it expects."""
 
 # ---- reading
 
@@ -259,7 +341,7 @@ SELECT s.name FROM unnest($1::bigint[]) WITH ORDINALITY AS k (id, place) JOIN re
 DESCRIBE = f"""
 SELECT {_LAST}, s.floor, s.expires_at IS NOT NULL, coalesce(s.expires_at <= clock_timestamp(), false),
        extract(epoch FROM s.created_at)::float8, extract(epoch FROM s.updated_at)::float8,
-       CASE WHEN a.session_id = s.id THEN a.metadata WHEN a.metadata IS NOT NULL THEN ''::bytea END
+       CASE WHEN a.ctid IS NOT NULL THEN coalesce(CASE WHEN a.session_id = s.id THEN a.metadata END, '') END
   FROM recollect_sessions s LEFT JOIN recollect_about a ON a.session_id = s.id
  WHERE sha256(s.name) = sha256($1)"""
 

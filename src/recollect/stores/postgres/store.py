@@ -2,8 +2,10 @@
 
 How it writes. An append is one statement, and so one round trip and one transaction. A lone append updates the
 session's counter and inserts its records in a single data-modifying query. Appends that arrive while others are
-running are sent together (`Batcher`) to a function in the engine, which handles each one separately: a conflict in one
-does not affect the others. Order comes from the counter in the session's row, whose lock serialises the writers.
+running are sent together (`Batcher`): those to sessions that this store has written to before in one statement for all
+of them (`batches`), and what that leaves out to a function in the engine, which handles each one separately. Either
+way a conflict in one does not affect the others. Order comes from the counter in the session's row, whose lock
+serialises the writers.
 
 How it reads. `history` is one statement, and so one snapshot, of the session's row and the rows of its messages: the
 counter says what must be there, and what is missing becomes a `Damaged` item. With `read_url` the primary is asked
@@ -42,6 +44,7 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
+from recollect.stores.postgres.batches import Batch
 from recollect.stores.postgres.changes import expected, outcomes_of, state_of
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
@@ -285,19 +288,48 @@ class PostgresStore(PostgresMoving):
         results: list[Receipt | Exception] = [NotWritten("not sent")] * len(appends)
         # Every writer locks sessions in this order, so that no two wait for each other.
         order = sorted(range(len(appends)), key=lambda place: appends[place].key)
-        for places in _portions(appends, order):
-            portion = [appends[place] for place in places]
+        for portion in _portions(appends, order):
+            places = await self._append_together(appends, portion, results, deadline)
+            if not places:
+                continue
+            left = [appends[place] for place in places]
             try:
-                outcomes: Sequence[Receipt | Exception] = await self._send(portion, deadline)
+                outcomes: Sequence[Receipt | Exception] = await self._send(left, deadline)
             except RecollectError as error:
-                if len(portion) > 1 and isinstance(error, NotWritten) and error.__cause__ is not None:
+                if len(left) > 1 and isinstance(error, NotWritten) and error.__cause__ is not None:
                     # Perhaps only one of them caused the rollback: sent one by one, only that one fails.
-                    outcomes = [(await self._append_many([append], deadline))[0] for append in portion]
+                    outcomes = [(await self._append_many([append], deadline))[0] for append in left]
                 else:
-                    outcomes = [error] * len(portion)
+                    outcomes = [error] * len(left)
             for place, outcome in zip(places, outcomes, strict=True):
                 results[place] = outcome
         return results
+
+    async def _append_together(
+        self, appends: list[Append], places: list[int], results: list[Receipt | Exception], deadline: float
+    ) -> list[int]:
+        """Stores the plain appends of these places in one statement; returns the places that are left."""
+        batch = Batch.of(appends, places, self._known)
+        if batch is None:
+            return places
+        reached = self._reach
+        statement, arguments = batch.statement(
+            self._options.ttl, self._ttl_kept, reached.commit_mode, reached.fingerprint, self._turns_max
+        )
+        try:
+            [[found, lasts]] = await self._write(statement, arguments, deadline)
+        except RecollectError as error:
+            if isinstance(error, NotWritten) and isinstance(error.__cause__, asyncpg.PostgresError):
+                return places  # such as another append with the same turn id, which was faster
+            done = set(batch.places())
+            for place in done:
+                results[place] = error
+        else:
+            receipts = dict(batch.receipts(found or (), lasts or (), reached))
+            done = set(receipts)
+            for place, receipt in receipts.items():
+                results[place] = receipt
+        return [place for place in places if place not in done]
 
     async def _send(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
         keys = [append.key for append in appends]

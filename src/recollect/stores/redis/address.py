@@ -9,7 +9,11 @@ fingerprints). The part in braces is what a cluster hashes, so they share a slot
 percent-escaped, so distinct ids have distinct keys and no id can hold a brace, a colon or a pattern.
 """
 
+import contextlib
+import os
+import time
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any, Literal
 from urllib.parse import (
     SplitResult,
@@ -21,9 +25,10 @@ from urllib.parse import (
     urlunsplit,
 )
 
-from redis.asyncio.connection import AbstractConnection, Connection, parse_url
+from redis.asyncio.connection import AbstractConnection, Connection, RedisSSLContext, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 from recollect.errors import Refused
 from recollect.secret import check_address, split_address
@@ -31,6 +36,37 @@ from recollect.stores.redis.slots import Node
 
 _DRIVER_ARGUMENTS = frozenset({"db", "client_name", "socket_keepalive", "username", "password"})
 """Options of an address besides `prefix` and ``ssl_…``; time limits and retries are the store's business."""
+_TLS_OPTIONS = frozenset(name for name in signature(SSLConnection).parameters if name.startswith("ssl_"))
+_TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+_TLS_LIFE_S = 60.0
+"""How long certificates are used before they are read again: they may have been renewed."""
+
+
+class Certificates:
+    """What all TLS connections of an address share. The driver would read the certificates anew for each connection,
+    the system's among them, and hold up the event loop meanwhile."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._options = {name: value for name, value in arguments.items() if name in _TLS_OPTIONS}
+        self._context = self._read()
+        self._read_at = time.monotonic()
+
+    def context(self) -> RedisSSLContext:
+        if time.monotonic() > self._read_at + _TLS_LIFE_S:
+            with contextlib.suppress(Refused):  # just being replaced: those from before still serve
+                self._context, self._read_at = self._read(), time.monotonic()
+        return self._context
+
+    def _read(self) -> RedisSSLContext:
+        for name in _TLS_FILES:
+            if name in self._options and not os.access(self._options[name], os.R_OK):
+                raise Refused(f"{name}={self._options[name]}: there is no such file, or it may not be read")
+        try:
+            context: RedisSSLContext = SSLConnection(**self._options).ssl_context
+            context.get()
+        except (OSError, ValueError, TypeError, RedisError) as error:
+            raise Refused(f"the ssl_… options of the address cannot be used: {error}") from error
+        return context
 
 
 @dataclass(frozen=True)
@@ -47,6 +83,8 @@ class Address:
     """What the sentinels call the primary."""
     accepts_losses: bool = False
     """``?replaced=accept``: a cluster with an emptied shard is opened anyway."""
+    certificates: Certificates | None = field(default=None, repr=False)
+    """With TLS."""
 
     def at(self, node: Node) -> "Address":
         """One server of several."""
@@ -60,8 +98,14 @@ class Address:
             arguments={**self.arguments, "host": host, "port": port},
         )
 
+    @property
+    def login(self) -> tuple[str, ...]:
+        """The command that logs in with the address's credentials; empty if it has none."""
+        user, password = self.arguments.get("username"), self.arguments.get("password")
+        return ("AUTH", *([user] if user else []), password) if password else ()
+
     def sentinel(self, node: Node) -> "Address":
-        """A sentinel: it has no databases, and the servers' credentials are not its own."""
+        """A sentinel: it has no databases, and credentials only if it asks for them."""
         address = self.at(node)
         left_out = ("db", "username", "password")
         arguments = {name: value for name, value in address.arguments.items() if name not in left_out}
@@ -81,6 +125,8 @@ class Address:
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 0),
         )
+        if self.certificates is not None and isinstance(made, SSLConnection):
+            made.ssl_context = self.certificates.context()
         return made
 
     @property
@@ -116,6 +162,8 @@ def parse_address(url: str) -> Address:
         if name not in own | _DRIVER_ARGUMENTS and not name.startswith("ssl_"):
             known = ", ".join(sorted(_DRIVER_ARGUMENTS | own | {"ssl_…"}))
             raise Refused(f"{name}: not an option of a Redis address; known are {known}")
+        if name.startswith("ssl_") and name not in _TLS_OPTIONS:
+            raise Refused(f"{name}: not an option of TLS; known are {', '.join(sorted(_TLS_OPTIONS))}")
     options = dict(query)
     prefix = options.get("prefix", "recollect")
     if not prefix:
@@ -131,18 +179,22 @@ def parse_address(url: str) -> Address:
     quoted = quote(prefix.encode("utf-8", "surrogatepass"), safe="")
     if not kind:
         shown = parts.path if family == "unix" else f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
-        return Address(f"{family}://{shown}", quoted, _driver_arguments(parts))
+        arguments = _driver_arguments(parts)
+        return Address(
+            f"{family}://{shown}", quoted, arguments, certificates=_certificates(family, arguments)
+        )
     login, at, places = parts.netloc.rpartition("@")
     service, path = _service(kind, parts.path)
-    first = parts._replace(netloc=f"{login}{at}localhost", path=path)
+    arguments = _driver_arguments(parts._replace(netloc=f"{login}{at}localhost", path=path))
     return Address(
         f"{family}+{kind}://{places}{f'/{service}' if service else ''}",
         quoted,
-        _driver_arguments(first),
+        arguments,
         "cluster" if kind == "cluster" else "sentinel",
         tuple(_node(place, 6379 if kind == "cluster" else 26379) for place in places.split(",")),
         service,
         "replaced" in options,
+        _certificates(family, arguments),
     )
 
 
@@ -154,6 +206,10 @@ def _driver_arguments(parts: SplitResult) -> dict[str, Any]:
     if parts.scheme != "unix" and not (parts.path.strip("/").isdigit() or parts.path in ("", "/")):
         raise Refused(f"{parts.path}: the path of a Redis address is a database's number, such as /0")
     return arguments
+
+
+def _certificates(family: str, arguments: dict[str, Any]) -> Certificates | None:
+    return Certificates(arguments) if family == "rediss" else None
 
 
 def _service(kind: str, path: str) -> tuple[str, str]:

@@ -107,7 +107,7 @@ class RedisChanges(ABC):
         behind = b"ask"
         while True:
             arguments = (place.known.last, "" if last_seen is None else last_seen, behind)
-            write = QueuedWrite(FORGET, place.keys + pack_arguments(arguments), 3)
+            write = QueuedWrite(FORGET, (place.keys,), pack_arguments(arguments), 3)
             reply = await self._submit(write, place)
             if not (isinstance(reply, list) and reply[0] == b"behind"):
                 break
@@ -171,8 +171,8 @@ class RedisChanges(ABC):
         common = self._common(change, place, b"go on", expect=None)
         while True:
             rest = (change.upto, "" if change.expect is None else change.expect, source.known.last, behind)
-            body = place.keys + source.keys + self._append_options + common + pack_arguments(rest)
-            write = QueuedWrite(FORK, body, 12, sessions=2)
+            given = self._append_options + common + pack_arguments(rest)
+            write = QueuedWrite(FORK, (place.keys, source.keys), given, 12)
             reply = await self._submit(write, place)
             if not (isinstance(reply, list) and reply[0] == b"source behind"):
                 break
@@ -204,8 +204,8 @@ class RedisChanges(ABC):
             for append, place in zip(appends, places, strict=True):
                 given = (*self._option_values, *self._append_arguments(append, place, behind))
                 arguments += (b"%d" % len(given), *given)
-            body = b"".join(place.keys for place in places) + pack_arguments(arguments)
-            write = QueuedWrite(MANY, body, len(arguments), sessions=len(places))
+            keys = tuple(place.keys for place in places)
+            write = QueuedWrite(MANY, keys, pack_arguments(arguments), len(arguments))
             reply = await self._submit(write, places[0])
             match reply:
                 case [b"refused", int(which), [b"behind", found]]:
@@ -329,8 +329,8 @@ class RedisChanges(ABC):
         behind = b"ask"
         while True:
             common = self._common(change, place, behind, change.expect)
-            body = place.keys + self._append_options + common + pack_arguments(rest)
-            write = QueuedWrite(script, body, 8 + len(rest))
+            given = self._append_options + common + pack_arguments(rest)
+            write = QueuedWrite(script, (place.keys,), given, 8 + len(rest))
             reply = await self._submit(write, place)
             if not (isinstance(reply, list) and reply[0] == b"behind"):
                 return reply, write

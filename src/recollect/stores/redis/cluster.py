@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterable
 
-from recollect.errors import CannotOpen, EngineUnavailable, StoreReplaced
+from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, StoreReplaced
 from recollect.store import Options
 from recollect.stores.redis import markers
 from recollect.stores.redis.address import Address
@@ -18,7 +18,7 @@ from recollect.stores.redis.errors import not_connected, read_refused
 from recollect.stores.redis.routed import RETRY_MAX_S, RoutedServers, together
 from recollect.stores.redis.servers import PROBE_LIFE_MS, check_answered, scan_server
 from recollect.stores.redis.shard import Guard
-from recollect.stores.redis.slots import Node, Topology, View, read_view
+from recollect.stores.redis.slots import Node, Topology, View, of_one_cluster, read_view
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 _GRACE_S = 0.25
@@ -108,7 +108,22 @@ class ClusterServers(RoutedServers):
         finally:
             for task in tasks:
                 task.cancel()
-        return views
+        return self._ours({node: views[node] for node in known if node in views})
+
+    def _ours(self, views: dict[Node, View]) -> dict[Node, View]:
+        """Without those of another cluster, whose claims would be mixed with ours; none if there is no telling."""
+        clusters = of_one_cluster(views.values())
+        known = [one for one in clusters if any(self._topology.ids & view.names.keys() for view in one)]
+        if len(known) == 1:
+            return {node: view for node, view in views.items() if not view.claims or view in known[0]}
+        if len(clusters) < 2:  # if it is a stranger, our own nodes may only be slow
+            return views if all(node in views for node in self._topology.nodes) else {}
+        places = [[f"{node[0]}:{node[1]}" for node, view in views.items() if view in one] for one in clusters]
+        self._error = CannotOpen(
+            f"{self._address.shown}: these are nodes of {len(clusters)} clusters "
+            f"({' and '.join(', '.join(one) for one in places)}); name the nodes of one"
+        )
+        return {}
 
     # ---- whose it is
 
@@ -243,15 +258,16 @@ class ClusterServers(RoutedServers):
         end = time.monotonic() + self._options.timeout_s
         while True:
             views = await self._views(whole=True)
-            topology = Topology(views.values())
-            if topology.is_complete and all(node in views for node in topology.primaries):
-                self._topology = topology
+            if views:  # these name nodes that the address does not, and that are asked next
+                self._topology = Topology(views.values())
                 self._redirected.clear()
+            topology = self._topology
+            if topology.is_complete and all(node in views for node in topology.primaries):
                 return topology
             if time.monotonic() > end:
                 raise EngineUnavailable(
-                    f"{self._address.shown}: not every primary answers ({self._error}), so not all sessions can be "
-                    "listed"
+                    f"{self._address.shown}: not every primary answers"
+                    f"{f' ({self._error})' if self._error else ''}, so not all sessions can be listed"
                 )
             await asyncio.sleep(_GRACE_S / 10)
 
@@ -318,7 +334,9 @@ def _no_cluster(reply: Reply, address: Address) -> CannotOpen:
             f"{address.shown} does not know CLUSTER NODES; if it is a Sentinel, open the service it watches: "
             f"{address.shown.replace('://', '+sentinel://', 1)}/SERVICE"
         )
-    if isinstance(reply, ReplyError) and reply.code in ("NOPERM", "NOAUTH"):
+    if isinstance(reply, ReplyError) and reply.code == "NOAUTH":
+        return CredentialsRefused(address.shown, reply.text)
+    if isinstance(reply, ReplyError) and reply.code == "NOPERM":
         return CannotOpen(
             f"{address.shown}: its user may not run CLUSTER NODES, which the store needs: {reply.text}"
         )

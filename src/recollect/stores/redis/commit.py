@@ -4,6 +4,9 @@ A lone write goes out at once, without a task of its own. A batch is one run of 
 WAITAOF when the durability asked for needs them: both wait for everything this connection has written, so one of each
 serves the whole batch. Where WAITAOF cannot be believed, the fsync is watched for afterwards (`fsync`).
 
+With a few callers or more, each batch is half of them: one half is answered and made ready while the engine works on
+the other. As one batch, the two sides would wait for each other.
+
 One timer enforces the time limits of all: writes are first come, first served, so the oldest are always at the front.
 """
 
@@ -19,12 +22,18 @@ from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost
 
 BATCH_MAX = 128
+HALVED_LEAST = 6
+"""Fewer writes are not worth two round trips."""
+PASSED_MAX = 2 * BATCH_MAX
+"""Waiting writes that are looked past, for others whose sessions are free."""
 
 
 class QueuedWrite:
     """One script call on its way: the packed command, where its reply goes, and its batch's durability."""
 
     __slots__ = ("body", "count", "deadline", "future", "plan", "request", "script", "sessions", "shortfall")
+    sessions: tuple[bytes, ...]
+    """The packed keys of each session that it writes to."""
 
     future: asyncio.Future[Reply]
     deadline: float
@@ -32,25 +41,34 @@ class QueuedWrite:
     shortfall: str | None
     """What the plan failed to reach, once there is a reply."""
 
-    def __init__(self, script: Script, body: bytes, count: int, sessions: int = 1) -> None:
+    def __init__(self, script: Script, sessions: tuple[bytes, ...], arguments: bytes, count: int) -> None:
         self.script = script
-        self.body = body
-        self.count = count
         self.sessions = sessions
-        self.request = script.by_digest(body, count, sessions)
+        self.body = b"".join((*sessions, arguments))
+        self.count = count
+        self.request = script.by_digest(self.body, count, len(sessions))
 
 
 class Commit:
-    """Sends writes in batches: one after another, or several at once if each waits for disks or replicas."""
+    """Sends writes in batches: several at once if each waits for disks or replicas; else two, or in a cluster, where
+    other nodes work meanwhile, one after another."""
 
     def __init__(
-        self, pool: RedisPool, plan: DurabilityPlan, watch: FsyncWatch, *, timeout_s: float, pool_size: int
+        self,
+        pool: RedisPool,
+        plan: DurabilityPlan,
+        watch: FsyncWatch,
+        *,
+        timeout_s: float,
+        pool_size: int,
+        overlaps: bool,
     ) -> None:
         self.plan = plan
         self._pool = pool
         self._watch = watch
         self._timeout_s = timeout_s
         self._pool_size = pool_size
+        self._overlaps = overlaps and pool_size > 2
         self._waiting: deque[QueuedWrite] = deque()
         self._sent: dict[Wire, list[QueuedWrite]] = {}
         self._watched: dict[asyncio.Task[None], list[QueuedWrite]] = {}
@@ -115,8 +133,8 @@ class Commit:
     def _start(self) -> None:
         if self._gathering or not self._waiting:
             return
-        batches_max = max(1, self._pool_size - 1) if self.plan.count else 1  # one is left for reads
-        if len(self._sent) + len(self._starting) >= batches_max:
+        batches_max = max(1, self._pool_size - 1) if self.plan.count else self._batches_wanted()
+        if len(self._sent) + len(self._starting) >= batches_max:  # one connection is left for reads
             return
         if wire := self._pool.take():
             self._send(wire)
@@ -125,12 +143,22 @@ class Commit:
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
+    def _batches_wanted(self) -> int:
+        return 2 if self._overlaps and self._outstanding() >= HALVED_LEAST else 1
+
+    def _outstanding(self) -> int:
+        return len(self._waiting) + sum(map(len, self._sent.values()))
+
     async def _start_later(self) -> None:
+        me = asyncio.current_task()
+        assert me is not None
         try:
             wire = await self._pool.wait()
         except Exception as error:
+            self._starting.discard(me)  # now: until its done callback it would keep others from starting
             self._fail_waiting(error)
             return
+        self._starting.discard(me)
         self._send(wire)
 
     def _fail_waiting(self, error: Exception) -> None:
@@ -145,12 +173,34 @@ class Commit:
                 write.future.set_exception(error if lasting else NotWritten(f"{error}; safe to retry"))
         self._loop.call_soon(self._start)
 
-    def _send(self, wire: Wire) -> None:
+    def _next_batch(self) -> list[QueuedWrite]:
+        """The oldest writes; those of half the callers, if the other half is to be under way meanwhile.
+
+        Writes to one session keep the order in which they were submitted: they go out together, or one after the
+        other's answer."""
+        if self.plan.count or not self._overlaps:
+            size, busy = BATCH_MAX, set[bytes]()
+        else:
+            size = -(-self._outstanding() // self._batches_wanted())
+            busy = {session for sent in self._sent.values() for write in sent for session in write.sessions}
         batch: list[QueuedWrite] = []
-        while self._waiting and len(batch) < BATCH_MAX:
+        passed: list[QueuedWrite] = []
+        taken: set[bytes] = set()
+        while self._waiting and len(batch) < BATCH_MAX and len(passed) < PASSED_MAX:
             write = self._waiting.popleft()
-            if not write.future.done():  # else its caller gave up
+            if write.future.done():  # its caller gave up
+                continue
+            if busy.isdisjoint(write.sessions) and (len(batch) < size or taken.issuperset(write.sessions)):
                 batch.append(write)
+                taken.update(write.sessions)
+            else:
+                passed.append(write)
+                busy.update(write.sessions)
+        self._waiting.extendleft(reversed(passed))
+        return batch
+
+    def _send(self, wire: Wire) -> None:
+        batch = self._next_batch()
         if not batch:
             self._pool.give_back(wire)
             return
@@ -161,6 +211,8 @@ class Commit:
         plan = self.plan
         request = b"".join([write.request for write in batch]) + plan.request
         wire.ask(request, len(batch) + plan.count, lambda replies: self._settle(wire, plan, replies))
+        if self._overlaps:
+            self._start()  # the other half
 
     def _settle(self, wire: Wire, plan: DurabilityPlan, replies: list[Reply] | WireLost) -> None:
         batch = self._sent.pop(wire)
@@ -182,7 +234,7 @@ class Commit:
                 if write.future.done():
                     continue
                 if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-                    write.request = write.script.by_source(write.body, write.count, write.sessions)
+                    write.request = write.script.by_source(write.body, write.count, len(write.sessions))
                     unknown_to_engine.append(write)
                     continue
                 write.plan, write.shortfall = plan, shortfall

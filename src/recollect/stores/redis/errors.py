@@ -104,5 +104,5 @@ def not_connected(error: Exception, address: str) -> CannotOpen:
         return CredentialsRefused(address, str(error))
     for kind, meaning, words in CONNECTING:
         if isinstance(error, kind):
-            return meaning(f"{address} {words} ({error})")
+            return meaning(f"{address} {words}" + (f" ({error})" if str(error) else ""))
     return EngineUnavailable(f"{address} cannot be reached ({type(error).__name__}: {error})")

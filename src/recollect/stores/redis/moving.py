@@ -57,7 +57,7 @@ class RedisMoving(RedisChanges):
         for each in turns:
             at = each.first * PLACES + (each.last - each.first) % PLACES
             arguments += [each.turn.encode("utf-8", "surrogatepass"), b"%d" % at, each.fingerprint or b""]
-        write = QueuedWrite(RESTORE, place.keys + pack_arguments(arguments), len(arguments))
+        write = QueuedWrite(RESTORE, (place.keys,), pack_arguments(arguments), len(arguments))
         reply = await self._submit(write, place)
         if isinstance(reply, ReplyError):
             raise write_refused(reply)

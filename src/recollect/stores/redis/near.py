@@ -131,7 +131,7 @@ class NearServer:
         try:
             reply, *waits = self._wire.ask(write.request + plan.request, 1 + plan.count, deadline)
             if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-                source = write.script.by_source(write.body, write.count, write.sessions)
+                source = write.script.by_source(write.body, write.count, len(write.sessions))
                 reply, *waits = self._wire.ask(source + plan.request, 1 + plan.count, deadline)
         except TimeoutError:
             raise unacknowledged(self._timeout_s) from None

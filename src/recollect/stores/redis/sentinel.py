@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from recollect.errors import CannotOpen, DurabilityUnavailable, EngineUnavailable
+from recollect.errors import CannotOpen, CredentialsRefused, DurabilityUnavailable, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.errors import not_connected
@@ -23,6 +23,8 @@ from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 _QUESTION = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME")
 """For sentinels alone: servers do not know this command, and their users need no right to it."""
+LOGIN_WANTED = frozenset({"NOAUTH", "WRONGPASS"})
+"""Replies of a sentinel that does not answer this user."""
 _GRACE_S = 0.25
 """How long to wait for slower sentinels once one has answered."""
 
@@ -34,6 +36,7 @@ class SentinelServers(RoutedServers):
         self._identity = OneIdentity(address)
         self._error: CannotOpen | None = None
         self._question = pack(*_QUESTION, address.service)
+        self._login = pack(*address.login) if address.login else b""
 
     @property
     def replaced(self) -> str | None:
@@ -120,12 +123,14 @@ class SentinelServers(RoutedServers):
         async def ask(sentinel: Node) -> None:
             address = self._address.sentinel(sentinel)
             try:
-                reply = await self._scouts.ask(sentinel, address, self._question)
+                reply = await self._asked(sentinel, address)
             except Exception as error:  # another one may know
                 self._error = not_connected(error, address.shown)
                 return
             named = _named(reply)
-            if named is None:
+            if isinstance(reply, ReplyError) and reply.code in LOGIN_WANTED:
+                self._error = CredentialsRefused(f"the sentinel {address.shown}", reply.text)
+            elif named is None:
                 said = reply.text if isinstance(reply, ReplyError) else "it watches no such service"
                 self._error = CannotOpen(
                     f"{address.shown}, asked for {self._address.service!r}: {said}; name the sentinels, and the "
@@ -146,6 +151,15 @@ class SentinelServers(RoutedServers):
             node for node, count in votes.items() if count == max(votes.values())
         ]:
             self._primary = votes.most_common(1)[0][0]
+
+    async def _asked(self, sentinel: Node, address: Address) -> Reply:
+        """A sentinel that has a password gets the servers'; one that has none would refuse it."""
+        reply = await self._scouts.ask(sentinel, address, self._question)
+        if self._login and isinstance(reply, ReplyError) and reply.code == "NOAUTH":
+            reply = await self._scouts.ask(sentinel, address, self._login)
+            if not isinstance(reply, ReplyError):
+                reply = await self._scouts.ask(sentinel, address, self._question)
+        return reply
 
     async def _look(self) -> None:
         while True:

@@ -113,6 +113,9 @@ def read_settings(replies: list[Reply], address: str, *, alone: bool) -> RedisSe
     info = _info(replies[0], address)
     if info.get("role") == "slave" and not alone:
         raise EngineUnavailable(f"{address} is a replica now")
+    in_cluster = info.get("cluster_enabled") == "1"
+    if info.get("role") == "slave" and in_cluster:
+        raise one_node(address, "open")
     if info.get("role") == "slave":
         raise CannotOpen(
             f"{address} is a replica, which takes no writes; open its primary at "
@@ -136,7 +139,7 @@ def read_settings(replies: list[Reply], address: str, *, alone: bool) -> RedisSe
         maxmemory=int(info.get("maxmemory", 0)),
         eviction=info.get("maxmemory_policy", "noeviction"),
         replicas=int(info.get("connected_slaves", 0)),
-        is_cluster_node=info.get("cluster_enabled") == "1",
+        is_cluster_node=in_cluster,
     )
 
 
@@ -150,10 +153,15 @@ async def check_has_every_slot(wire: Wire, address: str) -> None:
     """Refuses one node of a cluster: it would take some sessions and refuse the rest for ever."""
     [reply] = await wire.replies(pack("CLUSTER", "INFO"), 1)
     if not has_every_slot(reply):
-        raise CannotOpen(
-            f"{address} is one node of a cluster and has only a part of the sessions; open the cluster: "
-            f"{address.replace('://', '+cluster://', 1)}"
-        )
+        raise one_node(address, "open")
+
+
+def one_node(address: str, verb: str) -> CannotOpen:
+    """The refusal of one node of a cluster; `verb` is what the caller was asked to do."""
+    whole = address.replace("://", "+cluster://", 1)
+    return CannotOpen(
+        f"{address} is one node of a cluster and has only a part of the sessions; {verb} the cluster: {whole}"
+    )
 
 
 def _info(reply: Reply, address: str) -> dict[str, str]:
@@ -275,16 +283,16 @@ def _notice(settings: RedisSettings, durability: Durability) -> str | None:
         ways.append("can lose everything since the last snapshot until the AOF's first rewrite has ended")
     elif settings.policy == "aof-always" and settings.fsync_pauses:
         ways.append(
-            "can lose what was written during a snapshot or a rewrite, when the power fails then; stopped by "
+            "can lose what was written during a snapshot or a rewrite, when the power fails then; what helps: "
             "`no-appendfsync-on-rewrite no`"
         )
     elif durability is not Durability.FSYNCED:
         losses = what_can_be_lost("redis", settings.policy)
-        ways += [f"can lose {loss.sentence}; stopped by {loss.remedy}" for loss in losses[:1]]
+        ways += [f"can lose {loss.sentence}; what helps: {loss.remedy}" for loss in losses[:1]]
     if settings.eviction != "noeviction":
         limit = f"{settings.maxmemory:,} bytes" if settings.maxmemory else "a maxmemory, once there is one"
         ways.append(
             f"maxmemory-policy {settings.eviction} can lose whole sessions, evicted above {limit}; "
-            "stopped by `maxmemory-policy noeviction`"
+            "what helps: `maxmemory-policy noeviction`"
         )
     return " · ".join(ways) if ways else None

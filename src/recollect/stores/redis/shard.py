@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
-from recollect.errors import CannotOpen, EngineUnavailable, NotWritten, OutcomeUnknown, Refused
+from recollect.errors import CannotOpen, EngineUnavailable, NotWritten, OutcomeUnknown
 from recollect.store import Durability, Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import Commit, QueuedWrite
@@ -81,7 +81,12 @@ class Shard:
         self.pool = RedisPool(self._connect, size=options.pool_size, timeout_s=options.timeout_s)
         self._watch = FsyncWatch(self.ask, lambda: guard().probe())
         self.commit = Commit(
-            self.pool, _NOT_YET, self._watch, timeout_s=options.timeout_s, pool_size=options.pool_size
+            self.pool,
+            _NOT_YET,
+            self._watch,
+            timeout_s=options.timeout_s,
+            pool_size=options.pool_size,
+            overlaps=alone,
         )
 
     @property
@@ -140,7 +145,7 @@ class Shard:
         except CannotOpen as error:
             raise NotWritten(f"{error}; safe to retry") from error
         promised = self.plan
-        source = write.script.by_source(write.body, write.count, write.sessions)
+        source = write.script.by_source(write.body, write.count, len(write.sessions))
         try:
             async with asyncio.timeout_at(deadline):
                 _, reply, *waits = await wire.replies(
@@ -196,11 +201,7 @@ class Shard:
         """A wire to an engine that is still this store's, with settings that still give what was asked for."""
         timeout_s = self._options.timeout_s
         try:
-            connection = self.address.connection(timeout_s)
-        except TypeError as error:
-            raise Refused(f"not a Redis address: {error}") from error
-        try:
-            wire = await connect(connection)
+            wire = await connect(self.address.connection(timeout_s))
         except Exception as error:
             await asyncio.sleep(0)  # a refusal is immediate: let others run if the caller keeps retrying
             raise not_connected(error, self.address.shown) from error

@@ -70,6 +70,22 @@ def read_view(reply: Reply, asked: Node, *, by_hostname: bool) -> View | None:
     return view
 
 
+def of_one_cluster(views: Iterable[View]) -> list[list[View]]:
+    """The views that own slots, by cluster: nodes of one know each other by id, nodes of two never do. Addresses may
+    be given to another cluster's node meanwhile."""
+    clusters: list[list[View]] = []
+    for view in views:
+        if view.claims:
+            mine = [
+                cluster
+                for cluster in clusters
+                if any(view.names.keys() & one.names.keys() for one in cluster)
+            ]
+            clusters = [cluster for cluster in clusters if cluster not in mine]
+            clusters.append([*(one for cluster in mine for one in cluster), view])
+    return clusters
+
+
 def _range(word: str) -> tuple[int, int]:
     first, _, last = word.partition("-")
     return int(first), int(last or first)
@@ -106,6 +122,7 @@ class Topology:
         """Slots that are open: from where, to where."""
         views = list(views)
         names = {name: node for view in views for name, node in view.names.items()}
+        self.ids = frozenset(name for view in views if view.claims for name in view.names)
         claims = {claim for view in views for claim in view.claims}
         for claim in sorted(claims, key=lambda claim: claim.epoch):
             for first, last in claim.ranges:

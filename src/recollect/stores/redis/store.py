@@ -293,7 +293,7 @@ class RedisStore(RedisMoving):
 
     def _append_write(self, append: Append, place: Place, behind: bytes) -> QueuedWrite:
         arguments = pack_bytes(self._append_arguments(append, place, behind))
-        return QueuedWrite(APPEND, place.keys + self._append_options + arguments, 8 + len(append.records))
+        return QueuedWrite(APPEND, (place.keys,), self._append_options + arguments, 8 + len(append.records))
 
     def _append_arguments(self, append: Append, place: Place, behind: bytes) -> tuple[bytes, ...]:
         return (

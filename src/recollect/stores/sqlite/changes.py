@@ -60,8 +60,8 @@ WHERE session = ? AND turn = ?"""
 """Turns written by a release without fingerprints have none."""
 
 _PRUNE_FINGERPRINTS = """
-DELETE FROM recollect_fingerprints WHERE session = ?1 AND first < (
-    SELECT first FROM recollect_turns WHERE session = ?1 ORDER BY number LIMIT 1)"""
+DELETE FROM recollect_fingerprints WHERE session = :session AND first < (
+    SELECT first FROM recollect_turns WHERE session = :session ORDER BY number LIMIT 1)"""
 
 NAMES_AT_ONCE = 500
 
@@ -437,7 +437,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             "DELETE FROM recollect_turns WHERE session = ? AND number <= ?", (session, forgotten)
         )
         if pruned.rowcount:
-            connection.execute(_PRUNE_FINGERPRINTS, (session,))
+            connection.execute(_PRUNE_FINGERPRINTS, {"session": session})
 
     def _end(self, connection: sqlite3.Connection, key: bytes, why: str) -> int | None:
         """Ends the session: hides its messages at once and removes them; its last sequence stays known. Returns the

@@ -71,8 +71,8 @@ def _erase_rows(connection: sqlite3.Connection, key: bytes) -> None:
         return
     (session,) = row
     connection.execute(
-        "DELETE FROM recollect_messages WHERE place BETWEEN ?1 << 32 AND (?1 << 32) + ?2",
-        (session, _SEQUENCE_MAX),
+        "DELETE FROM recollect_messages WHERE place BETWEEN :session << 32 AND (:session << 32) + :most",
+        {"session": session, "most": _SEQUENCE_MAX},
     )
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for table in tables.intersection(_BY_SESSION):

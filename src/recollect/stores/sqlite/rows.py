@@ -45,7 +45,8 @@ ORDER BY place DESC LIMIT 100"""
 _PLACES = "SELECT place FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
 
 _LIVE = f"""
-(expires_at IS NULL OR expires_at > ?2) AND (?1 IS NULL OR substr(key, 1, length(?1)) = ?1) AND EXISTS (
+(expires_at IS NULL OR expires_at > :now) AND (:prefix IS NULL OR substr(key, 1, length(:prefix)) = :prefix)
+AND EXISTS (
     SELECT 1 FROM recollect_messages
     WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX})"""
 
@@ -54,10 +55,12 @@ _UPDATED = f"""max(coalesce(changed, 0), coalesce((
     WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX}
     ORDER BY place DESC LIMIT 1), 0))"""
 
-_LIVE_SESSIONS = f"SELECT id, key FROM recollect_sessions s WHERE id > ?3 AND {_LIVE} ORDER BY id LIMIT 500"
+_LIVE_SESSIONS = (
+    f"SELECT id, key FROM recollect_sessions s WHERE id > :above AND {_LIVE} ORDER BY id LIMIT 500"
+)
 
 _CHANGED_SESSIONS = f"""
-SELECT id, {_UPDATED} AS updated FROM recollect_sessions s WHERE {_LIVE} AND updated > ?3
+SELECT id, {_UPDATED} AS updated FROM recollect_sessions s WHERE {_LIVE} AND updated > :after
 ORDER BY updated DESC, id DESC"""
 
 _NAMED = "SELECT id, key FROM recollect_sessions WHERE id IN (SELECT value FROM json_each(?))"
@@ -68,9 +71,9 @@ FROM recollect_sessions s WHERE id = ?"""
 
 _FREE = """
 DELETE FROM recollect_messages WHERE place IN (
-    SELECT place FROM recollect_messages WHERE place BETWEEN ?1 << 32 AND (?1 << 32) + (
-        SELECT floor FROM recollect_sessions WHERE id = ?1)
-    ORDER BY place LIMIT ?2)"""
+    SELECT place FROM recollect_messages WHERE place BETWEEN :session << 32 AND (:session << 32) + (
+        SELECT floor FROM recollect_sessions WHERE id = :session)
+    ORDER BY place LIMIT :most)"""
 
 _FREEABLE = """
 SELECT id FROM recollect_sessions s WHERE id > ? AND EXISTS (
@@ -101,21 +104,31 @@ def session_row(connection: sqlite3.Connection, key: bytes) -> Session | None:
     if row is None:
         return None
     found = Session(*row)
-    floor, ended, expires_at = found.floor, found.ended, found.expires_at
-    if (
-        type(floor) is not int
-        or not (ended is None or isinstance(ended, str))
-        or not (expires_at is None or (isinstance(expires_at, int | float) and expires_at > 1.0))
-    ):  # SQLite columns hold values of any type, and one flipped bit turns NULL into a 0 or a 1
+    if is_odd(found):
         raise Unreadable(f"the session's row was changed by something other than recollect: {str(row)[:200]}")
-    if found.checked is not None and found.checked != _checksum(
-        found.id, key, found.floor, found.ended, found.expires_at, found.marked
-    ):
+    if not is_intact(found, key):
         raise Unreadable(
             "the session's row has changed on the disk: its checksum does not match, so which messages it shows is not "
             f"known: {str(row)[:200]}"
         )
     return found
+
+
+def is_odd(found: Session) -> bool:
+    """Whether the row holds what no release writes: SQLite columns hold values of any type, and one flipped bit turns
+    NULL into a 0 or a 1."""
+    floor, ended, expires_at = found.floor, found.ended, found.expires_at
+    return (
+        type(floor) is not int
+        or not (ended is None or isinstance(ended, str))
+        or not (expires_at is None or (isinstance(expires_at, int | float) and expires_at > 1.0))
+    )
+
+
+def is_intact(found: Session, key: bytes) -> bool:
+    return found.checked is None or found.checked == _checksum(
+        found.id, key, found.floor, found.ended, found.expires_at, found.marked
+    )
 
 
 def seal(connection: sqlite3.Connection, session: int) -> None:
@@ -133,7 +146,8 @@ def _checksum(
 
 def free(connection: sqlite3.Connection, session: int) -> bool:
     """Removes some of the messages that are no longer shown; returns whether there may be more."""
-    return connection.execute(_FREE, (session, ROWS_FREED_MAX)).rowcount == ROWS_FREED_MAX
+    asked = {"session": session, "most": ROWS_FREED_MAX}
+    return connection.execute(_FREE, asked).rowcount == ROWS_FREED_MAX
 
 
 def freeable(connection: sqlite3.Connection, above: int) -> list[tuple[int]]:
@@ -239,14 +253,16 @@ def _with_holes(sequences: list[int], messages: list[Message | Damaged], expecte
 def live_sessions(
     connection: sqlite3.Connection, above: int, prefix: bytes | None
 ) -> list[tuple[int, bytes]]:
-    return connection.execute(_LIVE_SESSIONS, (prefix, time.time(), above)).fetchall()
+    asked = {"prefix": prefix, "now": time.time(), "above": above}
+    return connection.execute(_LIVE_SESSIONS, asked).fetchall()
 
 
 def changed_sessions(
     connection: sqlite3.Connection, prefix: bytes | None, updated_after: float
 ) -> "array[int]":
     """The numbers of sessions, the one that changed last first. A number takes 8 bytes, so a million are no burden."""
-    rows = connection.execute(_CHANGED_SESSIONS, (prefix, time.time(), updated_after))
+    asked = {"prefix": prefix, "now": time.time(), "after": updated_after}
+    rows = connection.execute(_CHANGED_SESSIONS, asked)
     return array("q", (number for number, _ in rows))
 
 

@@ -25,6 +25,8 @@ from recollect.stores.postgres.hosts import connect, prepares
 
 MIGRATE_TIMEOUT_S = 600.0
 """Long, because migrating a large memory may rewrite it."""
+CONNECT_TIMEOUT_S = 30.0
+"""A server that is silent, or a group without a primary, is not waited for that long."""
 
 _one_at_a_time = threading.Lock()
 
@@ -53,7 +55,7 @@ def alembic_config() -> Config:
 async def _migrate(url: str, timeout_s: float) -> None:
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=lambda: connect(url, time.monotonic() + timeout_s),
+        async_creator=lambda: connect(url, time.monotonic() + min(timeout_s, CONNECT_TIMEOUT_S)),
         poolclass=NullPool,
         connect_args={}
         if prepares(url)
