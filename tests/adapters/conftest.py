@@ -15,6 +15,7 @@ NEEDS = {
     "test_pages.py": "google.adk",
     "test_langchain.py": "langchain_core",
     "test_langgraph.py": "langgraph",
+    "test_langgraph_serializing.py": "langgraph",
     "test_langgraph_store.py": "langgraph",
     "test_langgraph_witness.py": "langgraph",
     "test_pydantic_ai.py": "pydantic_ai",

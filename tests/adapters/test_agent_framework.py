@@ -108,6 +108,22 @@ async def test_an_answer_that_is_lost_stores_nothing_twice(store: Store, session
     assert [message.text for message in await history.get_messages(session)] == ["hello"]
 
 
+async def test_what_is_no_message_is_refused(store: Store, session: str) -> None:
+    history = RecollectHistory(store)
+    for given in ([AgentMessage("user", ["fine"]), "text"], [None]):
+        with pytest.raises(Refused, match="a Message of Agent Framework"):
+            await history.save_messages(session, cast("list[AgentMessage]", given))
+    assert await history.get_messages(session) == []
+
+
+async def test_what_a_tool_returned_is_text_for_others(store: Store, session: str) -> None:
+    result = Content.from_function_result("c", result="sunny")
+    await RecollectHistory(store).save_messages(session, [AgentMessage("tool", [result])])
+    (stored,) = await store.history(session)
+    assert isinstance(stored.message, Message)
+    assert stored.message.text == "sunny"
+
+
 async def test_without_a_session_it_says_what_to_do(store: Store) -> None:
     with pytest.raises(Refused, match="create_session"):
         await RecollectHistory(store).get_messages(None)

@@ -147,6 +147,15 @@ def test_what_is_no_json_is_refused_and_nothing_is_added(place: Place, session: 
         assert history.messages == []
 
 
+def test_what_is_no_message_is_refused(place: Place, session: str) -> None:
+    with open_store(place.url) as store:
+        history = RecollectHistory(session, store)
+        for given in ([HumanMessage("fine"), "text"], "text", [None]):
+            with pytest.raises(Refused, match="a message of LangChain"):
+                history.add_messages(cast("list[BaseMessage]", given))
+        assert history.messages == []
+
+
 def test_others_can_read_it(place: Place, session: str) -> None:
     """The chat page and recall see roles and texts; messages of theirs are messages here."""
     with open_store(place.url) as store:

@@ -240,6 +240,8 @@ def test_what_is_not_json_is_refused_before_anything_is_written(files: str) -> N
     with RecollectStore(files, recall=files, fields=["text"]) as store:
         with pytest.raises(Refused):
             store.put(("n",), "k", {"text": "rain", "f": object()})
+        with pytest.raises(Refused, match="value: a dictionary"):
+            store.put(("n",), "k", cast("dict[str, Any]", "rain"))
         assert store.get(("n",), "k") is None
         assert store.search(("n",), query="rain") == []
 

@@ -145,6 +145,15 @@ async def test_a_turn_with_a_bad_item_is_refused_whole(store: Store, session: st
     assert await ours.get_items() == []
 
 
+async def test_what_is_no_dictionary_is_refused(store: Store, session: str) -> None:
+    ours = RecollectSession(session, store)
+    wrong: list[Any] = [["text"], "text", [None], {"role": "user", "content": "not in a list"}]
+    for given in wrong:
+        with pytest.raises(Refused, match="an OpenAI message is a dictionary"):
+            await ours.add_items(given)
+    assert await ours.get_items() == []
+
+
 async def test_a_damaged_item_keeps_its_place_and_is_not_taken(tmp_path: Path) -> None:
     async with open_store(f"sqlite:///{tmp_path}/memory.db") as store:
         ours = RecollectSession("s", store)

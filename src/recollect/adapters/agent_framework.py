@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.adapters.carrying import carried, damage_note
-from recollect.errors import MissingExtra, Refused
+from recollect.errors import MissingExtra, Refused, shown
 from recollect.message import Damaged, Message, new_id
 from recollect.store import Store, Stored
 
@@ -81,6 +81,8 @@ def _checked(session_id: str | None) -> str:
 
 
 def _message(message: AgentMessage) -> Message:
+    if not isinstance(message, AgentMessage):
+        raise Refused(f"messages: a Message of Agent Framework; not {shown(message)}")
     metadata = {"shape": AGENT_FRAMEWORK}
     return Message(
         str(message.role), [message.to_dict()], metadata=metadata, id=message.message_id or new_id()

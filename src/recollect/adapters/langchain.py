@@ -13,10 +13,10 @@ A message that can no longer be read keeps its place, as a message that says so.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.adapters.carrying import damage_note, new_turn, retried, tried
-from recollect.errors import MissingExtra, OutcomeUnknown
+from recollect.errors import MissingExtra, OutcomeUnknown, Refused, shown
 from recollect.message import Damaged
 from recollect.shapes import from_langchain, to_langchain
 from recollect.store import Stored
@@ -24,14 +24,11 @@ from recollect.sync import SyncStore
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
-    from langchain_core.messages import message_to_dict, messages_from_dict
+    from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 except ImportError as error:
     raise MissingExtra(
         f"LangChain is not installed ({error.name}): pip install 'recollect[langchain]'"
     ) from error
-
-if TYPE_CHECKING:
-    from langchain_core.messages import BaseMessage
 
 
 class RecollectHistory(BaseChatMessageHistory):
@@ -49,17 +46,17 @@ class RecollectHistory(BaseChatMessageHistory):
         self._last = last
 
     @property
-    def messages(self) -> "list[BaseMessage]":  # type: ignore[override]
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]
         """The messages in order."""
         stored = self._store.history(self.session_id, last=self._last)
         messages: list[BaseMessage] = messages_from_dict([_serialized(one) for one in stored])
         return messages
 
-    def add_messages(self, messages: "Sequence[BaseMessage]") -> None:
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Adds the messages as one turn, all or none."""
         if not messages:
             return
-        turn_messages = [from_langchain(message_to_dict(message)) for message in messages]
+        turn_messages = [from_langchain(message_to_dict(_checked(message))) for message in messages]
         turn = new_turn()
         try:
             self._store.append(self.session_id, turn_messages, turn=turn)
@@ -74,6 +71,14 @@ class RecollectHistory(BaseChatMessageHistory):
     def clear(self) -> None:
         """Forgets the conversation."""
         self._store.run(lambda store: tried(lambda _: store.forget(self.session_id)))
+
+
+def _checked(message: object) -> BaseMessage:
+    if not isinstance(message, BaseMessage):
+        raise Refused(
+            f"messages: a message of LangChain, such as HumanMessage('hello'); not {shown(message)}"
+        )
+    return message
 
 
 def _serialized(stored: Stored) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recollect.adapters.carrying import carried, damage_note, pop_last
 from recollect.errors import MissingExtra
-from recollect.message import Damaged, Message
+from recollect.message import Damaged
+from recollect.shapes import from_openai, to_openai
 from recollect.store import Store, Stored
 
 try:
@@ -67,13 +68,13 @@ class RecollectSession:
         if not items:
             return
         # Made once: a retry must send the same messages, ids included.
-        messages = [Message.from_openai(cast(Mapping[str, Any], item)) for item in items]
+        messages = [from_openai(cast(Mapping[str, Any], item)) for item in items]
         await carried(lambda turn: self._store.append(self.session_id, messages, turn=turn))
 
     async def pop_item(self) -> "TResponseInputItem | None":
         """Removes and returns the latest item. Concurrent callers get different ones."""
         message = await pop_last(self._store, self.session_id)
-        return None if message is None else cast("TResponseInputItem", message.to_openai())
+        return None if message is None else cast("TResponseInputItem", to_openai(message))
 
     async def clear_session(self) -> None:
         """Forgets the conversation."""
@@ -83,4 +84,4 @@ class RecollectSession:
 def _item(stored: Stored) -> "TResponseInputItem":
     if isinstance(stored.message, Damaged):
         return {"role": "system", "content": damage_note(stored, stored.message)}
-    return cast("TResponseInputItem", stored.message.to_openai())
+    return cast("TResponseInputItem", to_openai(stored.message))

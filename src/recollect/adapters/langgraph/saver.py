@@ -36,6 +36,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from recollect.adapters.carrying import tried
 from recollect.adapters.langgraph.own_loop import OwnLoop
 from recollect.adapters.langgraph.saver_witness import SaverWitness
+from recollect.adapters.langgraph.serializing import MessageSerializer
 from recollect.adapters.langgraph.shelf import (
     EMPTY,
     CheckpointListing,
@@ -91,7 +92,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     def __init__(
         self, url: str, *, serde: SerializerProtocol | None = None, **options: Unpack[OpenOptions]
     ) -> None:
-        super().__init__(serde=serde)
+        super().__init__(serde=serde or MessageSerializer())
         kind = _shelf_class(url)
         self._loop = OwnLoop("saver")
         try:

@@ -35,6 +35,7 @@ from recollect.adapters.langgraph.shelf_sql import (
     TABLES,
     copying,
     listing_checkpoints,
+    numbered,
 )
 from recollect.errors import EngineUnavailable, RecollectError
 from recollect.store import Options
@@ -113,15 +114,28 @@ class SqliteShelf(SqliteTransactions[Job]):
             self._near_gate.release()
 
     def _write_here(self, job: Job) -> bool:
+        """One transaction, as in `_commit`, but without waiting and without errors: what goes wrong here is done again,
+        and told, on the other way."""
         if self._policy.journal != "wal" or not self._near_gate.acquire(blocking=False):
             return False
+        connection, guard = self._near, self._guard
         try:
-            results = None if self._closed else self._commit([job], 0.0, self._near)
-        except (RecollectError, sqlite3.Error):
+            if self._closed:
+                return False
+            connection.execute("BEGIN IMMEDIATE")
+            if guard.harm_before_write(locked=True) is not None:
+                return False
+            job(connection)
+            connection.execute("COMMIT")
+            return guard.harm_after_commit() is None
+        except Exception:
             return False
         finally:
-            self._near_gate.release()
-        return results is not None and not isinstance(results[0], Exception)
+            try:
+                if not self._closed:
+                    self._roll_back(connection)
+            finally:
+                self._near_gate.release()
 
     async def _release(self) -> None:
         with self._near_gate:
@@ -132,7 +146,7 @@ class SqliteShelf(SqliteTransactions[Job]):
         statement, values = listing_checkpoints(listing)
 
         def query(connection: sqlite3.Connection) -> list[FoundCheckpoint]:
-            rows = connection.execute(statement, values).fetchall()
+            rows = connection.execute(statement, numbered(*values)).fetchall()
             return [_found(connection, _row(row)) for row in rows]
 
         return await self._read(_at_one_moment(query))
@@ -141,16 +155,16 @@ class SqliteShelf(SqliteTransactions[Job]):
         self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
     ) -> list[FoundCheckpoint]:
         def query(connection: sqlite3.Connection) -> list[FoundCheckpoint]:
-            rows = connection.execute(ANCESTORS, (*place, checkpoint, limit)).fetchall()
+            rows = connection.execute(ANCESTORS, numbered(*place, checkpoint, limit)).fetchall()
             return [_found(connection, _row(row), tuple(prefixes)) for row in rows]
 
         return await self._read(_at_one_moment(query))
 
     async def ids(self, place: ThreadPlace) -> list[bytes]:
-        return [row[0] for row in await self._rows(IDS, place)]
+        return [row[0] for row in await self._rows(IDS, numbered(*place))]
 
     async def namespaces(self, thread: bytes) -> list[bytes]:
-        return [row[0] for row in await self._rows(NAMESPACES, (thread,))]
+        return [row[0] for row in await self._rows(NAMESPACES, numbered(thread))]
 
     async def of_runs(self, runs: Sequence[bytes]) -> list[tuple[ThreadPlace, bytes]]:
         found: list[tuple[ThreadPlace, bytes]] = []
@@ -193,7 +207,7 @@ class SqliteShelf(SqliteTransactions[Job]):
     async def copy_thread(self, source: bytes, target: bytes) -> None:
         def job(connection: sqlite3.Connection) -> None:
             for table in TABLES:
-                connection.execute(copying(table), (target, source))
+                connection.execute(copying(table), numbered(target, source))
 
         await self._submit(job)
 
@@ -205,9 +219,9 @@ class SqliteShelf(SqliteTransactions[Job]):
         except RecollectError as error:
             return error
 
-    async def _rows(self, statement: str, values: Sequence[Any]) -> list[Any]:
+    async def _rows(self, statement: str, values: Sequence[Any] | dict[str, Any]) -> list[Any]:
         return await self._read(
-            lambda connection: connection.execute(statement, tuple(values)).fetchall(), inline=True
+            lambda connection: connection.execute(statement, values).fetchall(), inline=True
         )
 
     def _connect(self) -> sqlite3.Connection:
@@ -216,15 +230,17 @@ class SqliteShelf(SqliteTransactions[Job]):
         return connection
 
 
+_PUT_VALUE = "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)"
+_PUT_CHECKPOINT = "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+
 def _putting(row: CheckpointRow, values: Mapping[bytes, bytes]) -> Job:
     def job(connection: sqlite3.Connection) -> None:
-        connection.executemany(
-            "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)",
-            [(*row.place, ref, value) for ref, value in values.items()],
-        )
+        for ref, value in values.items():
+            connection.execute(_PUT_VALUE, (*row.place, ref, value))
         refs = msgspec.msgpack.encode(row.refs)
         connection.execute(
-            "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            _PUT_CHECKPOINT,
             (*row.place, row.id, row.parent, row.run, refs, row.checkpoint, row.metadata),
         )
 
@@ -246,10 +262,10 @@ def _putting_writes(place: ThreadPlace, checkpoint: bytes, writes: Sequence[Pend
 _GET = """
 SELECT c.thread, c.namespace, c.id, c.parent, c.run, c.refs, c.checkpoint, c.metadata,
        w.task, w.place, w.channel, w.path, w.value
-  FROM (SELECT * FROM langgraph_checkpoints WHERE thread = ?1 AND namespace = ?2 {which}) c
-  LEFT JOIN langgraph_writes w ON w.thread = ?1 AND w.namespace = ?2 AND w.id = c.id"""
+  FROM (SELECT * FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 {which}) c
+  LEFT JOIN langgraph_writes w ON w.thread = $1 AND w.namespace = $2 AND w.id = c.id"""
 _GET_LATEST = _GET.format(which="ORDER BY id DESC LIMIT 1")
-_GET_ONE = _GET.format(which="AND id = ?3")
+_GET_ONE = _GET.format(which="AND id = $3")
 
 
 def _getting(
@@ -260,9 +276,9 @@ def _getting(
 
     def query(connection: sqlite3.Connection) -> FoundCheckpoint | None:
         if checkpoint is None:
-            found = connection.execute(_GET_LATEST, place).fetchall()
+            found = connection.execute(_GET_LATEST, numbered(*place)).fetchall()
         else:
-            found = connection.execute(_GET_ONE, (*place, checkpoint)).fetchall()
+            found = connection.execute(_GET_ONE, numbered(*place, checkpoint)).fetchall()
         if not found:
             return None
         row = _row(found[0][:8])
@@ -299,7 +315,7 @@ def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Optio
 def _identity(connection: sqlite3.Connection, deadline: float) -> str:
     """Given to a file that has none yet; reading it takes no lock."""
     while (found := connection.execute(IDENTITY).fetchone()) is None:
-        if not until(deadline, lambda: connection.execute(IDENTIFY, (str(uuid.uuid4()),))):
+        if not until(deadline, lambda: connection.execute(IDENTIFY, numbered(str(uuid.uuid4())))):
             raise EngineUnavailable("the file is locked by another process")
     return str(found[0])
 

@@ -15,7 +15,7 @@ Like `RecollectSaver`, one store serves any number of threads and event loops.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -37,7 +37,7 @@ from langgraph.store.base import (
 from recollect.adapters.carrying import damage_note, tried
 from recollect.adapters.langgraph.own_loop import OwnLoop
 from recollect.composite import composite_id
-from recollect.errors import MissingExtra, Refused, Unreadable
+from recollect.errors import MissingExtra, Refused, Unreadable, shown
 from recollect.message import Damaged, Message, encode, new_id
 from recollect.opening import open_store
 from recollect.store import OpenOptions, Store, Stored
@@ -214,7 +214,9 @@ class RecollectStore(BaseStore):
 
     async def _write(self, item_id: ItemId, op: PutOp, before: KeptItem | None) -> None:
         version = new_id()
-        bare = Message("memory", [dict(op.value or {})], id=version)
+        if not isinstance(op.value, Mapping):
+            raise Refused(f"value: a dictionary, such as {{'text': 'green apples'}}; not {shown(op.value)}")
+        bare = Message("memory", [dict(op.value)], id=version)
         encode(bare)  # refused before anything is written
         created = bare.timestamp if before is None else before.times["created_at"].timestamp()
         rows = await self._remembered(item_id, self._texts(op), version)
