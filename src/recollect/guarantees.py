@@ -38,6 +38,8 @@ MADE_OF = {
 """Engines made of several servers, and what each server is. They promise what their servers promise, except where the
 group has rules of its own."""
 ENGINES |= {name: ENGINES[server] for name, server in MADE_OF.items()}
+for _group in ("redis-cluster", "redis-sentinel"):
+    ENGINES[_group] = (*ENGINES["redis"][:-1], *groups.MIN_REPLICAS, "custom")
 ENGINES["postgres-ha"] = ("asynchronous", "any-1", "first-2", "custom")
 ENGINES["patroni"] = ("asynchronous", "synchronous", "quorum", "custom")
 ALIASES = {
@@ -474,7 +476,8 @@ def promise(engine: str, policy: str, fault: str, variant: str | None = None) ->
         rules = tuple(rule for rule in rules if not _OF_SETTINGS & set(rule.faults))
     elif policy != "custom":
         of_group = (*groups.OF_POLICY.get((name, policy), ()), *groups.OF_ENGINE.get(name, ()))
-        rules = (*of_group, *_RULES.get((server, policy), ()), *rules)
+        kept = "none" if policy in groups.MIN_REPLICAS else policy
+        rules = (*of_group, *_RULES.get((server, kept), ()), *rules)
     for rule in rules:
         if rule.is_for(fault, variant) or rule.is_for(_LIKE.get(fault), variant):
             return Promise(

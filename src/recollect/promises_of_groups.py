@@ -42,6 +42,9 @@ _EMPTY_PRIMARY = Rule(
     "Redis documentation, Replication: safety of replication when master has persistence turned off",
     "`appendonly yes` on every node; or no restart before a replica has taken over",
 )
+_SENTINEL_EXAMPLE = (
+    "Redis documentation, High availability with Sentinel: example 2, basic setup with three boxes"
+)
 _CUT_OFF = (
     "what a primary acknowledges while it is cut off from the majority, for as long as the node timeout"
 )
@@ -54,7 +57,7 @@ OF_ENGINE: dict[str, tuple[Rule, ...]] = {
             _OLDER_COPY,
             None,
             _NOT_TOLD,
-            "Redis documentation, High availability with Sentinel: example 2, basic setup with three boxes",
+            _SENTINEL_EXAMPLE,
             _NEWER_COPY,
         ),
     ),
@@ -106,11 +109,33 @@ _SWITCHED_OVER = Rule(
     "PostgreSQL documentation, 27.3 Failover; walsender.c WalSndDone",
     variants=("",),
 )
+MIN_REPLICAS = {"min-replicas-lag-10": 10, "min-replicas-lag-1": 1}
+"""Policies without persistence and with `min-replicas-to-write 1`, and their `min-replicas-max-lag` in seconds."""
+
+
+def _until_silent(lag_s: int, faults: tuple[str, ...], source: str) -> Rule:
+    return Rule(
+        faults,
+        _OLDER_COPY,
+        None,
+        f"what a primary acknowledges until it has heard of no replica for {lag_s} s (`min-replicas-max-lag {lag_s}`)",
+        f"{source}; redis.conf, min-replicas-max-lag",
+        "`replicas` of every copy that may be promoted",
+    )
+
+
 OF_POLICY: dict[tuple[str, str], tuple[Rule, ...]] = {
     (group, policy): (_EMPTY_PRIMARY,)
     for group in ("redis-cluster", "redis-sentinel")
-    for policy in ("none", "rdb")
+    for policy in ("none", "rdb", *MIN_REPLICAS)
 }
+for _policy, _lag_s in MIN_REPLICAS.items():
+    OF_POLICY["redis-cluster", _policy] += (
+        _until_silent(_lag_s, ("isolate-primary",), _CLUSTER_SPECIFICATION),
+    )
+    OF_POLICY["redis-sentinel", _policy] += (
+        _until_silent(_lag_s, ("isolate-primary", "two-primaries"), _SENTINEL_EXAMPLE),
+    )
 OF_POLICY["postgres-ha", "asynchronous"] = (
     Rule(
         ("failover",),

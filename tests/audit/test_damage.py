@@ -8,7 +8,7 @@ import pytest
 
 from recollect import Message, open_store
 from recollect.audit import AuditFinding, audit
-from recollect.errors import CannotOpen, Refused
+from recollect.errors import CannotOpen, Refused, Unreadable
 from recollect.message import encode
 from recollect.tombstone import tombstone
 from recollect.verify.engines import Engine
@@ -125,6 +125,7 @@ async def test_messages_whose_session_is_gone(memory: Memory) -> None:
     else:
         await memory.postgres("DELETE FROM recollect_sessions WHERE name = 's'")
         assert await memory.names() == ["orphaned"]
+        assert (await memory.audit()).counts == {"orphaned": 2}  # messages and turn ids, not each of them
 
 
 async def test_a_session_that_a_job_has_emptied(memory: Memory) -> None:
@@ -227,6 +228,8 @@ async def test_postgres_counters_that_moved(engine_of: Callable[[str], Engine], 
     [
         ("recollect_messages_pkey", "UPDATE recollect_messages SET record = record WHERE session_id = 1"),
         ("recollect_sessions_name", "INSERT INTO recollect_sessions (name, last) VALUES ('hidden', 0)"),
+        ("recollect_about_pkey", "INSERT INTO recollect_about VALUES (1, '')"),
+        ("recollect_turns_pkey", "INSERT INTO recollect_turns VALUES (1, 'hidden', 1, 1)"),
     ],
 )
 async def test_postgres_rows_that_their_index_does_not_find(
@@ -263,6 +266,45 @@ async def test_sqlite_an_index_that_misses_a_row(engine_of: Callable[[str], Engi
         file.seek((page - 1) * size)
         file.write(b"\x0a\x00\x00\x00\x00" + size.to_bytes(2, "big") + b"\x00")
     assert await memory.names() == ["index"]
+
+
+async def test_sqlite_a_row_of_a_session_that_has_changed_on_the_disk(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("sqlite", engine_of, tmp_path)
+    for column, value, name in (
+        ("floor", 3, "checksum"),  # a turn less, with nothing missing in between
+        ("expires_at", 1000.0, "checksum"),  # over, it seems
+        ("expires_at", 1.0, "counters"),
+    ):
+        assert await memory.names() == []
+        # What is written with a new checksum is not taken for another release's.
+        memory.sqlite(
+            f"UPDATE recollect_sessions SET {column} = ?, checked = checked + 1 WHERE id = 1", value
+        )
+        assert await memory.names() == [name], column
+        async with open_store(memory.url) as store:
+            with pytest.raises(Unreadable):
+                await store.history("s")
+        was = 0 if column == "floor" else None
+        memory.sqlite(f"UPDATE recollect_sessions SET {column} = ?, checked = checked - 1 WHERE id = 1", was)
+
+
+async def test_sqlite_a_clock_that_was_ahead_when_something_was_written(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("sqlite", engine_of, tmp_path)
+    assert (await memory.audit()).counts == {}
+    memory.sqlite("UPDATE recollect_messages SET written = written + 86400 WHERE place = ?", 1 << 32 | 9)
+    report = await memory.audit()
+    assert (report.counts, report.exit_code()) == ({"clock": 1}, 0)
+
+
+async def test_sqlite_a_table_that_was_dropped(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    memory = await of_kind("sqlite", engine_of, tmp_path)
+    memory.sqlite("DROP TABLE recollect_turns")
+    with pytest.raises(Unreadable, match="recollect_turns is gone"):
+        await memory.audit()
 
 
 async def test_sqlite_what_belongs_to_no_session(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:

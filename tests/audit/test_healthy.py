@@ -11,6 +11,7 @@ import pytest
 from recollect import SessionState, open_store
 from recollect.audit.auditing import opened
 from recollect.audit.session_reading import SessionReading
+from recollect.errors import CannotOpen
 from recollect.verify.engines import Engine
 from tests.audit.memories import STORES, Memory, memory_of, said
 from tests.audit.writers import changes, writing
@@ -39,6 +40,15 @@ async def test_every_verb(memory: Memory, seed: int) -> None:
     assert report.counts == {}
     assert report.sessions > 2
     assert report.messages > 0
+
+
+async def test_where_nothing_was_ever_stored_nothing_is_in_order(memory: Memory) -> None:
+    """An emptied Redis has no sessions either: that everything is there is not for an audit to say."""
+    with pytest.raises(CannotOpen):
+        await memory.audit()
+    async with open_store(memory.url):
+        pass
+    assert (await memory.audit()).counts == {}  # a memory without a session is one
 
 
 @pytest.mark.usefixtures("small_pieces")

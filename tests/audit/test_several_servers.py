@@ -101,6 +101,13 @@ async def test_a_healthy_cluster_passes(memory: Memory) -> None:
     assert report.settings.engine == "redis-cluster"
 
 
+async def test_one_node_in_the_address_is_enough(memory: Memory) -> None:
+    primary = memory.engine.primaries()[0]
+    for node in (primary, *memory.engine.replicas_of(primary)):
+        url = f"{node.url.replace('redis://', 'redis+cluster://')}?prefix={memory.prefix}"
+        assert (await audit(url)).sessions == (await audit(memory.url)).sessions
+
+
 async def test_nothing_is_written(memory: Memory) -> None:
     """With a user who may not: and no key of any server has changed."""
     user = f"auditor-{memory.prefix}"

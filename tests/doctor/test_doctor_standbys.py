@@ -8,6 +8,7 @@ import pytest
 
 from recollect.doctor import Symptom, examine
 from recollect.doctor.postgres_standbys import LogSlot, StandbyAnswers, symptoms
+from recollect.stores.postgres.hosts import HostsNow
 from recollect.verify import engines
 from recollect.verify.engines.postgres_ha import PostgresHaEngine
 from recollect.verify.host.waiting import wait_until
@@ -31,6 +32,7 @@ async def test_a_group_from_whole_to_two_primaries(group: PostgresHaEngine) -> N
     found = await findings(group)
     assert found["some-standbys-acknowledge"].sentence.startswith("1 of 2 standbys acknowledge")
     assert not {"two-primaries", "too-few-standbys", "slot-unused", "log-not-kept", "failover"} & found.keys()
+    assert not {"standbys-left-behind", "servers-that-do-not-answer"} & found.keys()
 
     old.ask("SELECT pg_create_physical_replication_slot('nobodys', true)")
     assert "slot-unused" in await findings(group)
@@ -49,6 +51,27 @@ async def test_a_group_from_whole_to_two_primaries(group: PostgresHaEngine) -> N
         "every commit waits: 1 standbys have to acknowledge, and 0 are there"
     )
     assert "two-primaries" not in found
+    assert found["servers-that-do-not-answer"].sentence.endswith(f":{old.port}, 127.0.0.1:{second.port}")
+
+    second.start()  # it still waits for the old primary
+    found = await findings(group)
+    assert f"(127.0.0.1:{second.port})" in found["standbys-left-behind"].sentence
+    assert found["servers-that-do-not-answer"].sentence.endswith(f": 127.0.0.1:{old.port}")
+
+
+@pytest.mark.parametrize(
+    ("answers", "level"),
+    [
+        (StandbyAnswers(hosts=HostsNow(lonely=("b",))), "loss"),
+        (StandbyAnswers(1, 1, "ANY 1 (*)", hosts=HostsNow(lonely=("b",))), "note"),
+        (StandbyAnswers(1, hosts=HostsNow(lonely=("b",)), by_patroni=True), "note"),
+    ],
+)
+def test_a_standby_left_behind_is_a_loss_if_nothing_keeps_it_from_being_promoted(
+    answers: StandbyAnswers, level: str
+) -> None:
+    [found] = [one for one in symptoms(answers) if one is not None and one.name == "standbys-left-behind"]
+    assert found.level == level
 
 
 @pytest.mark.parametrize(
@@ -61,7 +84,15 @@ async def test_a_group_from_whole_to_two_primaries(group: PostgresHaEngine) -> N
         (StandbyAnswers(slots=(LogSlot("a", False, "lost"),)), ["slot-lost"]),
         (StandbyAnswers(2, 2, "FIRST 2 (*)", "on", "1GB"), []),
         (StandbyAnswers(2, 2, "FIRST 2 (*)", "local", "1GB"), []),
-        (StandbyAnswers(primaries={"a": 2}), []),
+        (StandbyAnswers(hosts=HostsNow({"a": 2})), []),
+        (StandbyAnswers(hosts=HostsNow({"a": 2}, ("b",))), ["standbys-left-behind"]),
+        (StandbyAnswers(hosts=HostsNow({"a": 2}, silent=("c",))), ["servers-that-do-not-answer"]),
+        (StandbyAnswers(2, 1, "one", "on", "1GB"), ["some-standbys-acknowledge"]),
+        (StandbyAnswers(2, 1, "one", "on", "1GB", by_patroni=True), ["patroni"]),
+        (
+            StandbyAnswers(2, 1, "one", "on", "1GB", hosts=HostsNow({"a": 2, "b": 1}), by_patroni=True),
+            ["two-primaries", "patroni"],
+        ),
     ],
 )
 def test_what_is_said(answers: StandbyAnswers, names: list[str]) -> None:

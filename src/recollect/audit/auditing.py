@@ -23,7 +23,7 @@ from recollect.audit.session_reading import ErasedMeanwhile, SessionReading, hal
 from recollect.audit.source import COPIES, AuditSource, SessionBatch, SessionRef, name_of
 from recollect.doctor import Diagnosis, examine
 from recollect.doctor.examination import POSTGRES, REDIS, is_several_servers
-from recollect.errors import MissingExtra, RecollectError, Refused
+from recollect.errors import CannotOpen, MissingExtra, RecollectError, Refused
 from recollect.secret import check_address, scheme_of, shown
 from recollect.witness import remembered_by
 
@@ -44,11 +44,13 @@ class _Audit:
     told: Callable[[AuditProgress, int | None], None]
     resume: Path | None
     kept: Counter[str] = field(default_factory=Counter)
+    _listed: set[AuditFinding] = field(default_factory=set)
     _saved_at: float = field(default_factory=time.monotonic)
     _boundary: bytes | None = None
     """The progress when the last batch was complete: a batch that was interrupted is read again."""
 
     async def run(self) -> None:
+        self._listed.update(self.progress.findings)
         for finding in self.progress.findings:
             self.kept[finding.name] += 1
         if not self.progress.sessions_done:
@@ -118,10 +120,13 @@ class _Audit:
         return None
 
     def keep(self, finding: AuditFinding) -> None:
+        if finding in self._listed:  # a thousand messages of one lost session are one finding
+            return
         self.progress.counts[finding.name] = self.progress.counts.get(finding.name, 0) + 1
         self.kept[finding.name] += 1
         if self.kept[finding.name] <= KEPT_MAX:
             self.progress.findings.append(finding)
+            self._listed.add(finding)
 
     def _mark(self) -> None:
         if self.resume is not None:
@@ -163,6 +168,11 @@ async def audit(
             run.save()
     finally:
         await source.close()
+    if source.identity is None and not progress.sessions and not progress.counts:
+        raise CannotOpen(
+            f"there is no memory of recollect at {shown(url)}: nothing was ever stored there, or it was emptied "
+            "(with --witness FILE, an audit can tell)"
+        )
     progress.elapsed_s += time.monotonic() - started
     return AuditReport(
         address=shown(url),

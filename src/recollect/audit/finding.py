@@ -25,7 +25,6 @@ MEANINGS: dict[str, str] = {
     "expired": "sessions that are over still occupy room; `sweep()` frees it",
     "clock": "times lie in the future",
     "behind": "this is a copy that had not received everything; its primary may have it",
-    "one-node": "one node of a cluster was audited: the sessions of the others were not read",
     "moved": "slots changed hands while they were read; their sessions were read where they are now",
     "order": "a message is older than one above it",
     "open-call": "the session ends with a call that waits for its answer",
@@ -33,7 +32,7 @@ MEANINGS: dict[str, str] = {
 }
 """Names are stable. Those in `NOTES` are notes: nothing is lost."""
 
-NOTES = frozenset({"expired", "clock", "behind", "one-node", "moved", "order", "open-call", "empty"})
+NOTES = frozenset({"expired", "clock", "behind", "moved", "order", "open-call", "empty"})
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):

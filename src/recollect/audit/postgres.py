@@ -60,9 +60,17 @@ SELECT m.session_id, m.sequence,
                 WHERE i.session_id = m.session_id AND i.sequence = m.sequence OFFSET 0) AS indexed,
        EXISTS (SELECT FROM recollect_sessions s WHERE s.id = m.session_id OFFSET 0) AS known
   FROM recollect_messages m WHERE m.ctid >= $1::tid AND m.ctid < $2::tid"""
-_NEXT_OF = """
-SELECT t.session_id, EXISTS (SELECT FROM recollect_sessions s WHERE s.id = t.session_id)
-  FROM {table} t WHERE t.session_id > $1 ORDER BY t.session_id LIMIT 1"""
+# The rows of some pages, whether the index leads to this very row, and whether they have a session. A row whose key has
+# changed on the disk is in the index under its old one; the index by itself, which PostgreSQL prefers to read, does not
+# show it.
+_BESIDE = """
+SELECT t.session_id, t.ctid = ANY (ARRAY(SELECT i.ctid FROM {table} i WHERE {same_key})) AS indexed,
+       EXISTS (SELECT FROM recollect_sessions s WHERE s.id = t.session_id OFFSET 0) AS known
+  FROM {table} t WHERE t.ctid >= $1::tid AND t.ctid < $2::tid"""
+_SAME_KEY = {
+    "recollect_turns": "i.session_id = t.session_id AND i.turn = t.turn",
+    "recollect_about": "i.session_id = t.session_id",
+}
 
 
 class PostgresAudit:
@@ -131,18 +139,14 @@ class PostgresAudit:
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         """Up to the current sizes of the files: what is added later belongs to sessions already read, or new ones."""
-        [[pages]] = await self._fetch(_PAGES, "recollect_messages")
-        for page in range(0, pages or 0, PAGES):
-            rows = await self._unfound(page)
+        async for rows in self._pages("recollect_messages", _UNFOUND):
             yield len(rows), [finding for row in rows for finding in _unfound(*row)]
-        for table in ("recollect_turns", "recollect_about"):
-            number = 0
+        for table, same_key in _SAME_KEY.items():
             if table == "recollect_about" and not await self._has_about():
                 continue
-            while rows := await self._fetch(_NEXT_OF.format(table=table), number):
-                number, known = rows[0]
-                what = table.removeprefix("recollect_")
-                yield 1, [] if known else [_orphaned(what, number)]
+            what = table.removeprefix("recollect_")
+            async for rows in self._pages(table, _BESIDE.format(table=table, same_key=same_key)):
+                yield len(rows), [finding for row in rows for finding in _misplaced(what, *row)]
 
     # ---- how
 
@@ -217,15 +221,19 @@ class PostgresAudit:
             )
         return claims
 
-    async def _unfound(self, page: int) -> list[asyncpg.Record]:
-        try:
-            async with self._connection.transaction(isolation="repeatable_read", readonly=True):
-                await self._connection.execute("SET LOCAL enable_seqscan = off")
-                return await self._connection.fetch(
-                    _UNFOUND, (page, 0), (page + PAGES, 0), timeout=self._timeout_s
-                )
-        except DRIVER_ERRORS as error:
-            raise read_error(error) from error
+    async def _pages(self, table: str, statement: str) -> AsyncIterator[list[asyncpg.Record]]:
+        """The rows of a table by their place in its file; the statement looks each of them up."""
+        [[pages]] = await self._fetch(_PAGES, table)
+        for page in range(0, pages or 0, PAGES):
+            try:
+                async with self._connection.transaction(isolation="repeatable_read", readonly=True):
+                    await self._connection.execute("SET LOCAL enable_seqscan = off")
+                    rows = await self._connection.fetch(
+                        statement, (page, 0), (page + PAGES, 0), timeout=self._timeout_s
+                    )
+            except DRIVER_ERRORS as error:
+                raise read_error(error) from error
+            yield rows
 
     async def _has_about(self) -> bool:
         return bool((await self._fetch("SELECT to_regclass('recollect_about') IS NOT NULL"))[0][0])
@@ -245,6 +253,16 @@ def _unfound(number: int, sequence: int, indexed: bool, known: bool) -> list[Aud
         return []
     told = f"message {sequence} of session number {number} is in the table, and its index does not find it"
     return [AuditFinding(name="index", sentence=told, first=number, last=sequence)]
+
+
+def _misplaced(what: str, number: int | None, indexed: bool, known: bool) -> list[AuditFinding]:
+    if number is None or (known and not indexed):
+        whose = "no session number" if number is None else f"session number {number}"
+        told = (
+            f"a row of {what} has {whose}, and its index does not find it there: it has changed on the disk"
+        )
+        return [AuditFinding(name="index", sentence=told, first=number)]
+    return [] if known else [_orphaned(what, number)]
 
 
 def _orphaned(what: str, number: int) -> AuditFinding:

@@ -23,7 +23,7 @@ from recollect.errors import CredentialsRefused, EngineUnavailable, Unreadable
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.elements import is_number
 from recollect.stores.redis.errors import is_sentinel, sentinel_refused
-from recollect.stores.redis.settings import has_every_slot
+from recollect.stores.redis.settings import has_every_slot, one_node
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack
 from recollect.tombstone import run_first
 
@@ -52,7 +52,6 @@ class RedisAudit:
         self._timeout_s = timeout_s
         self._starts: dict[bytes, int] = {}
         """Where to continue in the list of the session being read."""
-        self._is_one_of_several = False
         self.asking = False
         """The slot that is asked for is still on its way here."""
         self.identity: str | None = None
@@ -78,7 +77,7 @@ class RedisAudit:
         return cls(address, wire, timeout_s)
 
     async def look(self) -> None:
-        """Refuses a Sentinel, and learns whose memory it is."""
+        """Refuses what is not a whole memory, and learns whose it is."""
         try:
             await self._look()
             facts = await self.facts()
@@ -172,10 +171,7 @@ class RedisAudit:
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         """The scan has seen every key of this server, and there is no index."""
-        told = (
-            "this is one node of a cluster: the sessions of the others were not read; audit redis+cluster://…"
-        )
-        yield 0, [AuditFinding(name="one-node", sentence=told)] if self._is_one_of_several else []
+        yield 0, []
 
     async def without_counter(self, names: list[bytes]) -> tuple[list[SessionRef], list[AuditFinding]]:
         """Sessions that have messages but no counter, and findings about keys with neither."""
@@ -210,7 +206,7 @@ class RedisAudit:
         return SessionRef(key, shard=self.shard)
 
     async def _look(self) -> None:
-        """Refuses a Sentinel, and sees whether other servers hold a part of the sessions."""
+        """Refuses a Sentinel, and a server that has only a part of the sessions."""
         [info] = await self.ask(pack("INFO"))
         if is_sentinel(info):
             raise sentinel_refused(self._address.shown)
@@ -218,7 +214,8 @@ class RedisAudit:
             nodes: Reply = None
             with contextlib.suppress(Unreadable):  # its user may not ask
                 [nodes] = await self.ask(pack("CLUSTER", "INFO"))
-            self._is_one_of_several = not has_every_slot(nodes)
+            if not has_every_slot(nodes):
+                raise one_node(self._address.shown, "audit")
 
     def _judged(
         self, ref: SessionRef, answers: list[Reply], records: list[tuple[int | None, object]], *, ended: bool

@@ -48,9 +48,7 @@ def load(path: Path | None, identity: str | None, place: str) -> AuditProgress:
     except OSError as error:
         raise Refused(f"{path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(
-            f"{path} is not the file of an audit ({error}); delete it, or name another with --resume"
-        ) from None
+        raise Refused(f"{path} is not the file of an audit ({error}); name another with --resume") from None
     if found.identity != identity:
         raise Refused(
             f"{path} is of an audit of another store ({found.identity}, this one is {identity}); delete it to start "

@@ -156,7 +156,7 @@ def half_turn(gap: AuditFinding, turns: list[tuple[int, int]]) -> AuditFinding:
     assert gap.last is not None
     for first, last in turns:
         if first < gap.first <= last or first <= gap.last < last:
-            sentence = f"{gap.sentence}; the turn they belong to has messages {first} to {last}"
+            sentence = f"{gap.sentence}; its turn is messages {first} to {last}"
             return AuditFinding(
                 name="half-turn", session=gap.session, sentence=sentence, first=gap.first, last=gap.last
             )

@@ -25,7 +25,7 @@ from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, Ses
 from recollect.errors import CannotOpen, EngineUnavailable, Refused, Unreadable
 from recollect.raw_reading import first_bytes
 from recollect.stores.sqlite.file import COMPATIBILITY, POLICIES, any_text, is_locked, parse_url, until
-from recollect.stores.sqlite.rows import SEQUENCE_MAX
+from recollect.stores.sqlite.rows import SEQUENCE_MAX, Session, is_intact, is_odd
 
 Read = TypeVar("Read")
 
@@ -34,10 +34,14 @@ SPARE = 1.1
 """How much room a copy needs, as a multiple of the file's size."""
 
 _SESSION = f"""
-SELECT floor, ended, expires_at, {{marked}}, {{created}}, (
+SELECT id, floor, ended, expires_at, {{marked}}, (
     SELECT place & {SEQUENCE_MAX} FROM recollect_messages
-    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1),
+    {{checked}}, {{times}}
 FROM recollect_sessions s WHERE id = ? AND key = ?"""
+_WRITTEN = f"""(
+    SELECT written FROM recollect_messages
+    WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)"""
 _ROWS = "SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place LIMIT ?"
 _NEWEST_TURN = "SELECT first, last FROM recollect_turns WHERE session = ? ORDER BY number DESC LIMIT 1"
 _OVER = "SELECT first, last FROM recollect_turns WHERE session = ? AND first <= ? AND last >= ? LIMIT 100"
@@ -63,7 +67,7 @@ class SqliteAudit:
         self.place = str(path)
         self.identity: str | None = None
         self.total: int | None = None
-        self._marked, self._created = "1", "NULL"
+        self._statement = ""
         self._tables: set[str] = set()
 
     @classmethod
@@ -118,9 +122,8 @@ class SqliteAudit:
             row = reader.execute("SELECT id FROM recollect_sessions WHERE key = ?", (key,)).fetchone()
             if row is None:
                 return 0
-            query = _SESSION.format(marked=self._marked, created=self._created)
-            floor, *_, newest = reader.execute(query, (row[0], key)).fetchone()
-            return int(floor if newest is None else newest)
+            found = Session(*reader.execute(self._statement, (row[0], key)).fetchone()[:7])
+            return int(found.last)
 
         return await self._read(ask)
 
@@ -169,37 +172,51 @@ class SqliteAudit:
             "recollect_turns",
             "recollect_meta",
         } - self._tables
-        if missing:
+        if missing and not self._tables:
             raise CannotOpen(f"{self._path} is no memory of recollect: it has no table {min(missing)}")
+        if missing:
+            raise Unreadable(
+                f"{self._path}: the table {min(missing)} is gone; others of recollect's are there"
+            )
         columns = {name for _, name, *_ in reader.execute("PRAGMA table_info(recollect_sessions)")}
-        self._marked = "marked" if "marked" in columns else "1"
-        self._created = "created" if "created" in columns else "NULL"
+        dated = any(
+            name == "written" for _, name, *_ in reader.execute("PRAGMA table_info(recollect_messages)")
+        )
+        times = [*sorted(columns & {"created", "changed"}), *([_WRITTEN] if dated else [])]
+        self._statement = _SESSION.format(  # an older release made fewer columns
+            marked="marked" if "marked" in columns else "1",
+            checked="checked" if "checked" in columns else "NULL",
+            times=", ".join(times) or "NULL",
+        )
         row = reader.execute("SELECT value FROM recollect_meta WHERE name = 'identity'").fetchone()
         self.identity = None if row is None else str(row[0])
         (self.total,) = reader.execute("SELECT count(*) FROM recollect_sessions").fetchone()
 
     def _piece(self, reader: sqlite3.Connection, ref: SessionRef, after: int) -> SessionPiece | None:
         session = name_of(ref.key)
-        query = _SESSION.format(marked=self._marked, created=self._created)
-        row = reader.execute(query, (ref.number, ref.key)).fetchone()
+        row = reader.execute(self._statement, (ref.number, ref.key)).fetchone()
         if row is None:
             return None
-        floor, _, expires_at, marked, created, newest = row
+        found, times = Session(*row[:7]), row[7:]
         now = time.time()
-        if type(floor) is not int or not isinstance(expires_at, int | float | None):
+        if is_odd(found):
             odd = AuditFinding(
-                name="counters", session=session, sentence=f"the session's row holds {row!r}"[:200]
+                name="counters", session=session, sentence=f"the session's row holds {row[:7]!r}"[:200]
             )
             return SessionPiece(0, 0, [], True, claims=(odd,))
         claims: list[AuditFinding] = []
-        if isinstance(created, int | float) and created > now + CLOCK_SLACK_S:
-            claims.append(_ahead(session, created - now))
-        if expires_at is not None and expires_at <= now:
+        ahead_s = max((when - now for when in times if isinstance(when, int | float)), default=0.0)
+        if ahead_s > CLOCK_SLACK_S:
+            claims.append(_ahead(session, ahead_s))
+        if not is_intact(found, ref.key):
+            told = "the session's row is not what was written: which messages are its own is not known"
+            claims.append(AuditFinding(name="checksum", session=session, sentence=told))
+        elif found.expired(now):
             over = "the session is over, and its messages are still in the file"
             return SessionPiece(
                 0, 0, [], True, claims=(AuditFinding(name="expired", session=session, sentence=over),)
             )
-        last = floor if newest is None else newest
+        floor, last = found.floor, found.last
         base = ref.number << 32
         rows = reader.execute(_ROWS, (base + max(floor, after) + 1, base + last, PIECE)).fetchall()
         turn = reader.execute(_NEWEST_TURN, (ref.number,)).fetchone()
@@ -215,7 +232,7 @@ class SqliteAudit:
             )
         records = [(place & SEQUENCE_MAX, record) for place, record in rows]
         return SessionPiece(
-            last, floor, records, len(rows) < PIECE, marked=bool(marked), claims=tuple(claims)
+            last, floor, records, len(rows) < PIECE, marked=bool(found.marked), claims=tuple(claims)
         )
 
     async def _read(self, ask: Callable[[sqlite3.Connection], Read], *, aside: bool = False) -> Read:
@@ -404,5 +421,5 @@ def _ahead(session: str, seconds: float) -> AuditFinding:
     return AuditFinding(
         name="clock",
         session=session,
-        sentence=f"made {seconds:,.0f} s in the future, by this machine's clock",
+        sentence=f"changed {seconds:,.0f} s in the future, by this machine's clock",
     )

@@ -21,7 +21,7 @@ from recollect.doctor.postgres_standbys import StandbyAnswers
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
 from recollect.stores.postgres.errors import DRIVER_ERRORS, short_reason
-from recollect.stores.postgres.hosts import Connection, connect, primaries_of, remaining_s
+from recollect.stores.postgres.hosts import Connection, connect, hosts_now, remaining_s
 
 ASKED = (
     "fsync",
@@ -125,11 +125,11 @@ async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
             raise LoginRefused(f"{shown}: {short_reason(error.__cause__)}") from None
         raise
     try:
-        primaries = await primaries_of(url, time.monotonic() + min(HOSTS_S, remaining_s(deadline)))
+        hosts = await hosts_now(url, time.monotonic() + min(HOSTS_S, remaining_s(deadline)))
         async with asyncio.timeout(remaining_s(deadline)):
             async with connection.transaction(readonly=True):
                 answers = await _ask(connection, shown)
-                group = await postgres_standbys.ask(connection, primaries)
+                group = await postgres_standbys.ask(connection, hosts)
     except DRIVER_ERRORS as error:
         raise EngineUnavailable(f"{shown}: {short_reason(error)}") from None
     finally:
@@ -316,6 +316,8 @@ def _standbys(answers: PostgresAnswers) -> Symptom | None:
     waits = bool(names) and commit in ("on", "remote_write", "remote_apply")
     if not answers.standbys or waits:
         return None
+    if answers.group.by_patroni:
+        return postgres_standbys.lost_by_patroni(answers.group)
     given = promise("postgres", "default", "failover")
     setting = (
         f"{answers.standbys} standbys, synchronous_standby_names = '{names}', synchronous_commit = {commit}"
@@ -396,6 +398,8 @@ def _set(answers: PostgresAnswers, name: str, value: str) -> str:
             f"take `-c {name}=…` off the server's command line (ALTER SYSTEM cannot override it) "
             "and restart it cleanly"
         )
+    if answers.group.by_patroni:
+        return f"patronictl edit-config -p {name}={value}"
     return f"ALTER SYSTEM SET {name} = {value}, then SELECT pg_reload_conf()"
 
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 
 from recollect.doctor.diagnosis import Symptom
 from recollect.guarantees import promise
+from recollect.printable import counted
 from recollect.stores.postgres.durability import waited_for
-from recollect.stores.postgres.hosts import Connection
+from recollect.stores.postgres.hosts import Connection, HostsNow
 
 _ANSWERS = """
 SELECT (SELECT count(*) FROM pg_stat_replication),
        (SELECT count(*) FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')),
        current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
-       current_setting('wal_keep_size')"""
+       current_setting('wal_keep_size'),
+       EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'Patroni%')"""
 _SLOTS = """
 SELECT slot_name::text, active, coalesce(wal_status, '') FROM pg_replication_slots
 WHERE slot_type = 'physical' ORDER BY 1"""
@@ -37,8 +39,9 @@ class StandbyAnswers:
     commit: str = "on"
     wal_keep: str = "0"
     slots: tuple[LogSlot, ...] = ()
-    primaries: dict[str, int] = field(default_factory=dict)
-    """The hosts of the address that take writes, with their timelines."""
+    hosts: HostsNow = field(default_factory=HostsNow)
+    by_patroni: bool = False
+    """Patroni is connected: it chooses who is promoted, and which standbys acknowledge."""
 
     @property
     def waits_for(self) -> int:
@@ -46,34 +49,38 @@ class StandbyAnswers:
         return waited_for(self.names) if self.commit in ("on", "remote_write", "remote_apply") else 0
 
 
-async def ask(connection: Connection, primaries: dict[str, int]) -> StandbyAnswers:
+async def ask(connection: Connection, hosts: HostsNow) -> StandbyAnswers:
     row = await connection.fetchrow(_ANSWERS)
     assert row is not None
     slots = tuple(LogSlot(*each) for each in await connection.fetch(_SLOTS))
-    connected, synchronous, names, commit, wal_keep = row
-    return StandbyAnswers(connected, synchronous, names, commit, wal_keep, slots, primaries)
+    connected, synchronous, names, commit, wal_keep, by_patroni = row
+    return StandbyAnswers(connected, synchronous, names, commit, wal_keep, slots, hosts, by_patroni)
 
 
 def symptoms(answers: StandbyAnswers) -> Iterable[Symptom | None]:
     yield _two_primaries(answers)
+    yield _lonely(answers)
+    yield _silent(answers)
     yield _too_few(answers)
     yield _some_acknowledge(answers)
     yield _not_kept(answers)
+    yield _managed(answers)
     for slot in answers.slots:
         yield _slot(slot)
 
 
 def _two_primaries(answers: StandbyAnswers) -> Symptom | None:
-    if len(answers.primaries) < 2:
+    primaries = answers.hosts.primaries
+    if len(primaries) < 2:
         return None
     given = promise("postgres-ha", "asynchronous", "two-primaries")
-    newest = max(answers.primaries.values())
-    old = [host for host, timeline in answers.primaries.items() if timeline < newest]
-    told = ", ".join(f"{host} on timeline {timeline}" for host, timeline in answers.primaries.items())
+    newest = max(primaries.values())
+    old = [host for host, timeline in primaries.items() if timeline < newest]
+    told = ", ".join(f"{host} on timeline {timeline}" for host, timeline in primaries.items())
     return Symptom(
         name="two-primaries",
         level="loss",
-        sentence=f"can lose {given.sentence}: {len(answers.primaries)} hosts of this address take writes",
+        sentence=f"can lose {given.sentence}: {len(primaries)} hosts of this address take writes",
         when=("two-primaries",),
         window="for as long as there are two",
         setting=told,
@@ -82,6 +89,39 @@ def _two_primaries(answers: StandbyAnswers) -> Symptom | None:
             "make it a standby of the other with pg_rewind or a base backup, before it is started again",
         ),
         source=given.source,
+    )
+
+
+def _lonely(answers: StandbyAnswers) -> Symptom | None:
+    """No loss where commits wait for standbys that follow, or where Patroni chooses whom to promote."""
+    lonely = answers.hosts.lonely
+    if not lonely:
+        return None
+    given = promise("postgres-ha", "asynchronous", "promoted-behind")
+    return Symptom(
+        name="standbys-left-behind",
+        level="note" if answers.waits_for or answers.by_patroni else "loss",
+        sentence="can lose everything since they were cut off, if one of these standbys is promoted: no server sends "
+        f"them the log ({', '.join(lonely)})",
+        when=("promoted-behind",),
+        window="no bound",
+        setting=f"{counted(answers.connected, 'standby')} of this primary connected",
+        procedure=(
+            "let them follow this primary: primary_conninfo, and recovery_target_timeline = 'latest'",
+            "one that went another way, as its log says, is copied anew with pg_rewind or a base backup",
+        ),
+        source=given.source,
+    )
+
+
+def _silent(answers: StandbyAnswers) -> Symptom | None:
+    if not answers.hosts.silent:
+        return None
+    return Symptom(
+        name="servers-that-do-not-answer",
+        level="note",
+        sentence=f"hosts of this address that do not answer: {', '.join(answers.hosts.silent)}",
+        procedure=("start them, or take them out of the address; then examine again",),
     )
 
 
@@ -100,7 +140,8 @@ def _too_few(answers: StandbyAnswers) -> Symptom | None:
 
 
 def _some_acknowledge(answers: StandbyAnswers) -> Symptom | None:
-    if not 0 < answers.waits_for < answers.connected:
+    """Patroni promotes only a standby that has acknowledged, and stops the old primary."""
+    if answers.by_patroni or not 0 < answers.waits_for < answers.connected:
         return None
     given = promise("postgres-ha", "any-1", "promoted-behind")
     return Symptom(
@@ -131,6 +172,41 @@ def _not_kept(answers: StandbyAnswers) -> Symptom | None:
             "a replication slot for each standby, or ALTER SYSTEM SET wal_keep_size = '1GB'; or an archive",
         ),
         source="PostgreSQL documentation, 19.6 Replication: wal_keep_size",
+    )
+
+
+def _managed(answers: StandbyAnswers) -> Symptom | None:
+    if not answers.by_patroni:
+        return None
+    return Symptom(
+        name="patroni",
+        level="note",
+        sentence="Patroni keeps the settings: what ALTER SYSTEM changes gets in its way. How far behind a standby may "
+        "be when it is promoted (maximum_lag_on_failover), and whether writes go on without a synchronous one "
+        "(synchronous_mode_strict), cannot be seen from here",
+        setting=f"synchronous_standby_names = '{answers.names}'",
+        procedure=("patronictl show-config shows them, patronictl edit-config changes them",),
+        source="Patroni documentation, Dynamic configuration settings",
+    )
+
+
+def lost_by_patroni(answers: StandbyAnswers) -> Symptom:
+    """Its standbys do not acknowledge."""
+    given = promise("patroni", "asynchronous", "node-kill")
+    return Symptom(
+        name="failover",
+        level="loss",
+        sentence=f"can lose {given.sentence}",
+        when=("node-kill", "isolate-primary", "promoted-behind"),
+        window="as far as the standby is behind; beside a primary that is cut off, up to Patroni's ttl",
+        setting=f"{answers.connected} standbys, synchronous_standby_names = '{answers.names}', "
+        f"synchronous_commit = {answers.commit}",
+        procedure=(
+            "patronictl edit-config -s synchronous_mode=true (or quorum, from Patroni 4 on); with "
+            "synchronous_mode_strict=true, too, nothing is acknowledged while no standby is there",
+            "with synchronous_commit = on (not local, not off) for the roles that write memory",
+        ),
+        source=given.source,
     )
 
 

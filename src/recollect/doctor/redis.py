@@ -29,6 +29,7 @@ ON_A_DISK = (
     "mount a volume or a disk for the folder that CONFIG GET dir names",
     "copy the data there with a replica or BGSAVE before switching; never just restart on an empty folder",
 )
+_WHOLE_CLUSTER = "examine the whole cluster: redis+cluster://host:port"
 WAITS_TOO_EARLY = {"redis": ("7.4.0", "7.4.1", "7.4.2"), "valkey": ("9.1.2",)}
 
 
@@ -163,17 +164,16 @@ def _role(answers: RedisAnswers) -> Symptom | None:
             name="one-node-of-a-cluster",
             level="note",
             sentence="this is one node of a cluster; the others have settings of their own",
-            procedure=("examine the whole cluster: redis+cluster://host:port",),
+            procedure=(_WHOLE_CLUSTER,),
         )
     if not answers.is_replica:
         return None
+    primary = f"{answers.info.get('master_host')}:{answers.info.get('master_port')}"
     return Symptom(
         name="is-a-replica",
         level="cannot-tell",
         sentence="cannot tell what is lost: this is a replica, and writes are acknowledged by its primary",
-        procedure=(
-            f"examine the primary: {answers.info.get('master_host')}:{answers.info.get('master_port')}",
-        ),
+        procedure=(_WHOLE_CLUSTER if answers.mode == "cluster" else f"examine the primary: {primary}",),
     )
 
 

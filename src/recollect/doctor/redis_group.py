@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import msgspec
 
 from recollect.doctor import redis
-from recollect.doctor.diagnosis import Diagnosis, Symptom, ordered
+from recollect.doctor.diagnosis import Diagnosis, LoginRefused, Symptom, ordered
 from recollect.doctor.redis_answers import RedisAnswers
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.guarantees import promise
 from recollect.stores.redis.address import Address, parse_address
+from recollect.stores.redis.sentinel import LOGIN_WANTED
 from recollect.stores.redis.slots import SLOTS, Node, Topology, read_view
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
@@ -120,10 +121,12 @@ async def _sentinels(address: Address, timeout_s: float) -> ExaminedGroup:
     count, errors = 0, []
     for sentinel in address.nodes:
         try:
-            replies = await redis.asked(address.sentinel(sentinel), question, 2, timeout_s)
+            replies = await _asked_sentinel(address, sentinel, question, timeout_s)
         except EngineUnavailable as error:
             errors.append(str(error))
             continue
+        if isinstance(replies[0], ReplyError) and replies[0].code in LOGIN_WANTED:
+            raise LoginRefused(f"the sentinel {address.at(sentinel).shown}: {replies[0].text}")
         if isinstance(replies[0], ReplyError):
             raise CannotOpen(f"{address.shown}: {replies[0].text}; name the service as the sentinels call it")
         told, count = told or replies, count + 1
@@ -149,6 +152,17 @@ async def _sentinels(address: Address, timeout_s: float) -> ExaminedGroup:
             "down-after-milliseconds": master.get("down-after-milliseconds", ""),
         },
     )
+
+
+async def _asked_sentinel(address: Address, sentinel: Node, question: bytes, timeout_s: float) -> list[Reply]:
+    """A sentinel that has a password gets the servers', as the store gives it."""
+    place = address.sentinel(sentinel)
+    replies = await redis.asked(place, question, 2, timeout_s)
+    if address.login and isinstance(replies[0], ReplyError) and replies[0].code == "NOAUTH":
+        accepted, *replies = await redis.asked(place, pack(*address.login) + question, 3, timeout_s)
+        if isinstance(accepted, ReplyError):
+            return [accepted]
+    return replies
 
 
 async def _first(

@@ -91,5 +91,7 @@ def named(
         name, why = "rolled-back", "the engine was restarted, or its file is another one"
     else:
         name, why = "deleted", "no restart, no eviction and no expiry explains it"
-    sentence = f"{loss.lost:,} acknowledged messages are gone, {loss.kept:,} are there: {why}"
+    gone, there = ("is" if count == 1 else "are" for count in (loss.lost, loss.kept))
+    told = f"{counted(loss.lost, 'acknowledged message')} {gone} gone, {loss.kept:,} {there} there"
+    sentence = f"{told}: {why}"
     return Alarm(name=name, sentence=sentence, lost=loss.lost, span_s=round(loss.span_s, 3))

@@ -2,6 +2,8 @@
 
 A message is noted once it is acknowledged; one that was sent but not noted may be there or not, so a canary killed at
 any moment can continue where it was. Two canaries with one file would raise false alarms, so the file is locked.
+
+`--clean` deletes the file, so it must be a canary's: a database that has anything else in it is never written to.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ import fcntl
 import os
 import sqlite3
 import uuid
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from recollect import private
+from recollect import private, regular_files
 from recollect.audit.source import EngineFacts
 from recollect.errors import CannotOpen, Refused
 
@@ -24,6 +28,11 @@ CREATE TABLE IF NOT EXISTS said (
     session TEXT, sequence INTEGER, id TEXT, acknowledged_at REAL, PRIMARY KEY (session, sequence));
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT);
 """
+_COLUMNS = {"said": ["session", "sequence", "id", "acknowledged_at"], "notes": ["name", "value"]}
+
+
+class MemoryFailed(Exception):
+    """The file can no longer be read or written. Not a `RecollectError`: it says nothing about the engine."""
 
 
 class CanaryMessage(NamedTuple):
@@ -42,6 +51,7 @@ class CanaryMemory:
             raise CannotOpen(
                 f"{path}: the folder {path.parent} does not exist; create it, or name another file"
             )
+        _check_ours(path)
         try:
             self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,10 +68,10 @@ class CanaryMemory:
             self._file = sqlite3.connect(path, isolation_level=None)
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.executescript(_SCHEMA)
-            known = self._note("address")
         except sqlite3.Error as error:
             os.close(self._lock)
-            raise CannotOpen(f"{path}: {error}; it is not the memory of a watch") from None
+            raise MemoryFailed(_failed(path, error)) from None
+        known = self._note("address")
         if known is not None and known != address:
             self.close()
             raise Refused(
@@ -72,8 +82,18 @@ class CanaryMemory:
         self.set("canary", self.canary)
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(sqlite3.Error):
+            self._file.close()
         os.close(self._lock)
+
+    def _ask(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        return self._asked(lambda: self._file.execute(statement, values))
+
+    def _asked(self, ask: Callable[[], sqlite3.Cursor]) -> list[Any]:
+        try:
+            return ask().fetchall()
+        except sqlite3.Error as error:
+            raise MemoryFailed(_failed(self.path, error)) from None
 
     def remove(self) -> None:
         """Deletes the closed file, which is no longer needed."""
@@ -83,28 +103,30 @@ class CanaryMemory:
     # ---- what was acknowledged
 
     def note_said(self, said: CanaryMessage) -> None:
-        self._file.execute("INSERT OR REPLACE INTO said VALUES (?, ?, ?, ?)", said)
+        self._ask("INSERT OR REPLACE INTO said VALUES (?, ?, ?, ?)", said)
 
     def said_in(self, session: str) -> list[CanaryMessage]:
-        rows = self._file.execute("SELECT * FROM said WHERE session = ? ORDER BY sequence", (session,))
+        rows = self._ask("SELECT * FROM said WHERE session = ? ORDER BY sequence", (session,))
         return [CanaryMessage(*row) for row in rows]
 
     def forget(self, session: str, sequences: list[int] | None = None) -> None:
         """Forgets what was reported lost, so that it is not reported again; without sequences, the whole session."""
         if sequences is None:
-            self._file.execute("DELETE FROM said WHERE session = ?", (session,))
+            self._ask("DELETE FROM said WHERE session = ?", (session,))
             return
         rows = [(session, sequence) for sequence in sequences]
-        self._file.executemany("DELETE FROM said WHERE session = ? AND sequence = ?", rows)
+        self._asked(
+            lambda: self._file.executemany("DELETE FROM said WHERE session = ? AND sequence = ?", rows)
+        )
 
     # ---- what else is remembered
 
     def set(self, name: str, value: str) -> None:
-        self._file.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, value))
+        self._ask("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, value))
 
     def _note(self, name: str) -> str | None:
-        row = self._file.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._ask("SELECT value FROM notes WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else None
 
     @property
     def current(self) -> int:
@@ -139,3 +161,38 @@ class CanaryMemory:
     def note_settings(self, settings: dict[str, str], window_s: float | None) -> None:
         self.set("settings", msgspec.json.encode(settings).decode())
         self.set("window_s", msgspec.json.encode(window_s).decode())
+
+
+def _check_ours(path: Path) -> None:
+    """Raises unless the file is missing, empty or a canary's; it is only read."""
+    try:
+        descriptor = regular_files.descriptor_of(path)
+        empty = os.fstat(descriptor).st_size == 0
+        os.close(descriptor)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotOpen(f"{path}: {error.strerror or error}") from None
+    if empty:
+        return
+    log = Path(f"{path}-wal")
+    how = (
+        "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+    )  # which leaves no file beside it
+    another = CannotOpen(f"{path} is not the memory of a watch; name another file with --memory")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as file:
+            tables = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            columns = {
+                table: [row[1] for row in file.execute(f'PRAGMA table_info("{table}")')]
+                for table in tables
+                if table in _COLUMNS
+            }
+    except sqlite3.DatabaseError:
+        raise another from None
+    if len(columns) < len(tables) or any(found != _COLUMNS[table] for table, found in columns.items()):
+        raise another
+
+
+def _failed(path: Path, error: sqlite3.Error) -> str:
+    return f"its own memory cannot be written or read: {path}: {error}"

@@ -47,6 +47,8 @@ class CanaryWatch:
     _silent_since: float | None = None
     _settings_at: float = float("-inf")
     _heartbeat_at: float = float("-inf")
+    _calls: list[asyncio.Task[None]] = field(default_factory=list)
+    """Webhook commands, one after the other beside the rounds: one that hangs does not blind the watch."""
 
     async def once(self) -> list[Alarm]:
         """One round; the alarms it returns have already been reported."""
@@ -89,6 +91,7 @@ class CanaryWatch:
                     await stop.wait()
             except TimeoutError:
                 continue
+        await self.called()
         return names
 
     # ---- steps
@@ -175,15 +178,19 @@ class CanaryWatch:
             self._event(
                 "alarm", name=alarm.name, sentence=alarm.sentence, lost=alarm.lost, span_s=alarm.span_s
             )
-            await self._call(alarm)
+            if self.command:
+                self._calls.append(asyncio.create_task(self._call(alarm, self._calls[-1:])))
+        self._calls = [call for call in self._calls if not call.done()]
 
     def _event(self, event: str, **told: object) -> None:
         self.tell({"time": round(time.time(), 3), "event": event, **told})
 
-    async def _call(self, alarm: Alarm) -> None:
+    async def called(self) -> None:
+        """Waits for the webhook commands that still run."""
+        await asyncio.gather(*self._calls)
+
+    async def _call(self, alarm: Alarm, before: list[asyncio.Task[None]]) -> None:
         """The webhook command, with the alarm as JSON on its standard input."""
-        if not self.command:
-            return
         said = json.dumps(
             {
                 "time": round(time.time(), 3),
@@ -192,6 +199,7 @@ class CanaryWatch:
                 "lost": alarm.lost,
             }
         )
+        await asyncio.gather(*before)
         try:
             process = await asyncio.create_subprocess_exec(
                 *self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -202,9 +210,11 @@ class CanaryWatch:
         try:
             async with asyncio.timeout(COMMAND_S):
                 await process.communicate(said.encode() + b"\n")
+            how = f"ended with {process.returncode}"
         except (TimeoutError, OSError):
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            how = f"took longer than {COMMAND_S:g} s and was ended"
         if process.returncode:
-            self._event("command-failed", sentence=f"{self.command[0]} ended with {process.returncode}")
+            self._event("command-failed", sentence=f"{self.command[0]} {how}")
