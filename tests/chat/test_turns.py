@@ -181,8 +181,7 @@ async def test_a_retry_after_forgetting_says_so(serve: Serve) -> None:
 
 async def older_chat(settings: ChatSettings, turns: dict[str, str]) -> None:
     """What the chat stored before: turns under their own names, answers under ``/reply``."""
-    assert settings.folder is not None
-    settings.folder.mkdir()
+    settings.folders[0].mkdir()
     async with open_store(settings.memory) as store:
         for turn, text in turns.items():
             for role, name, content in (("user", turn, text), ("assistant", f"{turn}/reply", f"re: {text}")):

@@ -40,6 +40,9 @@ from recollect.store import Durability, Receipt, Store, Stored
 PROBE_TIMEOUT_S = 3.0
 """In a health check, a write that takes longer counts as failed."""
 PROBE_EVERY_S = 1.0
+PROBED = "recollect.chat health"
+"""A session of the service's own: its metadata is written to see whether writes go through. No user's conversation can
+have its name (`conversation_id`)."""
 LOOKED_BACK = 4
 """How many messages of a conversation are read to say what it was about."""
 LAST_SAID_LENGTH = 80
@@ -125,11 +128,10 @@ class ChatService:
     @classmethod
     async def open(cls, settings: ChatSettings) -> "ChatService":
         """Opens the memory, or raises with the sentence that the command prints."""
-        folder = settings.folder
-        if folder is not None:
+        for folder in settings.folders:
             settings = await asyncio.to_thread(_prepare_folder, settings, folder)
         store = await opening.open_store(
-            settings.memory,
+            settings.store_url,
             durability=settings.durability,
             witness=None if settings.witness is None else Path(settings.witness),
             file_mode=settings.file_mode,
@@ -327,12 +329,17 @@ class ChatService:
         now = time.monotonic()
         if self._probe is None or (self._probe.done() and now - self._probed_at > PROBE_EVERY_S):
             self._probed_at = now
-            self._probe = asyncio.ensure_future(self.recall.rows.probe())
+            self._probe = asyncio.ensure_future(self._write_probe())
             self._probe.add_done_callback(_heard)
         ended, _ = await asyncio.wait([self._probe], timeout=PROBE_TIMEOUT_S)
         if not ended:
             raise NotWritten(f"a write was not acknowledged within {PROBE_TIMEOUT_S:g} s")
         self._probe.result()
+
+    async def _write_probe(self) -> None:
+        await self.recall.rows.probe()
+        if self.settings.conversations is not None:
+            await self.store.annotate(PROBED, {"probed": time.time()})
 
     def engine(self) -> dict[str, Any]:
         """The model, embedder, store and index behind the answers: part of every reply."""
@@ -342,7 +349,7 @@ class ChatService:
             "stand_in": isinstance(llm, StandIn),
             "embedder": self.recall.embedder.name,
             "embedder_kind": self.recall.embedder.kind,
-            "store": self.settings.memory.partition(":")[0],
+            "store": self.settings.store_url.partition(":")[0],
             "durability": self.store.durability.value,
             "index": self.recall.index_state.value,
         }

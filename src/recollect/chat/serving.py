@@ -1,6 +1,7 @@
 """Runs the service: opened and checked once before any port is bound, then served by uvicorn until a signal."""
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 import uvicorn
@@ -12,10 +13,11 @@ from recollect.chat.settings import ChatSettings, checked, to_environment
 GRACE_S = 30
 
 
-def serve(settings: ChatSettings) -> None:
+def serve(settings: ChatSettings, on_opened: Callable[[], None]) -> None:
     """Returns when the service was told to stop and has finished its answers. Raises if it may not start."""
     checked(settings)
     asyncio.run(_try_memory(settings))
+    on_opened()
     to_environment(settings)
     uvicorn.run(
         "recollect.chat.app:create_app",

@@ -19,6 +19,8 @@ TOKEN_LENGTH_MIN = 16
 
 class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory: str = "sqlite:///recollect-memory/memory.db"
+    conversations: str | None = None
+    """Where conversations are kept, if not beside the memories: any address for `open_store`."""
     index: str = "auto"
     """``auto`` (Chroma next to a SQLite file, pgvector in PostgreSQL), ``none``, or an address for `open_recall`."""
     durability: str = "fsynced"
@@ -43,12 +45,18 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["token"] = self.token and MARK
         told = ", ".join(f"{name}={value!r}" for name, value in values.items())
-        return scrub(f"ChatSettings({told})", self.memory, self.index, self.base_url)
+        return scrub(f"ChatSettings({told})", self.memory, self.store_url, self.index, self.base_url)
 
     @property
-    def folder(self) -> Path | None:
-        """Where a memory in files lives."""
-        return parse_url(self.memory)[0].parent if scheme_of(self.memory) == "sqlite" else None
+    def store_url(self) -> str:
+        """Where conversations are kept."""
+        return self.conversations or self.memory
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where what is kept in files lives."""
+        addresses = dict.fromkeys((self.memory, self.store_url))
+        return [parse_url(address)[0].parent for address in addresses if scheme_of(address) == "sqlite"]
 
     @property
     def index_url(self) -> str | None:
@@ -56,7 +64,7 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if self.index != "auto":
             return self.index
-        if self.folder is None:
+        if scheme_of(self.memory) != "sqlite":
             return self.memory
         return f"chroma:///{parse_url(self.memory)[0].with_suffix('.index')}"
 
@@ -72,12 +80,12 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def checked(settings: ChatSettings) -> ChatSettings:
     scheme = scheme_of(settings.memory)
-    for address in (settings.memory, settings.index, settings.base_url or ""):
+    for address in (settings.memory, settings.store_url, settings.index, settings.base_url or ""):
         check_address(address)
     if scheme not in ("sqlite", "postgresql", "postgres"):
         raise Refused(
             "--memory: long-term memory needs sqlite:///file.db or postgresql://host/db, "
-            f"not {scheme or shown(settings.memory)!r}"
+            f"not {scheme or shown(settings.memory)!r}; conversations may be elsewhere: --conversations"
         )
     if settings.index not in ("auto", "none"):
         check_index(settings.index)

@@ -19,6 +19,13 @@ def chat(
     memory: Annotated[
         str, typer.Option(help="Where memory is kept: sqlite:///folder/file.db or postgresql://host/db.")
     ] = _DEFAULTS.memory,
+    conversations: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep conversations elsewhere: any store's address, such as redis+cluster://h1,h2. "
+            "What is remembered of them stays in --memory."
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535)] = _DEFAULTS.port,
     host: Annotated[str, typer.Option(help="Address to listen on; loopback by default.")] = _DEFAULTS.host,
     index: Annotated[
@@ -45,6 +52,7 @@ def chat(
     """Chat with a memory that is acknowledged only once it is durable. The page is at http://HOST:PORT/."""
     settings = ChatSettings(
         memory=memory,
+        conversations=conversations,
         port=port,
         host=host,
         index=index,
@@ -57,5 +65,4 @@ def chat(
         token=os.environ.get(TOKEN_VARIABLE) or None,
         file_mode=private.from_environment(),
     )
-    echo(f"recollect chat: http://{host}:{port}/", err=True)
-    serve(settings)
+    serve(settings, lambda: echo(f"recollect chat: http://{host}:{port}/", err=True))
